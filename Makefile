@@ -1,0 +1,45 @@
+# One command each; CI runs `make check` and `make test` and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup servers test test-all check format bench clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## virtual environment with everything the tests and checks need
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)
+
+servers: $(STAMP) ## fetch the servers the tests run on; says which are there
+	$(BIN)/python -m tests.servers
+
+test: servers ## every test, on every server that is there
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: servers ## every test on one server: make test-all BACKEND=redis8
+	$(BIN)/python -m pytest --backend $(BACKEND) $(ARGS)
+
+check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.sizes
+	$(BIN)/python -m tools.lua_heads
+
+format: $(STAMP) ## put the code in shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## measure; one part: make bench SCENARIO=lane
+	$(BIN)/python -m benchmarks $(SCENARIO)
+
+clean: ## remove what the commands above made
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,168 @@
+"""The one error tree.
+
+    TampuError
+    ├── OptionError             an option, name or URL that cannot be, named at the call
+    ├── EncodeError             a payload that MessagePack cannot carry, or that is too large
+    ├── DecodeError             bytes that are not what they should be
+    ├── MissingExtra            an optional part that is not installed
+    └── ServerError             everything a server or the way to it can do to us
+        ├── ServerUnreachable   no connection was made; nothing was sent
+        ├── ConnectionLost      the connection broke with a call in flight; its outcome is unknown
+        ├── TlsFailed           the server was reached, the secure connection was not made
+        ├── AccessDenied        wrong user, wrong password or a right that is missing
+        ├── ServerTooOld        the server lacks what tampu cannot do without
+        ├── EmbeddedFailed      the embedded server did not start
+        └── CommandRefused      the server said no; nothing was done
+            ├── ServerBusy      it may say yes later: loading, failing over, out of replicas ...
+            └── QueueFull       it has no memory left for another job
+
+Each error takes typed fields and writes its own sentence. A `ServerError` says through
+`verdict` whether repeating the call can help.
+"""
+
+from enum import Enum, auto
+from typing import ClassVar
+
+
+class Verdict(Enum):
+    """What a caller may conclude from a `ServerError`."""
+
+    RETRY = auto()  # nothing was done, and it may work later
+    GIVE_UP = auto()  # nothing was done, and repeating will not help
+    UNKNOWN = auto()  # it may have been done: repeat only what is safe to repeat
+
+
+class TampuError(Exception):
+    """Base of every error that tampu raises."""
+
+
+class OptionError(TampuError, ValueError):
+    """An option that cannot be: names it, what was given and what is accepted."""
+
+    def __init__(self, option: str, given: object, accepted: str) -> None:
+        self.option, self.given, self.accepted = option, given, accepted
+        super().__init__(f"{option}={given!r} cannot be: it {accepted}.")
+
+
+class EncodeError(TampuError, ValueError):
+    """A value that cannot be written as MessagePack, or that is too large for the wire."""
+
+    def __init__(self, what: str, problem: str) -> None:
+        self.what, self.problem = what, problem
+        super().__init__(f"{what} cannot be encoded: {problem}.")
+
+
+class DecodeError(TampuError, ValueError):
+    """Bytes that do not hold what they should; the bytes themselves are never quoted."""
+
+    def __init__(self, what: str, problem: str) -> None:
+        self.what, self.problem = what, problem
+        super().__init__(f"{what} cannot be decoded: {problem}.")
+
+
+class MissingExtra(TampuError, ImportError):
+    """An optional part of tampu that is not installed."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        self.extra, self.package = extra, package
+        super().__init__(
+            f"the package {package} is missing; install it with: pip install 'tampu[{extra}]'"
+        )
+
+
+class ServerError(TampuError):
+    """Base of everything that goes wrong with a server or on the way to it."""
+
+    verdict: ClassVar[Verdict] = Verdict.GIVE_UP
+
+    def __init__(self, server: str, sentence: str) -> None:
+        self.server = server
+        super().__init__(sentence)
+
+
+class ServerUnreachable(ServerError):
+    """No connection could be made; nothing was sent."""
+
+    verdict = Verdict.RETRY
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            server,
+            f"no server answers at {server} ({problem}); "
+            "start one there, or correct the URL (TAMPU_URL or url=).",
+        )
+
+
+class ConnectionLost(ServerError):
+    """The connection broke with this call in flight: it may or may not have been carried out."""
+
+    verdict = Verdict.UNKNOWN
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            server, f"the connection to {server} broke ({problem}); the call's outcome is unknown."
+        )
+
+
+class TlsFailed(ServerError):
+    """The server was reached, but no secure connection could be agreed."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            server,
+            f"no secure connection to {server} ({problem}); check that it speaks TLS there "
+            "(rediss://) and that its certificate is trusted (ssl_ca_certs=FILE in the URL).",
+        )
+
+
+class AccessDenied(ServerError):
+    """Wrong user, wrong password, or a right that the user does not have."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            server,
+            f"{server} denies access ({problem}); check user and password in the URL "
+            "and the rights of that user (ACL).",
+        )
+
+
+class ServerTooOld(ServerError):
+    """The server lacks a command that tampu cannot do without."""
+
+    def __init__(self, server: str, version: str, needed: str) -> None:
+        self.version, self.needed = version, needed
+        super().__init__(
+            server, f"{server} runs version {version}; tampu needs {needed}: upgrade the server."
+        )
+
+
+class EmbeddedFailed(ServerError):
+    """The embedded server did not start, or its directory cannot be used."""
+
+    def __init__(self, server: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(server, f"the embedded server in {server} did not start: {problem}.")
+
+
+class CommandRefused(ServerError):
+    """The server said no, and nothing was done; repeating the call will not help."""
+
+    def __init__(self, server: str, code: str, problem: str) -> None:
+        self.code, self.problem = code, problem
+        super().__init__(server, f"{server} refused a command: {code} {problem}")
+
+
+class ServerBusy(CommandRefused):
+    """The server said "not now": nothing was done, and a later call may succeed."""
+
+    verdict = Verdict.RETRY
+
+
+class QueueFull(CommandRefused):
+    """There is no room for another job: the server's memory limit, or the queue's own."""
+
+    verdict = Verdict.RETRY
