@@ -3,6 +3,7 @@
 from tampu._version import __version__
 from tampu.errors import (
     AccessDenied,
+    Closed,
     CommandRefused,
     ConnectionLost,
     DecodeError,
@@ -22,6 +23,7 @@ from tampu.errors import (
 
 __all__ = [
     "AccessDenied",
+    "Closed",
     "CommandRefused",
     "ConnectionLost",
     "DecodeError",

@@ -12,6 +12,7 @@
         ├── AccessDenied        wrong user, wrong password or a right that is missing
         ├── ServerTooOld        the server lacks what tampu cannot do without
         ├── EmbeddedFailed      the embedded server did not start
+        ├── Closed              used after it was closed; nothing was sent
         └── CommandRefused      the server said no; nothing was done
             ├── ServerBusy      it may say yes later: loading, failing over, out of replicas ...
             └── QueueFull       it has no memory left for another job
@@ -146,6 +147,13 @@ class EmbeddedFailed(ServerError):
     def __init__(self, server: str, problem: str) -> None:
         self.problem = problem
         super().__init__(server, f"the embedded server in {server} did not start: {problem}.")
+
+
+class Closed(ServerError):
+    """Used after it was closed; nothing was sent."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(server, f"the connection to {server} was closed by this program.")
 
 
 class CommandRefused(ServerError):

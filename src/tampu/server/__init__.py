@@ -1,0 +1,1 @@
+"""Everything that talks to a server; nothing else in tampu does."""

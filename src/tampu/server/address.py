@@ -1,0 +1,231 @@
+"""Where a server is: one parsed, checked form of every URL that tampu takes."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tampu.errors import OptionError
+
+DEFAULT_PORT = 6379
+DEFAULT_SENTINEL_PORT = 26379
+
+FORMS = (
+    "takes redis://HOST:PORT/DB, rediss://, valkey://, valkeys://, unix:///PATH, embedded:PATH, "
+    "redis+sentinel://HOST,HOST/SERVICE or redis+cluster://HOST,HOST"
+)
+
+_SECURE = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
+_TLS_OPTIONS = frozenset(
+    {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
+)
+_TEXT_OPTIONS = frozenset({"client_name", "sentinel_username", "sentinel_password"})
+_CERTIFICATE_CHECKS = ("required", "optional", "none")
+
+
+class Kind(Enum):
+    """How a server is reached."""
+
+    TCP = auto()
+    UNIX = auto()
+    EMBEDDED = auto()
+    SENTINEL = auto()
+    CLUSTER = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The files and checks of a secure connection; `None` means the platform's own."""
+
+    ca_certs: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    cert_reqs: str = "required"
+    check_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One server or group of servers. Its text names it and never holds a secret."""
+
+    kind: Kind
+    hosts: tuple[tuple[str, int], ...] = ()
+    path: str = ""
+    service: str = ""
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+    client_name: str | None = None
+    tls: Tls | None = None
+
+    def __str__(self) -> str:
+        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.hosts)
+        scheme = "rediss" if self.tls else "redis"
+        match self.kind:
+            case Kind.TCP:
+                return f"{scheme}://{hosts}/{self.db}"
+            case Kind.UNIX:
+                return f"unix://{self.path}"
+            case Kind.EMBEDDED:
+                return f"embedded:{self.path}"
+            case Kind.SENTINEL:
+                return f"{scheme}+sentinel://{hosts}/{self.service}"
+            case Kind.CLUSTER:
+                return f"{scheme}+cluster://{hosts}"
+
+
+def parse(url: str) -> Address:
+    """The address a URL names; `OptionError` says what is wrong without quoting a password."""
+    if url.startswith("embedded:"):
+        return _embedded(url)
+    if "://" not in url:
+        raise OptionError("url", _masked(url), FORMS)
+    return _Parser(url).address()
+
+
+def _embedded(url: str) -> Address:
+    path = url.removeprefix("embedded:")
+    if not path or path.startswith("//"):
+        raise OptionError("url", url, "takes a directory after embedded:, as in embedded:.tampu")
+    return Address(kind=Kind.EMBEDDED, path=path)
+
+
+def _masked(url: str) -> str:
+    """The URL with everything that may be a secret left out."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return "..." if "@" in url else url.partition("?")[0]
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+
+
+class _Parser:
+    """Takes one URL apart; every complaint names the part and shows the URL without secrets."""
+
+    def __init__(self, url: str) -> None:
+        self.shown = _masked(url)
+        scheme, _, self.rest = url.partition("://")
+        self.base, _, self.group = scheme.lower().partition("+")
+        # urlsplit checks the port of a single host only; hosts are split apart here.
+        self.parts = urlsplit("//" + self.rest)
+        self.options = dict(parse_qsl(self.parts.query, keep_blank_values=True))
+
+    def address(self) -> Address:
+        if self.base == "unix" and not self.group:
+            return self._unix()
+        if self.base not in _SECURE or self.group not in {"", "sentinel", "cluster"}:
+            raise self._wrong(FORMS)
+        match self.group:
+            case "sentinel":
+                return self._sentinel()
+            case "cluster":
+                return self._cluster()
+            case _:
+                return self._tcp()
+
+    def _tcp(self) -> Address:
+        hosts = self._hosts(DEFAULT_PORT)
+        if len(hosts) != 1:
+            raise self._wrong("names one host; several need redis+sentinel:// or redis+cluster://")
+        return self._made(Kind.TCP, hosts=hosts, db=self._db(self.parts.path.strip("/")))
+
+    def _unix(self) -> Address:
+        path = unquote(self.parts.path)
+        if path in {"", "/"}:
+            raise self._wrong("takes a socket's path, as in unix:///run/redis.sock")
+        return self._made(Kind.UNIX, path=path, db=self._db(""))
+
+    def _sentinel(self) -> Address:
+        service, _, db = self.parts.path.strip("/").partition("/")
+        if not service:
+            raise self._wrong("takes the service's name, as in redis+sentinel://h1,h2/service")
+        return self._made(
+            Kind.SENTINEL,
+            hosts=self._hosts(DEFAULT_SENTINEL_PORT),
+            service=unquote(service),
+            db=self._db(db),
+        )
+
+    def _cluster(self) -> Address:
+        if self._db(self.parts.path.strip("/")) != 0:
+            raise self._wrong("has no database number: a cluster has only database 0")
+        return self._made(Kind.CLUSTER, hosts=self._hosts(DEFAULT_PORT))
+
+    def _made(
+        self,
+        kind: Kind,
+        *,
+        hosts: tuple[tuple[str, int], ...] = (),
+        path: str = "",
+        service: str = "",
+        db: int = 0,
+    ) -> Address:
+        username, password = self._credentials()
+        tls = self._tls()
+        text = {name: self.options.pop(name) for name in _TEXT_OPTIONS & self.options.keys()}
+        if self.options:
+            known = ", ".join(sorted({"db"} | _TLS_OPTIONS | _TEXT_OPTIONS))
+            raise self._wrong(f"has an option {min(self.options)!r}; known are {known}")
+        return Address(
+            kind=kind,
+            hosts=hosts,
+            path=path,
+            service=service,
+            db=db,
+            username=username,
+            password=password,
+            tls=tls,
+            **text,
+        )
+
+    def _credentials(self) -> tuple[str | None, str | None]:
+        user_info, mark, _ = self.parts.netloc.rpartition("@")
+        if not mark:
+            return None, None
+        user, _, password = user_info.partition(":")
+        return unquote(user) or None, unquote(password) or None
+
+    def _hosts(self, default_port: int) -> tuple[tuple[str, int], ...]:
+        names = self.parts.netloc.rpartition("@")[2].split(",")
+        return tuple(self._host(name, default_port) for name in names)
+
+    def _host(self, text: str, default_port: int) -> tuple[str, int]:
+        try:
+            parts = urlsplit("//" + text)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise self._wrong("takes a port from 1 to 65535 after each host") from None
+        if not host:
+            raise self._wrong("lacks a host, as in redis://localhost:6379")
+        if port == 0:
+            raise self._wrong("takes a port from 1 to 65535 after each host")
+        return host, port or default_port
+
+    def _db(self, path: str) -> int:
+        text = self.options.pop("db", None) or path or "0"
+        if not (text.isascii() and text.isdigit()):
+            raise self._wrong("takes a database number after the host, as in redis://localhost/0")
+        return int(text)
+
+    def _tls(self) -> Tls | None:
+        given = {name: self.options.pop(name) for name in _TLS_OPTIONS & self.options.keys()}
+        if not _SECURE.get(self.base, False):
+            if given:
+                raise self._wrong(f"has {min(given)} but is not secure: use rediss://")
+            return None
+        cert_reqs = given.get("ssl_cert_reqs", "required")
+        if cert_reqs not in _CERTIFICATE_CHECKS:
+            raise self._wrong(f"takes ssl_cert_reqs as one of {', '.join(_CERTIFICATE_CHECKS)}")
+        check = given.get("ssl_check_hostname", "true").lower()
+        if check not in {"true", "false"}:
+            raise self._wrong("takes ssl_check_hostname as true or false")
+        return Tls(
+            ca_certs=given.get("ssl_ca_certs"),
+            certfile=given.get("ssl_certfile"),
+            keyfile=given.get("ssl_keyfile"),
+            cert_reqs=cert_reqs,
+            check_hostname=check == "true" and cert_reqs == "required",
+        )
+
+    def _wrong(self, accepted: str) -> OptionError:
+        return OptionError("url", self.shown, accepted)

@@ -1,0 +1,306 @@
+"""From a URL, or a client the user hands us, to a server we can open connections to."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from ssl import TLSVersion
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError, MovedError
+
+from tampu.errors import OptionError, ServerUnreachable
+from tampu.server.address import DEFAULT_PORT, Address, Kind, parse
+from tampu.server.dialect import FLOOR, ask
+from tampu.server.embedded import EmbeddedServer, join
+from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
+from tampu.server.route import Client, SentinelRoute, route_for
+
+URL_VARIABLE = "TAMPU_URL"
+DEFAULT_URL = "embedded:.tampu"
+CONNECT_TIMEOUT_S = 5.0
+
+# What the two ways to get TLS wrong look like: (secure, problem).
+_TLS_HINTS = {
+    (True, TOO_SLOW): "it may be a port without TLS, for redis://",
+    (False, HUNG_UP): "it may want TLS, as in rediss://",
+}
+
+Credentials = tuple[str | None, str]
+CredentialCallback = Callable[[], Credentials | Awaitable[Credentials]]
+Target = str | Client | None
+
+
+class Server:
+    """A server, however it is reached: opens connections and knows what it can do.
+
+    Made by `connect`. Its text is its address without secrets.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        owned: bool,
+        connect_timeout_s: float,
+        embedded: EmbeddedServer | None = None,
+    ) -> None:
+        self.name = name
+        self.dialect = FLOOR
+        self._client = client
+        self._route = route_for(client)
+        self._owned = owned
+        self._connect_timeout_s = connect_timeout_s
+        self._embedded = embedded
+        self._reviving = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self, key: bytes, *, refresh: bool = False) -> AbstractConnection:
+        """A fresh connection to the node that holds `key`; the caller closes it.
+
+        `refresh` looks again where that is: after a lost connection or a failover.
+        """
+        async with _limited(self.name, self._connect_timeout_s):
+            if refresh:
+                await self._revive()
+            return await _connected(await self._route.make(key, refresh=refresh))
+
+    async def open_to(self, host: str, port: int) -> AbstractConnection:
+        """A fresh connection to one named node of the same server."""
+        async with _limited(self.name, self._connect_timeout_s):
+            return await _connected(self._route.make_to(host, port))
+
+    async def moved(self, error: MovedError) -> bool:
+        """Take note of where a slot lives now; False if there are no slots here."""
+        return await self._route.moved(error)
+
+    async def left(self, host: str, port: int) -> bool:
+        """Whether a node is known not to be the one to ask any more."""
+        return await self._route.left(host, port)
+
+    async def meet(self) -> None:
+        """Connect once and learn the server's dialect; every way this can fail is a typed error."""
+        try:
+            connection = await self.open(b"tampu")
+        except ServerUnreachable as error:
+            hint = _TLS_HINTS.get((self.name.startswith("rediss"), error.problem))
+            if hint is None:
+                raise
+            raise ServerUnreachable(self.name, f"{error.problem}; {hint}") from error
+        try:
+            with server_errors(self.name, sent=True):
+                async with asyncio.timeout(self._connect_timeout_s):
+                    self.dialect = await ask(connection, self.name)
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _revive(self) -> None:
+        """Bring an embedded server back that was killed under us."""
+        async with self._reviving:
+            if self._embedded is None:
+                return
+            revived = await _joined(self._embedded.directory)
+            if self._embedded is None:  # closed meanwhile
+                revived.release()
+            else:
+                before, self._embedded = self._embedded, revived
+                before.release()
+
+    async def close(self) -> None:
+        """Let go of the client, if it is ours, and of the embedded server. May be called twice."""
+        if self._owned:
+            await self._client.aclose()
+            if isinstance(self._route, SentinelRoute):
+                await self._route.close()
+        embedded, self._embedded = self._embedded, None
+        if embedded is not None:
+            embedded.release()
+
+
+async def connect(
+    target: Target = None,
+    *,
+    credentials: CredentialCallback | None = None,
+    connect_timeout_s: float = CONNECT_TIMEOUT_S,
+) -> Server:
+    """Reach a server: a URL, a redis-py asyncio client, or None for TAMPU_URL and else `.tampu`.
+
+    Raises `OptionError` for a URL that cannot be, and a `ServerError` that says what to do when
+    the server cannot be used; all of them within the time limit.
+    """
+    server = await _server(target, credentials, connect_timeout_s)
+    try:
+        await server.meet()
+    except BaseException:
+        await server.close()
+        raise
+    return server
+
+
+async def _server(
+    target: Target, credentials: CredentialCallback | None, connect_timeout_s: float
+) -> Server:
+    if isinstance(target, Redis | RedisCluster):
+        if credentials is not None:
+            raise OptionError("credentials", credentials, "cannot be given along with a client")
+        return Server(
+            target, name=_described(target), owned=False, connect_timeout_s=connect_timeout_s
+        )
+    if target is not None and not isinstance(target, str):
+        raise OptionError("url", target, "takes a URL or a redis.asyncio client")
+    address = parse(target if target is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+    embedded = None
+    if address.kind is Kind.EMBEDDED:
+        embedded = await _joined(address.path)
+    return Server(
+        client_for(address, credentials, embedded=embedded, connect_timeout_s=connect_timeout_s),
+        name=str(address),
+        owned=True,
+        connect_timeout_s=connect_timeout_s,
+        embedded=embedded,
+    )
+
+
+def client_for(
+    address: Address,
+    credentials: CredentialCallback | None = None,
+    *,
+    embedded: EmbeddedServer | None = None,
+    connect_timeout_s: float = CONNECT_TIMEOUT_S,
+) -> Client:
+    """The redis-py client for an address, without a connection yet and without silent retries."""
+    settings = _settings(address, credentials, connect_timeout_s)
+    match address.kind:
+        case Kind.TCP:
+            ((host, port),) = address.hosts
+            return Redis(host=host, port=port, db=address.db, **settings)
+        case Kind.UNIX:
+            return Redis(unix_socket_path=address.path, db=address.db, **settings)
+        case Kind.EMBEDDED:
+            return Redis(unix_socket_path=str(embedded and embedded.socket), **settings)
+        case Kind.SENTINEL:
+            return _sentinel_client(address, settings)
+        case Kind.CLUSTER:
+            nodes = [ClusterNode(host, port) for host, port in address.hosts]
+            return RedisCluster(startup_nodes=nodes, **settings)
+
+
+def _settings(
+    address: Address, credentials: CredentialCallback | None, connect_timeout_s: float
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "client_name": address.client_name,
+        "socket_connect_timeout": connect_timeout_s,
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if credentials is None:
+        settings |= {"username": address.username, "password": address.password}
+    elif address.password is not None:
+        raise OptionError("credentials", credentials, "cannot be given along with a password")
+    else:
+        settings["credential_provider"] = _CallbackCredentials(credentials)
+    if address.tls is not None:
+        settings |= {
+            "ssl": True,
+            "ssl_ca_certs": address.tls.ca_certs,
+            "ssl_certfile": address.tls.certfile,
+            "ssl_keyfile": address.tls.keyfile,
+            "ssl_cert_reqs": address.tls.cert_reqs,
+            "ssl_check_hostname": address.tls.check_hostname,
+            "ssl_min_version": TLSVersion.TLSv1_2,
+        }
+    return settings
+
+
+def _sentinel_client(address: Address, settings: dict[str, Any]) -> Redis:
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    shared = {name: value for name, value in settings.items() if name not in own}
+    shared.pop("credential_provider", None)
+    # A sentinel that does not answer is passed over for the next one well within the time limit.
+    patience_s = settings["socket_connect_timeout"] / (len(address.hosts) + 1)
+    shared |= {"socket_timeout": patience_s, "socket_connect_timeout": patience_s}
+    sentinel = Sentinel(address.hosts, sentinel_kwargs=shared | own)
+    client: Redis = sentinel.master_for(address.service, db=address.db, **settings)
+    return client
+
+
+async def _joined(directory: str | Path) -> EmbeddedServer:
+    """Join in a thread; a hold that nobody waits for any more is given back."""
+    joining = asyncio.get_running_loop().run_in_executor(None, join, directory)
+    try:
+        return await asyncio.shield(joining)
+    except asyncio.CancelledError:
+        joining.add_done_callback(_given_back)
+        raise
+
+
+def _given_back(joined: asyncio.Future[EmbeddedServer]) -> None:
+    if not joined.cancelled() and joined.exception() is None:
+        joined.result().release()
+
+
+class _CallbackCredentials(CredentialProvider):
+    """Asks the user's callback for user and password at every connect."""
+
+    def __init__(self, callback: CredentialCallback) -> None:
+        self._callback = callback
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        try:
+            given = self._callback()
+            user, password = await given if inspect.isawaitable(given) else given
+        except Exception as error:  # border: user code may raise anything
+            problem = f"the credential callback raised {type(error).__name__}"
+            raise AuthenticationError(problem) from error
+        return (user, password) if user else (password,)
+
+
+@asynccontextmanager
+async def _limited(server: str, timeout_s: float) -> AsyncIterator[None]:
+    with server_errors(server, sent=False):
+        async with asyncio.timeout(timeout_s):
+            yield
+
+
+async def _connected(connection: AbstractConnection) -> AbstractConnection:
+    try:
+        await connection.connect()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    return connection
+
+
+def _described(client: Client) -> str:
+    """A user's client as an address without secrets."""
+    if isinstance(client, RedisCluster):
+        hosts = ",".join(client.nodes_manager.startup_nodes)
+        return f"redis+cluster://{hosts}"
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        return f"redis+sentinel:///{pool.service_name}"
+    settings = pool.connection_kwargs
+    if "path" in settings:
+        return f"unix://{settings['path']}"
+    host, port = settings.get("host", "localhost"), settings.get("port", DEFAULT_PORT)
+    scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
+    return f"{scheme}://{host}:{port}/{settings.get('db', 0)}"

@@ -1,0 +1,73 @@
+#!lua
+-- add: put jobs on a queue, each call once.
+-- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
+--       4.. for each full job that has them, in this order: its id's marker, its delayed index
+-- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: no limit)
+--       4 'plain': then for each job  envelope, name
+--         'full':  then for each job  envelope (delayed: member), name, extras,
+--                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none)
+-- reply '' all were added | a text of one letter a job: '1' added, '0' its id was taken;
+--       or an error QUEUEFULL, and nothing was added
+-- Atomic because a call that is sent again after a lost reply must add nothing twice, and because
+-- an id must be taken and its job be added in one step.
+local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
+local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local width = shape == 'plain' and 2 or 6
+local count = (#ARGV - 4) / width
+
+-- Asking all three first also makes sure that they are what they should be before anything is written.
+local answered = redis.call('HGET', memory, number)
+if answered then return answered end
+redis.call('ZCARD', delayed)
+if redis.call('XLEN', stream) + count > limit and limit > 0 then
+    return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
+end
+
+local answer = ''
+if shape == 'plain' then
+    for i = 5, #ARGV, 2 do
+        if ARGV[i + 1] == '' then
+            redis.call('XADD', stream, '*', 'd', ARGV[i])
+        else
+            redis.call('XADD', stream, '*', 'd', ARGV[i], 'n', ARGV[i + 1])
+        end
+    end
+else
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local key, letters, taken = 3, {}, false
+    for i = 5, #ARGV, 6 do
+        local body, name, extras, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+        local marker, index = ARGV[i + 4], ARGV[i + 5]
+        local marker_key, index_key
+        if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
+        if index ~= '' then key = key + 1; index_key = KEYS[key] end
+        local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
+        if not free then
+            letters[#letters + 1] = '0'
+            taken = true
+        else
+            letters[#letters + 1] = '1'
+            if due == '' then
+                local fields = { 'd', body }
+                if name ~= '' then fields[3] = 'n'; fields[4] = name end
+                if extras ~= '' then
+                    fields[#fields + 1] = 'x'; fields[#fields + 1] = extras
+                end
+                redis.call('XADD', stream, '*', unpack(fields))
+            else
+                local at = tonumber(due)
+                if string.sub(due, 1, 1) == '+' then at = now + at end
+                redis.call('ZADD', delayed, string.format('%.0f', at), body)
+                if index_key then redis.call('SET', index_key, body, 'EX', index) end
+            end
+        end
+    end
+    if taken then answer = table.concat(letters) end
+end
+
+-- A producer has few calls in flight: the last 16 answers are all that a resend can ask for.
+redis.call('HSET', memory, number, answer)
+redis.call('HDEL', memory, string.format('%.0f', tonumber(number) - 16))
+redis.call('PEXPIRE', memory, ARGV[2])
+return answer

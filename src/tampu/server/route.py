@@ -1,0 +1,182 @@
+"""The way to the node that holds a key: plain, by Sentinel, by cluster slot.
+
+redis-py knows URLs, TLS, credentials and topologies. A route asks it where a key lives and makes a
+connection of our own to that place, outside redis-py's pool and without its silent retries.
+"""
+
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Protocol
+
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
+from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, RedisClusterException, RedisError
+
+Client = Redis | RedisCluster
+
+# One read takes what the socket has: replies of 512 entries come in a few pieces, not in dozens.
+_READ_SIZE = 1 << 20
+_ASK_SENTINELS_EVERY_S = 1.0
+# Pool-bound parts of redis-py's settings that mean nothing to a connection outside its pool.
+_POOL_ONLY = ("maint_", "orig_", "oss_cluster_", "connection_pool", "event_dispatcher")
+
+
+class Route(Protocol):
+    """How to get to the node that holds a key."""
+
+    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
+        """An unconnected connection to the key's node; `refresh` asks the topology anew."""
+        ...
+
+    def make_to(self, host: str, port: int) -> AbstractConnection:
+        """An unconnected connection to one named node of the same server."""
+        ...
+
+    async def moved(self, error: MovedError) -> bool:
+        """Take note that a slot lives elsewhere now; False if this route knows no slots."""
+        ...
+
+    async def left(self, host: str, port: int) -> bool:
+        """Whether others say that this node is not the one to ask any more."""
+        ...
+
+
+def route_for(client: Client) -> Route:
+    """The route that fits a redis-py client."""
+    if isinstance(client, RedisCluster):
+        return ClusterRoute(client)
+    if isinstance(client.connection_pool, SentinelConnectionPool):
+        return SentinelRoute(client.connection_pool)
+    return PlainRoute(client.connection_pool)
+
+
+class PlainRoute:
+    """One server at one place: TCP, TLS or a unix socket."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+
+    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
+        """A connection to the one server there is."""
+        del key, refresh
+        return _made(self._pool.connection_class, self._pool.connection_kwargs)
+
+    def make_to(self, host: str, port: int) -> AbstractConnection:
+        """A connection to a named place with this server's settings."""
+        kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
+        return _made(self._pool.connection_class, kwargs)
+
+    async def moved(self, error: MovedError) -> bool:
+        """A single server has no slots."""
+        del error
+        return False
+
+    async def left(self, host: str, port: int) -> bool:
+        """A single server stays where it is."""
+        del host, port
+        return False
+
+
+class SentinelRoute:
+    """The master that the sentinels agree on, asked for at every connect."""
+
+    def __init__(self, pool: SentinelConnectionPool) -> None:
+        self._pool = pool
+        secure = issubclass(pool.connection_class, SSLConnection)
+        # A plain connection to the address that Sentinel names: the managed one of redis-py
+        # hides READONLY behind a lost connection, and a refusal would look like an unknown.
+        self._connection_class = SSLConnection if secure else Connection
+        self._master: tuple[str, int] | None = None
+        self._asked_at = 0.0
+
+    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
+        """A connection to the present master."""
+        del key, refresh
+        try:
+            self._master = host, port = await self._pool.get_master_address()
+        except MasterNotFoundError:
+            problem = f"no sentinel knows a master for {self._pool.service_name!r}"
+            raise ConnectionError(problem) from None
+        return self.make_to(host, port)
+
+    def make_to(self, host: str, port: int) -> AbstractConnection:
+        """A connection to one named node of the service."""
+        kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
+        return _made(self._connection_class, kwargs)
+
+    async def moved(self, error: MovedError) -> bool:
+        """A replicated server has no slots."""
+        del error
+        return False
+
+    async def left(self, host: str, port: int) -> bool:
+        """Whether the sentinels name another master by now.
+
+        A master that was replaced in good order keeps taking writes for about ten seconds before it
+        is told, and all of them are lost. Asking the sentinels shortens that to about one.
+        """
+        now = monotonic()
+        if now - self._asked_at > _ASK_SENTINELS_EVERY_S:
+            self._asked_at = now
+            with suppress(RedisError, OSError):
+                self._master = await self._pool.get_master_address()
+        return self._master not in {None, (host, port)}
+
+    async def close(self) -> None:
+        """Let go of the connections to the sentinels."""
+        await self._pool.sentinel_manager.aclose()
+
+
+class ClusterRoute:
+    """The node that holds the key's slot."""
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client = client
+
+    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
+        """A connection to the node that redis-py's map, or a fresh one, names for the key."""
+        try:
+            await self._client.initialize()
+            if refresh:
+                await self._client.nodes_manager.initialize()
+            node = self._client.get_node_from_key(key.decode())
+        except RedisClusterException as error:
+            raise ConnectionError(str(error).partition("\n")[0]) from error
+        if node is None:
+            raise ConnectionError("no node of the cluster holds the queue's slot")
+        return _made(node.connection_class, node.connection_kwargs)
+
+    def make_to(self, host: str, port: int) -> AbstractConnection:
+        """A connection to one named node of the cluster, known or new."""
+        known = self._client.get_default_node()
+        kwargs = {**known.connection_kwargs, "host": host, "port": port}
+        return _made(known.connection_class, kwargs)
+
+    async def moved(self, error: MovedError) -> bool:
+        """Correct redis-py's map of the slots."""
+        await self._client.nodes_manager.move_slot(error)
+        return True
+
+    async def left(self, host: str, port: int) -> bool:
+        """A node says by itself which slots it does not hold."""
+        del host, port
+        return False
+
+
+def _made(kind: type[AbstractConnection], settings: dict[str, Any]) -> AbstractConnection:
+    kept = {name: value for name, value in settings.items() if not name.startswith(_POOL_ONLY)}
+    kept |= {
+        "socket_timeout": None,  # a lane has its own limits, and blocking reads outlast this one
+        "socket_read_size": _READ_SIZE,
+        "decode_responses": False,
+        "protocol": 2,  # no pushes, and the same reply shapes on every server
+        "health_check_interval": 0,
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "retry_on_timeout": False,
+    }
+    return kind(**kept)

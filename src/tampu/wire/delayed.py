@@ -1,0 +1,44 @@
+"""The member of a delayed job: its name, its envelope and, if it has any, its extras.
+
+u32 little-endian length of the name ‖ name ‖ envelope [‖ extras and their footer]
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from tampu.errors import DecodeError
+from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, split_extras
+from tampu.wire.fields import encode_name
+
+_PREFIX_BYTES: Final = 4
+
+
+class DelayedMember(Struct, frozen=True, gc=False):
+    """A delayed job as it lies in the sorted set, taken apart but not decoded."""
+
+    name: str
+    envelope: bytes
+    extras: bytes | None = None
+
+
+def encode_member(name: str, envelope: bytes, extras: Extras = NO_EXTRAS) -> bytes:
+    """The member for an envelope that is already bytes."""
+    name_bytes = encode_name(name)
+    prefix = len(name_bytes).to_bytes(_PREFIX_BYTES, "little")
+    return prefix + name_bytes + append_extras(envelope, extras)
+
+
+def decode_member(data: bytes) -> DelayedMember:
+    """The parts of a member; `DecodeError` for one that no job can be made of."""
+    if len(data) < _PREFIX_BYTES:
+        raise DecodeError("delayed member", "it is too short to hold the length of a name")
+    start = _PREFIX_BYTES + int.from_bytes(data[:_PREFIX_BYTES], "little")
+    if start >= len(data):
+        raise DecodeError("delayed member", "nothing follows its name")
+    try:
+        name = data[_PREFIX_BYTES:start].decode()
+    except UnicodeDecodeError:
+        raise DecodeError("delayed member", "its name is not UTF-8") from None
+    envelope, extras = split_extras(data[start:])
+    return DelayedMember(name, envelope, extras)

@@ -1,0 +1,130 @@
+"""The keys of a queue, and which names may become part of one.
+
+All keys of a queue begin with the same hash tag, so that a cluster keeps them in one slot.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from tampu.errors import OptionError
+
+MAX_QUEUE_NAME_BYTES: Final = 128
+MAX_JOB_ID_BYTES: Final = 512
+MAX_JOB_NAME_BYTES: Final = 256
+MAX_SCHEDULE_KEY_BYTES: Final = 1024
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Braces would move the hash tag, glob characters would make a SCAN pattern match its neighbours.
+_NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
+_SHOWN_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """Every key of one queue, as bytes; built once, since the hot path only packs them."""
+
+    name: str
+    tag: bytes = field(init=False, repr=False)
+    stream: bytes = field(init=False, repr=False)
+    delayed: bytes = field(init=False, repr=False)
+    dead: bytes = field(init=False, repr=False)
+    events: bytes = field(init=False, repr=False)
+    repeat: bytes = field(init=False, repr=False)
+    promoter_lock: bytes = field(init=False, repr=False)
+    scheduler_lock: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
+        fixed = {
+            "tag": tag,
+            "stream": tag + b":stream",
+            "delayed": tag + b":delayed",
+            "dead": tag + b":dlq",
+            "events": tag + b":events",
+            "repeat": tag + b":repeat",
+            "promoter_lock": tag + b":promoter:lock",
+            "scheduler_lock": tag + b":scheduler:lock",
+        }
+        for attribute, key in fixed.items():
+            object.__setattr__(self, attribute, key)
+
+    def marker(self, job_id: str) -> bytes:
+        """Says that a job of this id was added; holds `MARKER_VALUE`."""
+        return b"%b:dlid:%b" % (self.tag, job_id.encode())
+
+    def index(self, job_id: str) -> bytes:
+        """Holds the member of a delayed job, so that it can be taken back by its id."""
+        return b"%b:didx:%b" % (self.tag, job_id.encode())
+
+    def spec(self, schedule_key: str) -> bytes:
+        """The hash of a repeat: its spec and how often it fired."""
+        return b"%b:repeat:spec:%b" % (self.tag, schedule_key.encode())
+
+    def result(self, job_id: str) -> bytes:
+        """Holds what the handler returned, for a while."""
+        return b"%b:result:%b" % (self.tag, job_id.encode())
+
+    def producer(self, producer_id: str) -> bytes:
+        """Our own: the last sequence number that a producer's adds carried."""
+        return b"%b:tampu:producer:%b" % (self.tag, producer_id.encode())
+
+    def worker(self, consumer_id: str) -> bytes:
+        """Our own: exists while that worker lives."""
+        return b"%b:tampu:worker:%b" % (self.tag, consumer_id.encode())
+
+
+MARKER_VALUE: Final = b"1"
+"""What a marker key holds; peers only ask whether it exists."""
+
+
+def check_queue_name(name: str) -> str:
+    """The name, if it can be a queue's."""
+    accepted = (
+        f"must be 1 to {MAX_QUEUE_NAME_BYTES} bytes of text without whitespace, "
+        "control characters and any of { } * ? [ ]"
+    )
+    size = _size("queue", name, accepted)
+    if not 0 < size <= MAX_QUEUE_NAME_BYTES or _NOT_IN_QUEUE_NAME.search(name):
+        raise _refused("queue", name, accepted)
+    return name
+
+
+def check_job_id(job_id: str) -> str:
+    """The id, if it can be a job's."""
+    accepted = f"must be 1 to {MAX_JOB_ID_BYTES} bytes of text, not blank, no control characters"
+    size = _size("job_id", job_id, accepted)
+    if size > MAX_JOB_ID_BYTES or not job_id.strip() or _CONTROL.search(job_id):
+        raise _refused("job_id", job_id, accepted)
+    return job_id
+
+
+def check_job_name(name: str) -> str:
+    """The name, if it can be a job's; the empty one can."""
+    accepted = f"must be text of at most {MAX_JOB_NAME_BYTES} bytes"
+    if _size("name", name, accepted) > MAX_JOB_NAME_BYTES:
+        raise _refused("name", name, accepted)
+    return name
+
+
+def check_schedule_key(key: str) -> str:
+    """The key, if it can be a schedule's; derived ones hold spaces, stars and colons."""
+    accepted = f"must be 1 to {MAX_SCHEDULE_KEY_BYTES} bytes of text without control characters"
+    size = _size("key", key, accepted)
+    if not 0 < size <= MAX_SCHEDULE_KEY_BYTES or _CONTROL.search(key):
+        raise _refused("key", key, accepted)
+    return key
+
+
+def _size(option: str, given: str, accepted: str) -> int:
+    """Bytes of the text in UTF-8; lone surrogates have none."""
+    try:
+        return len(given.encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise _refused(option, given, accepted) from None
+
+
+def _refused(option: str, given: object, accepted: str) -> OptionError:
+    if isinstance(given, str) and len(given) > _SHOWN_CHARACTERS:
+        given = given[:_SHOWN_CHARACTERS] + "…"
+    return OptionError(option, given, accepted)

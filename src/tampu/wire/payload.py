@@ -1,0 +1,81 @@
+"""A user's value as MessagePack, within a size and a nesting limit.
+
+Byte for byte what `msgpack.packb(value, use_bin_type=True)` writes for None, bool, int, float,
+str, bytes, list, tuple and dict, and for subclasses of these. Tuples arrive as lists.
+
+Further types are written as msgspec does: an aware datetime as the MessagePack timestamp, which
+arrives as an equal datetime in UTC; sets as arrays; dataclasses and structs as maps; enums as
+their value; UUID, Decimal, date, time, timedelta and naive datetimes as text. Everything else
+is refused. Only the aware datetime comes back as what it was. Types are not checked one by one:
+walking over a small value took five times as long as encoding it.
+
+An extension type of another writer arrives as `msgspec.msgpack.Ext`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.msgpack import Decoder, Encoder
+
+from tampu.errors import DecodeError, EncodeError
+from tampu.wire.scan import MAX_DEPTH, check_depth
+
+_TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"
+
+
+def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> bytes:
+    """The MessagePack of a value; `EncodeError` if it has none or takes too many bytes."""
+    try:
+        data = _encode(value)
+        check_depth(data, what=what)
+    except OverflowError:
+        raise EncodeError(what, "an int in it is below -2**63 or above 2**64 - 1") from None
+    except UnicodeEncodeError:
+        raise EncodeError(what, "a text in it holds a lone surrogate") from None
+    except (RecursionError, DecodeError):
+        raise EncodeError(what, _TOO_DEEP) from None
+    except (TypeError, ValueError) as error:
+        raise EncodeError(what, _problem_of(error)) from None
+    if len(data) > max_bytes:
+        raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
+    return data
+
+
+def decode_payload(data: bytes, *, what: str = "payload") -> object:
+    """The value in MessagePack bytes that hold exactly one; else `DecodeError`."""
+    check_depth(data, what=what)
+    try:
+        return _decode(data)
+    except (ValueError, RecursionError, OverflowError, TypeError):
+        raise DecodeError(what, "it is not one MessagePack value") from None
+
+
+class _ForeignTypeError(TypeError):
+    """A type that neither MessagePack nor msgspec knows."""
+
+
+# The base types' own conversions: a subclass may have another idea of str(value).
+_PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+
+
+def _as_plain(value: object) -> object:
+    """A subclass of a plain type as that type, which is how python-msgpack writes it."""
+    for plain, convert in _PLAIN:
+        if isinstance(value, plain):
+            return convert(value)
+    kind = type(value)
+    raise _ForeignTypeError(f"MessagePack has no type for {kind.__module__}.{kind.__qualname__}")
+
+
+def _problem_of(error: Exception) -> str:
+    """Foreign texts may quote the value, so only our own is passed on."""
+    return str(error) if isinstance(error, _ForeignTypeError) else "MessagePack cannot hold it"
+
+
+_encode: Final = Encoder(enc_hook=_as_plain).encode
+_decode: Final = Decoder().decode

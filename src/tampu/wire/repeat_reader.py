@@ -1,0 +1,131 @@
+"""Specs of repeats as others write them: all that the peer accepts, and a later peer's tenth."""
+
+from typing import Final
+
+from tampu.errors import DecodeError
+from tampu.wire.record import (
+    NIL,
+    Shape,
+    is_map,
+    read_map,
+    read_name,
+    read_optional_uint,
+    read_record,
+    read_text,
+    read_uint,
+)
+from tampu.wire.repeat import (
+    CronPattern,
+    EveryPattern,
+    FireAll,
+    MissedPolicy,
+    MissedRule,
+    Pattern,
+    StoredSpec,
+)
+from tampu.wire.tolerant import read_byte_vector, read_retry
+
+_SPEC: Final = Shape(
+    what="repeat spec",
+    names=(
+        "key",
+        "job_name",
+        "pattern",
+        "payload",
+        "limit",
+        "start_after_ms",
+        "end_before_ms",
+        "fired",
+        "missed_fires",
+        "retry",
+    ),
+    least=7,
+    needed=4,
+)
+_CRON: Final = Shape(what="cron pattern", names=("expression", "tz"), least=2, needed=1)
+_EVERY: Final = Shape(what="every pattern", names=("interval_ms",), least=1, needed=1)
+_FIRE_ALL: Final = Shape(what="missed policy", names=("max_catchup",), least=1, needed=1)
+
+_SKIP: Final = b"\xa4Skip"
+
+# A variant is named or, as serde allows, numbered in the order of its declaration.
+_CRON_NAMES: Final = ("Cron", 0)
+_EVERY_NAMES: Final = ("Every", 1)
+_UNIT_RULES: Final[dict[str | int, MissedRule]] = {
+    "Skip": MissedRule.SKIP,
+    0: MissedRule.SKIP,
+    "FireOnce": MissedRule.FIRE_ONCE,
+    1: MissedRule.FIRE_ONCE,
+}
+_FIRE_ALL_NAMES: Final = ("FireAll", 2)
+
+
+def decode_spec(data: bytes) -> StoredSpec:
+    """The spec in `data`; `DecodeError` for what cannot be read or cannot fire."""
+    raw, _ = read_record(data, 0, _SPEC)
+    return StoredSpec(
+        key=read_text(raw["key"], what="key of repeat spec"),
+        job_name=read_text(raw["job_name"], what="job_name of repeat spec"),
+        pattern=_read_pattern(raw["pattern"]),
+        slot=read_byte_vector(raw["payload"], what="payload of repeat spec"),
+        limit=_read_optional(raw, "limit"),
+        start_after_ms=_read_optional(raw, "start_after_ms"),
+        end_before_ms=_read_optional(raw, "end_before_ms"),
+        fired=read_uint(raw.get("fired", b"\x00"), what="fired of repeat spec"),
+        missed=_read_missed(raw.get("missed_fires", _SKIP)),
+        retry=read_retry(raw.get("retry", NIL)),
+    )
+
+
+def _read_optional(raw: dict[str, bytes], name: str) -> int | None:
+    return read_optional_uint(raw.get(name, NIL), what=f"{name} of repeat spec")
+
+
+def _read_pattern(raw: bytes) -> Pattern:
+    variant, content = _read_variant(raw, what="pattern")
+    if variant in _CRON_NAMES:
+        return _read_cron(content)
+    if variant in _EVERY_NAMES:
+        return _read_every(content)
+    raise DecodeError("pattern", "it is neither Cron nor Every")
+
+
+def _read_cron(content: bytes) -> CronPattern:
+    fields, _ = read_record(content, 0, _CRON)
+    tz = fields.get("tz", NIL)
+    return CronPattern(
+        expression=read_text(fields["expression"], what="expression of cron pattern"),
+        tz=None if tz == NIL else read_text(tz, what="tz of cron pattern"),
+    )
+
+
+def _read_every(content: bytes) -> EveryPattern:
+    fields, _ = read_record(content, 0, _EVERY)
+    interval_ms = read_uint(fields["interval_ms"], what="interval_ms of every pattern")
+    if not interval_ms:
+        raise DecodeError("every pattern", "its interval is 0")  # it would fire without end
+    return EveryPattern(interval_ms)
+
+
+def _read_missed(raw: bytes) -> MissedPolicy:
+    if is_map(raw):
+        variant, content = _read_variant(raw, what="missed policy")
+    else:
+        variant, content = read_name(raw, what="missed policy"), NIL
+    if variant in _FIRE_ALL_NAMES:
+        fields, _ = read_record(content, 0, _FIRE_ALL)
+        return FireAll(read_uint(fields["max_catchup"], what="max_catchup", bits=32))
+    if variant in _UNIT_RULES and content == NIL:
+        return _UNIT_RULES[variant]
+    raise DecodeError("missed policy", "it is none of Skip, FireOnce and FireAll")
+
+
+def _read_variant(raw: bytes, *, what: str) -> tuple[str | int, bytes]:
+    """The name or number of an enum's variant and the raw bytes of what it holds."""
+    if not is_map(raw):
+        raise DecodeError(what, "it is not a map of one entry")
+    pairs, _ = read_map(raw, 0, what=what)
+    if len(pairs) != 1:
+        raise DecodeError(what, "it is not a map of one entry")
+    ((name, content),) = pairs
+    return read_name(name, what=what), content

@@ -1,0 +1,130 @@
+"""Walk over MessagePack bytes without building values: where one ends, how deep it nests.
+
+Iterative and linear: a header that promises more than the bytes can hold is refused at once.
+"""
+
+from typing import Final
+
+from tampu.errors import DecodeError
+
+MAX_DEPTH: Final = 64
+"""Containers inside containers that a value may have, in both directions."""
+
+_CONTAINER_HEADS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+
+# head: (bytes of the length, bytes between length and content, values per unit of the length);
+# no values per unit means that the length counts bytes of content.
+_SIZED: Final = {
+    0xC4: (1, 0, 0),  # bin
+    0xC5: (2, 0, 0),
+    0xC6: (4, 0, 0),
+    0xC7: (1, 1, 0),  # ext, with a byte for its type
+    0xC8: (2, 1, 0),
+    0xC9: (4, 1, 0),
+    0xD9: (1, 0, 0),  # str
+    0xDA: (2, 0, 0),
+    0xDB: (4, 0, 0),
+    0xDC: (2, 0, 1),  # array
+    0xDD: (4, 0, 1),
+    0xDE: (2, 0, 2),  # map
+    0xDF: (4, 0, 2),
+}
+
+
+def _fixed_widths() -> bytes:
+    """Bytes taken by a value whose head alone tells; 0 where it does not."""
+    widths = bytearray(256)
+    widths[0x00:0x80] = bytes([1]) * 0x80  # positive fixint
+    widths[0xA0:0xC0] = bytes(range(1, 33))  # fixstr
+    widths[0xC0] = widths[0xC2] = widths[0xC3] = 1  # nil, false, true
+    widths[0xCA:0xD4] = bytes([5, 9, 2, 3, 5, 9, 2, 3, 5, 9])  # float, uint, int
+    widths[0xD4:0xD9] = bytes([3, 4, 6, 10, 18])  # fixext
+    widths[0xE0:0x100] = bytes([1]) * 0x20  # negative fixint
+    return bytes(widths)
+
+
+_WIDTHS: Final = _fixed_widths()
+
+
+_NO_CONTAINER: Final = -1
+
+
+def end_of_value(data: bytes, start: int = 0, *, what: str = "value") -> int:
+    """Index just behind the one value that begins at `start`.
+
+    Raises `DecodeError` for a value that is cut off, holds the reserved byte or nests deeper
+    than `MAX_DEPTH`. Texts are not checked to be UTF-8.
+    """
+    try:
+        end = _walk(data, start, what)
+    except IndexError:
+        raise _cut_off(what) from None
+    if end > len(data):
+        raise _cut_off(what)
+    return end
+
+
+def _walk(data: bytes, position: int, what: str) -> int:
+    """One loop for all levels, since every payload of many containers comes through here."""
+    widths, missing = _WIDTHS, 1
+    outer: list[int] = []  # values still missing in each container around this one
+    while True:
+        while missing:
+            missing -= 1
+            head = data[position]
+            width = widths[head]
+            if width:
+                position += width
+                continue
+            if head < 0xA0:  # as `open_value` has it; the call would double the time
+                position += 1
+                children = (head & 0x0F) << (head < 0x90)
+            else:
+                position, children = open_value(data, position, what=what)
+            if children != _NO_CONTAINER:
+                if len(outer) == MAX_DEPTH:
+                    raise DecodeError(what, f"it nests deeper than {MAX_DEPTH} levels")
+                outer.append(missing)
+                missing = children
+        if not outer:
+            return position
+        missing = outer.pop()
+
+
+def open_value(data: bytes, position: int, *, what: str) -> tuple[int, int]:
+    """Read a head whose width the first byte does not tell: where it leads, how many children.
+
+    For a container: the index of its first child and the number of values in it, which is never
+    more than the bytes that are left. For anything else: the index behind it and -1.
+    """
+    head = data[position]
+    if head < 0xA0:
+        return position + 1, (head & 0x0F) << (head < 0x90)
+    if head not in _SIZED:
+        raise DecodeError(what, "it holds the reserved byte 0xc1")
+    length_width, between, per_unit = _SIZED[head]
+    content = position + 1 + length_width
+    if content > len(data):
+        raise _cut_off(what)
+    length = int.from_bytes(data[position + 1 : content], "big")
+    if not per_unit:
+        return content + between + length, _NO_CONTAINER
+    if length * per_unit > len(data) - content:
+        raise _cut_off(what)
+    return content, length * per_unit
+
+
+def check_depth(data: bytes, *, what: str) -> None:
+    """Refuse bytes that nest deeper than `MAX_DEPTH`, with `DecodeError`.
+
+    Cheap for what is usual: so few bytes, or so few bytes that could open a container, cannot
+    nest that deep. Only the rest is walked. Bytes after the first value are not looked at.
+    """
+    if len(data) <= MAX_DEPTH:
+        return
+    if len(data) - len(data.translate(None, _CONTAINER_HEADS)) > MAX_DEPTH:
+        end_of_value(data, what=what)
+
+
+def _cut_off(what: str) -> DecodeError:
+    return DecodeError(what, "it ends too early")

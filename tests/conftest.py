@@ -1,0 +1,67 @@
+"""Servers for the tests: each started once, emptied before every test."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tampu.server.connect import Server, connect
+from tests.servers import BACKENDS, IN_CI, Backend, RunningServer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--backend", choices=[b.name for b in BACKENDS], help="run on one server only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        only = metafunc.config.getoption("--backend")
+        chosen = [b for b in BACKENDS if only in {None, b.name}]
+        metafunc.parametrize("backend", chosen, ids=lambda b: b.name, scope="session")
+
+
+@pytest.fixture(scope="session")
+def binary(backend: Backend) -> Path:
+    """The server's program; missing means skipped on a laptop and failed in CI."""
+    found = backend.find()
+    if found is None:
+        missing = pytest.fail if IN_CI else pytest.skip
+        missing(f"{backend.title} is not on this machine")
+    return found
+
+
+Start = Callable[..., RunningServer]
+
+
+@pytest.fixture(scope="session")
+def _shared(binary: Path) -> Iterator[RunningServer]:
+    with RunningServer(binary) as running:
+        yield running
+
+
+@pytest.fixture
+def running(_shared: RunningServer) -> RunningServer:
+    """The backend's server, empty and with nothing left over from the test before."""
+    with _shared.admin() as admin:
+        admin.flushall()
+        admin.script_flush()
+    return _shared
+
+
+@pytest.fixture
+def start(binary: Path) -> Iterator[Start]:
+    """Start servers with options of the test's own; all are ended after it."""
+    with ExitStack() as stack:
+
+        def started(*options: str, port: int | None = None) -> RunningServer:
+            return stack.enter_context(RunningServer(binary, *options, port=port))
+
+        yield started
+
+
+@pytest.fixture
+async def server(running: RunningServer) -> AsyncIterator[Server]:
+    """A connected server."""
+    async with await connect(running.url) as connected:
+        yield connected

@@ -1,0 +1,190 @@
+"""Lanes in a cluster: the right node, moved slots, failover."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tampu.errors import CommandRefused, ServerError, ServerUnreachable
+from tampu.server import scripts
+from tampu.server.command import pack
+from tampu.server.connect import Server, connect
+from tampu.server.lane import Lane, LaneOptions
+from tests.servers import RunningServer
+from tests.topology import Cluster, cluster
+from tests.waiting import wait_until
+
+QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
+QUEUES = [b"{chasqui:q%d}" % n for n in range(12)]
+
+
+@pytest.fixture(scope="module")
+def built(binary: Path) -> Iterator[Cluster]:
+    with cluster(binary) as made:
+        yield made
+
+
+@pytest.fixture
+async def server(built: Cluster) -> AsyncIterator[Server]:
+    async with await connect(built.url) as connected:
+        yield connected
+
+
+def has(answers: list[int], enough: int) -> bool:
+    return len(answers) > enough
+
+
+def keys_of(queue: bytes) -> scripts.AddKeys:
+    return scripts.AddKeys(
+        stream=queue + b":stream", delayed=queue + b":delayed", memory=queue + b":memory"
+    )
+
+
+async def test_each_queue_s_lane_leads_to_the_node_of_its_slot(
+    server: Server, built: Cluster
+) -> None:
+    owners = set()
+    for queue in QUEUES:
+        async with await Lane.open(server, queue + b":stream") as lane:
+            flat = [b"envelope", b"name"] * 10
+            await scripts.add(lane, keys_of(queue), scripts.PlainJobs(flat), number=1)
+            assert await lane.call("XLEN", queue + b":stream") == 10
+            owners.add(built.owner(queue).port)
+    assert len(owners) == 3, "the queues should spread over all nodes"
+
+
+async def test_a_slot_that_moves_under_load_costs_nothing(server: Server, built: Cluster) -> None:
+    counter = b"{chasqui:moving}:n"
+    async with await Lane.open(server, counter, options=QUICK) as lane:
+        answers: list[int] = []
+        done = asyncio.Event()
+
+        async def count() -> None:
+            while not done.is_set():
+                calls = [lane.send(pack("INCR", counter)) for _ in range(20)]
+                answers.extend(int(str(n)) for n in await asyncio.gather(*calls))
+
+        counting = [asyncio.create_task(count()) for _ in range(3)]
+        for lap in range(6):
+            target = built.masters[lap % 3]
+            if built.owner(counter) is not target:
+                await asyncio.to_thread(built.move, counter, target)
+            enough = len(answers) + 200
+            await wait_until(partial(has, answers, enough), within=10, sentence="calls go on")
+        done.set()
+        await asyncio.gather(*counting)
+        assert sorted(answers) == list(range(1, len(answers) + 1)), "a call was lost or doubled"
+
+
+async def test_a_call_for_a_key_that_is_on_its_way_is_asked_for_there(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:asking}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        await lane.call("SET", queue + b":stays", b"here")
+        built.begin_move(queue, target)
+        try:
+            assert await lane.call("SET", queue + b":new", b"there") == b"OK"
+            assert await lane.call("GET", queue + b":stays") == b"here"
+            with target.admin() as admin:
+                slot = admin.execute_command("CLUSTER KEYSLOT", queue)
+                found = admin.execute_command("CLUSTER GETKEYSINSLOT", slot, 10)
+                assert {k if isinstance(k, bytes) else k.encode() for k in found} == {
+                    queue + b":new"
+                }
+        finally:
+            built.end_move(queue, source, target)
+        assert await lane.call("MGET", queue + b":stays", queue + b":new") == [b"here", b"there"]
+
+
+async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:early}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    for node in built.masters:
+        with node.admin() as admin:
+            admin.script_flush()
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        built.begin_move(queue, target)
+        try:
+            stream, group = queue + b":stream", b"default"
+            assert await scripts.ack(lane, [b"1-1"], stream=stream, group=group) == 0
+        finally:
+            built.end_move(queue, source, target)
+
+
+async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:halfway}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        built.begin_move(queue, target)
+        jobs = scripts.PlainJobs([b"e", b"n"])
+        adding = asyncio.create_task(scripts.add(lane, keys_of(queue), jobs, number=1))
+        await asyncio.wait([adding], timeout=0.2)
+        assert not adding.done(), "such a call cannot be carried out while the slot moves"
+        built.end_move(queue, source, target)
+        assert await adding == b""
+        assert await lane.call("XLEN", queue + b":stream") == 1
+
+
+async def test_a_script_that_meets_a_moving_slot_adds_once(server: Server, built: Cluster) -> None:
+    queue = b"{chasqui:carried}"
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        for number in range(1, 31):
+            if number % 10 == 0:
+                owner = built.owner(queue)
+                target = next(node for node in built.masters if node is not owner)
+                await asyncio.to_thread(built.move, queue, target)
+            await scripts.add(lane, keys_of(queue), scripts.PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("XLEN", queue + b":stream") == 30
+
+
+async def test_one_node_of_a_cluster_by_a_plain_url_says_what_to_use(built: Cluster) -> None:
+    queue = next(q for q in QUEUES if built.owner(q) is not built.masters[0])
+    async with await connect(built.masters[0].url) as server:
+        async with await Lane.open(server, queue) as lane:
+            with pytest.raises(CommandRefused, match=r"redis\+cluster://"):
+                await lane.call("GET", queue)
+
+
+async def test_a_cluster_url_to_a_single_server_says_so(running: RunningServer) -> None:
+    with pytest.raises(ServerError, match=r"[Cc]luster"):
+        await connect(f"redis+cluster://127.0.0.1:{running.port}")
+
+
+async def test_a_cluster_that_is_not_there_is_unreachable() -> None:
+    with pytest.raises(ServerUnreachable):
+        await connect("redis+cluster://127.0.0.1:1,127.0.0.1:2", connect_timeout_s=2)
+
+
+async def test_first_host_dead_the_second_leads_in(built: Cluster) -> None:
+    url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{built.masters[1].port}"
+    async with await connect(url) as server, await Lane.open(server, b"{a}") as lane:
+        assert await lane.call("SET", b"{a}:k", b"v") == b"OK"
+
+
+async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary: Path) -> None:
+    with cluster(binary, replicas=True) as built:
+        key = b"{chasqui:falling}:n"
+        async with (
+            await connect(built.url) as server,
+            await Lane.open(server, key, options=QUICK) as lane,
+        ):
+            await lane.call("SET", key, b"kept")
+            owner = built.owner(key)
+            follower = built.replicas[built.masters.index(owner)]
+            with follower.admin() as admin:
+                admin.execute_command("READONLY")
+                await wait_until(lambda: admin.get(key) == b"kept", within=5, sentence="replicated")
+            owner.kill()
+            assert await lane.send(pack("GET", key), repeatable=True, limit_s=20) == b"kept"
+            assert await lane.call("SET", key, b"after") == b"OK"

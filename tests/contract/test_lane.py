@@ -1,0 +1,359 @@
+"""A lane on real servers: order, cancellation, loss, waiting, unblocking."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from random import Random
+
+import pytest
+
+from tampu.errors import (
+    AccessDenied,
+    Closed,
+    CommandRefused,
+    ConnectionLost,
+    OptionError,
+    QueueFull,
+    ServerBusy,
+    ServerUnreachable,
+)
+from tampu.server.command import Reply, pack
+from tampu.server.connect import Server, connect
+from tampu.server.lane import Lane, LaneOptions
+from tests.conftest import Start
+from tests.proxy import Proxy
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+KEY = b"{chasqui:lane}:stream"
+QUICK = LaneOptions(limit_s=5.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
+
+Through = Callable[..., Awaitable[tuple[Lane, Proxy]]]
+
+
+@pytest.fixture
+async def lane(server: Server) -> AsyncIterator[Lane]:
+    async with await Lane.open(server, KEY, options=QUICK) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def through(running: RunningServer) -> AsyncIterator[Through]:
+    """Opens a lane that goes through a proxy."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(options: LaneOptions = QUICK) -> tuple[Lane, Proxy]:
+            proxy = await stack.enter_async_context(Proxy(running.port))
+            server = await stack.enter_async_context(await connect(proxy.url))
+            return await stack.enter_async_context(
+                await Lane.open(server, KEY, options=options)
+            ), proxy
+
+        yield opened
+
+
+async def test_a_call_gets_its_reply(lane: Lane) -> None:
+    assert await lane.call("PING") == b"PONG"
+    assert await lane.call("GET", b"missing") is None
+    assert await lane.call("INCR", b"{chasqui:lane}:n") == 1
+
+
+async def test_many_calls_in_flight_are_answered_in_order(lane: Lane) -> None:
+    futures = [lane.send(pack("ECHO", n)) for n in range(5000)]
+    assert await asyncio.gather(*futures) == [str(n).encode() for n in range(5000)]
+
+
+async def test_a_large_batch_passes_in_both_directions(lane: Lane) -> None:
+    large = bytes(8_000_000)
+    assert await lane.call("ECHO", large) == large
+
+
+async def test_ten_thousand_cancellations_behind_a_slow_proxy_mix_nothing_up(
+    through: Through,
+) -> None:
+    lane, proxy = await through(LaneOptions(limit_s=30.0, patience_s=10.0))
+    proxy.latency_s = 0.005
+    rng = Random(7)  # noqa: S311 - which calls to cancel
+    cancelled = answered = 0
+
+    async def one(n: int) -> None:
+        nonlocal cancelled, answered
+        try:
+            async with asyncio.timeout(rng.choice((0, 0.001, 0.004, 0.02, 10))):
+                assert await lane.call("ECHO", n) == str(n).encode()
+        except TimeoutError:
+            cancelled += 1
+        else:
+            answered += 1
+
+    for first in range(0, 20_000, 200):
+        await asyncio.gather(*(one(n) for n in range(first, first + 200)))
+    assert cancelled >= 10_000 * 0.8
+    assert answered >= 2_000
+    assert await lane.call("ECHO", "the last") == b"the last"
+    assert proxy.accepted == 2, "a cancelled call cost the connection"
+
+
+async def test_a_cancelled_call_that_was_not_sent_is_never_sent(
+    through: Through, running: RunningServer
+) -> None:
+    lane, _ = await through()
+    future = lane.send(pack("INCR", b"{chasqui:lane}:n"))
+    future.cancel()
+    assert await lane.call("PING") == b"PONG"
+    with running.admin() as admin:
+        assert admin.exists("{chasqui:lane}:n") == 0
+
+
+async def test_a_call_in_flight_when_the_connection_breaks_is_lost(through: Through) -> None:
+    lane, proxy = await through()
+    proxy.hold_replies = True
+    call = lane.send(pack("INCR", b"{chasqui:lane}:n"))
+    await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the reply was lost")
+    proxy.cut()
+    with pytest.raises(ConnectionLost, match="outcome is unknown"):
+        await call
+    proxy.hold_replies = False
+    assert await lane.call("PING") == b"PONG"
+
+
+async def test_a_repeatable_call_is_sent_again_after_a_lost_connection(
+    through: Through, running: RunningServer
+) -> None:
+    lane, proxy = await through()
+    proxy.hold_replies = True
+    call = lane.send(pack("INCR", b"{chasqui:lane}:n"), repeatable=True)
+    with running.admin() as admin:
+        await wait_until(
+            lambda: admin.get("{chasqui:lane}:n") == b"1", within=5, sentence="carried out once"
+        )
+    proxy.hold_replies = False
+    proxy.cut()
+    assert await call == 2
+
+
+async def test_repeated_calls_keep_their_order(through: Through, running: RunningServer) -> None:
+    lane, proxy = await through()
+    proxy.hold_requests = True
+    calls = [
+        lane.send(pack("RPUSH", b"{chasqui:lane}:list", n), repeatable=True) for n in range(50)
+    ]
+    await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the calls were lost")
+    proxy.hold_requests = False
+    proxy.cut()
+    assert await asyncio.gather(*calls) == list(range(1, 51))
+    with running.admin() as admin:
+        assert admin.lrange("{chasqui:lane}:list", 0, -1) == [str(n).encode() for n in range(50)]
+
+
+async def test_calls_wait_while_the_server_is_away_and_then_run(start: Start) -> None:
+    running = start("--appendonly", "yes", "--appendfsync", "always")
+    async with (
+        await connect(running.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        await lane.call("SET", b"a", b"1")
+        running.kill()
+        with pytest.raises(ConnectionLost):
+            while True:  # until the loss has been noticed
+                await lane.call("PING")
+        waiting = lane.send(pack("GET", b"a"))
+        running.restart()
+        assert await waiting == b"1"
+
+
+async def test_a_call_that_finds_no_server_within_its_limit_says_so(start: Start) -> None:
+    running = start()
+    async with (
+        await connect(running.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        running.kill()
+        with pytest.raises(ConnectionLost):
+            while True:
+                await lane.call("PING")
+        with pytest.raises(ServerUnreachable, match="Connection refused"):
+            await lane.call("PING", limit_s=0.3)
+
+
+async def test_a_connection_that_falls_silent_is_given_up(through: Through) -> None:
+    lane, proxy = await through()
+    proxy.hold_replies = True
+    with pytest.raises(ConnectionLost, match=r"no reply for 0\.5 s"):
+        await lane.call("PING")
+    proxy.hold_replies = False
+    assert await lane.call("PING") == b"PONG"
+
+
+async def test_a_paused_server_is_waited_for_by_repeatable_calls(start: Start) -> None:
+    running = start()
+    async with (
+        await connect(running.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        running.pause()
+        call = lane.send(pack("PING"), repeatable=True)
+        await asyncio.wait([call], timeout=0.8)
+        assert not call.done()
+        running.resume()
+        assert await call == b"PONG"
+
+
+async def test_client_kill_every_few_calls_loses_no_repeatable_call(
+    lane: Lane, running: RunningServer
+) -> None:
+    with running.admin() as admin:
+        for n in range(30):
+            calls = [lane.send(pack("ECHO", i), repeatable=True) for i in range(20)]
+            admin.client_kill_filter(_type="normal", skipme=True)
+            assert await asyncio.gather(*calls) == [str(i).encode() for i in range(20)], n
+
+
+async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServer) -> None:
+    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
+    with running.admin() as admin:
+        await wait_until(
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+        )
+        await lane.unblock()
+        assert await asyncio.wait_for(call, 1) is None
+        assert await lane.call("PING") == b"PONG"
+        assert admin.info("clients")["blocked_clients"] == 0
+
+
+async def test_unblocking_races_with_sending_and_always_wins(lane: Lane) -> None:
+    for n in range(100):
+        call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
+        for _ in range(n % 5):
+            await asyncio.sleep(0)
+        await lane.unblock()
+        assert await asyncio.wait_for(call, 2) is None
+
+
+async def test_what_a_blocking_read_was_given_is_not_swallowed_by_unblock(
+    lane: Lane, running: RunningServer
+) -> None:
+    with running.admin() as admin:
+        for n in range(50):
+            call = lane.send(pack("BLPOP", b"{chasqui:lane}:list", 30), block_s=30)
+            await asyncio.sleep(0)
+            admin.rpush("{chasqui:lane}:list", n)
+            await lane.unblock()
+            reply = await asyncio.wait_for(call, 2)
+            left = admin.lpop("{chasqui:lane}:list")
+            assert (reply is None) != (left is None), "an item was lost or came twice"
+
+
+async def test_unblock_without_a_blocked_read_does_nothing(lane: Lane) -> None:
+    await lane.unblock()
+    assert await lane.call("PING") == b"PONG"
+
+
+async def test_a_blocking_read_outlasts_the_lane_s_patience(lane: Lane) -> None:
+    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
+    assert await call is None
+
+
+async def test_a_refusal_leaves_the_lane_in_step(lane: Lane) -> None:
+    await lane.call("SET", b"{chasqui:lane}:s", b"x")
+    wrong = lane.send(pack("XLEN", b"{chasqui:lane}:s"))
+    right = lane.send(pack("GET", b"{chasqui:lane}:s"))
+    with pytest.raises(CommandRefused) as caught:
+        await wrong
+    assert caught.value.code == "WRONGTYPE"
+    assert await right == b"x"
+
+
+async def test_an_unknown_command_s_arguments_stay_out_of_the_error(lane: Lane) -> None:
+    with pytest.raises(CommandRefused) as caught:
+        await lane.call("NOSUCH", b"a-secret-payload")
+    assert "a-secret-payload" not in str(caught.value)
+
+
+async def test_out_of_memory_is_queue_full(start: Start) -> None:
+    running = start("--maxmemory", "1")
+    async with await connect(running.url) as server, await Lane.open(server, KEY) as lane:
+        with pytest.raises(QueueFull) as caught:
+            await lane.call("SET", b"a", b"b")
+        assert caught.value.code == "OOM"
+
+
+async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -> None:
+    master, replica = start(), start()
+    with replica.admin() as admin:
+        admin.replicaof("127.0.0.1", master.port)
+        async with (
+            await connect(replica.url) as server,
+            await Lane.open(server, KEY, options=QUICK) as lane,
+        ):
+            with pytest.raises(ServerBusy) as caught:
+                await lane.call("SET", b"a", b"b", limit_s=0.3)
+            assert caught.value.code == "READONLY"
+            waiting = lane.send(pack("SET", b"a", b"b"))
+            await asyncio.wait([waiting], timeout=0.1)
+            admin.replicaof("NO", "ONE")
+            assert await waiting == b"OK"
+
+
+async def test_a_right_that_is_missing_is_access_denied(running: RunningServer) -> None:
+    with running.admin() as admin:
+        admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+ping", "+client")
+        try:
+            url = f"redis://few:pw@127.0.0.1:{running.port}/0"
+            async with await connect(url) as server, await Lane.open(server, KEY) as lane:
+                assert await lane.call("PING") == b"PONG"
+                with pytest.raises(AccessDenied, match="ACL") as caught:
+                    await lane.call("GET", b"a")
+                assert "pw" not in str(caught.value).split("few")[0]
+        finally:
+            admin.acl_deluser("few")
+
+
+async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
+    server: Server, running: RunningServer
+) -> None:
+    before = asyncio.all_tasks()
+    lane = await Lane.open(server, KEY, options=QUICK)
+    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
+    with running.admin() as admin:
+        await wait_until(
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+        )
+        await lane.close()
+        await lane.close()
+        with pytest.raises(ConnectionLost):
+            await call
+        with pytest.raises(Closed):
+            lane.send(pack("PING"))
+        assert asyncio.all_tasks() == before
+        await wait_until(
+            lambda: len(admin.client_list(_type="normal")) == 1, within=5, sentence="no socket left"
+        )
+
+
+async def test_a_full_write_buffer_and_a_cancelled_writer_keep_the_connection(
+    through: Through,
+) -> None:
+    lane, proxy = await through(LaneOptions(limit_s=30.0, patience_s=10.0))
+    large = bytes(4_000_000)
+    calls = [asyncio.create_task(lane.call("ECHO", large)) for _ in range(8)]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    done: list[Reply | BaseException] = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(reply == large for reply in done[1::2])
+    assert proxy.accepted == 2
+
+
+@pytest.mark.parametrize("name", ["limit_s", "patience_s", "first_pause_s", "longest_pause_s"])
+def test_a_time_that_is_not_above_zero_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=name):
+        LaneOptions(**{name: 0.0})
+
+
+def test_pauses_double_up_to_a_limit_and_are_spread() -> None:
+    options, rng = LaneOptions(first_pause_s=0.1, longest_pause_s=1.0), Random(1)  # noqa: S311
+    for tries, ceiling in ((0, 0.1), (1, 0.2), (2, 0.4), (3, 0.8), (4, 1.0), (60, 1.0)):
+        pauses = [options.pause_s(tries, rng) for _ in range(200)]
+        assert max(pauses) <= ceiling
+        assert max(pauses) - min(pauses) > ceiling / 4

@@ -1,0 +1,280 @@
+"""The scripts on real servers: what they do, how often, and what they leave when they fail."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from tampu.errors import CommandRefused, QueueFull
+from tampu.server import scripts
+from tampu.server.command import Reply, pack
+from tampu.server.connect import Server, connect
+from tampu.server.lane import Lane
+from tampu.server.scripts import AddKeys, FullJobs, PlainJobs, ack, add
+from tests.conftest import Start
+from tests.proxy import Proxy
+from tests.servers import Backend, RunningServer
+from tests.waiting import wait_until
+
+TAG = b"{chasqui:scripts}"
+STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
+MARKER, INDEX = TAG + b":dlid:a", TAG + b":didx:a"
+KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY)
+GROUP = b"default"
+
+
+@pytest.fixture
+async def lane(server: Server) -> AsyncIterator[Lane]:
+    async with await Lane.open(server, STREAM) as opened:
+        yield opened
+
+
+def full(
+    body: bytes = b"envelope",
+    *,
+    name: bytes = b"",
+    extras: bytes = b"",
+    due: bytes = b"",
+    marker_s: bytes = b"",
+    index_s: bytes = b"",
+) -> tuple[bytes, ...]:
+    return (body, name, extras, due, marker_s, index_s)
+
+
+async def entries(lane: Lane) -> list[list[Reply]]:
+    reply = await lane.call("XRANGE", STREAM, "-", "+")
+    assert isinstance(reply, list)
+    return [entry[1] for entry in reply]  # type: ignore[index, misc]
+
+
+async def state(lane: Lane) -> list[Reply]:
+    """Everything the queue's keys hold."""
+    found = await lane.call("KEYS", "*")
+    assert isinstance(found, list)
+    return [[key, await lane.call("DUMP", key)] for key in sorted(map(bytes, found))]  # type: ignore[arg-type]
+
+
+class TestAdd:
+    async def test_jobs_arrive_in_order_with_their_names(self, lane: Lane) -> None:
+        jobs = PlainJobs([b"one", b"first", b"two", b"", b"three", b"third"])
+        assert await add(lane, KEYS, jobs, number=1) == b""
+        assert await entries(lane) == [
+            [b"d", b"one", b"n", b"first"],
+            [b"d", b"two"],
+            [b"d", b"three", b"n", b"third"],
+        ]
+
+    async def test_a_thousand_jobs_in_one_call(self, lane: Lane) -> None:
+        await add(lane, KEYS, PlainJobs([b"envelope", b"job"] * 1000), number=1)
+        assert await lane.call("XLEN", STREAM) == 1000
+
+    async def test_a_repeated_number_adds_nothing_and_answers_the_same(self, lane: Lane) -> None:
+        flat = full(b"a", marker_s=b"60") + full(b"a", marker_s=b"60")
+        jobs = FullJobs(flat, [MARKER, MARKER])
+        assert await add(lane, KEYS, jobs, number=5) == b"10"
+        assert await add(lane, KEYS, jobs, number=5) == b"10"
+        assert await lane.call("XLEN", STREAM) == 1
+
+    async def test_sixteen_calls_in_flight_can_all_be_repeated(self, lane: Lane) -> None:
+        for _ in range(2):
+            for number in range(1, 17):
+                await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("XLEN", STREAM) == 16
+
+    async def test_the_producer_s_memory_stays_small_and_ends(self, lane: Lane) -> None:
+        for number in range(1, 101):
+            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("HLEN", MEMORY) == 16
+        left_ms = await lane.call("PTTL", MEMORY)
+        assert isinstance(left_ms, int)
+        assert 0 < left_ms <= scripts.PRODUCER_MEMORY_MS
+
+    async def test_an_id_is_taken_once_on_both_paths(self, lane: Lane) -> None:
+        now = FullJobs(full(b"now", marker_s=b"60"), [MARKER])
+        later = FullJobs(
+            full(b"later", due=b"+60000", marker_s=b"60", index_s=b"60"), [MARKER, INDEX]
+        )
+        assert await add(lane, KEYS, now, number=1) == b""
+        assert await add(lane, KEYS, later, number=2) == b"0"
+        assert await lane.call("ZCARD", DELAYED) == 0
+        assert await lane.call("GET", MARKER) == b"1"
+        assert await lane.call("TTL", MARKER) in {59, 60}
+        assert await lane.call("EXISTS", INDEX) == 0
+
+    async def test_a_delayed_job_has_its_member_marker_and_index(self, lane: Lane) -> None:
+        flat = full(b"member", due=b"1794725043642", marker_s=b"3660", index_s=b"3601")
+        assert await add(lane, KEYS, FullJobs(flat, [MARKER, INDEX]), number=1) == b""
+        assert await lane.call("ZSCORE", DELAYED, b"member") == b"1794725043642"
+        assert await lane.call("GET", INDEX) == b"member"
+        assert await lane.call("TTL", MARKER) in {3659, 3660}
+        assert await lane.call("TTL", INDEX) in {3600, 3601}
+
+    async def test_a_relative_delay_counts_from_the_server_s_clock(self, lane: Lane) -> None:
+        await add(lane, KEYS, FullJobs(full(b"m", due=b"+5000"), []), number=1)
+        seconds, micros = await lane.call("TIME")  # type: ignore[misc]
+        now_ms = int(seconds) * 1000 + int(micros) // 1000  # type: ignore[arg-type]
+        score = await lane.call("ZSCORE", DELAYED, b"m")
+        assert isinstance(score, bytes)
+        assert 4000 < int(score) - now_ms <= 5000
+
+    async def test_extras_travel_as_a_field_of_their_own(self, lane: Lane) -> None:
+        flat = full(b"e", extras=b"x1") + full(b"e", name=b"n", extras=b"x2")
+        await add(lane, KEYS, FullJobs(flat, []), number=1)
+        assert await entries(lane) == [
+            [b"d", b"e", b"x", b"x1"],
+            [b"d", b"e", b"n", b"n", b"x", b"x2"],
+        ]
+
+    async def test_a_full_queue_refuses_the_whole_call(self, lane: Lane) -> None:
+        await add(lane, KEYS, PlainJobs([b"e", b"n"] * 3), number=1, max_len=4)
+        with pytest.raises(QueueFull):
+            await add(lane, KEYS, PlainJobs([b"e", b"n"] * 2), number=2, max_len=4)
+        assert await lane.call("XLEN", STREAM) == 3
+        await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=3, max_len=4)
+        assert await lane.call("XLEN", STREAM) == 4
+
+    async def test_a_resend_after_a_lost_reply_adds_nothing_twice(
+        self, running: RunningServer
+    ) -> None:
+        async with Proxy(running.port) as proxy, await connect(proxy.url) as server:
+            async with await Lane.open(server, STREAM) as lane:
+                with running.admin() as admin:
+                    for number in range(1, 21):
+                        await self._lose_the_reply(lane, proxy, admin, number)
+                    assert admin.xlen(STREAM) == 20
+
+    async def _lose_the_reply(
+        self, lane: Lane, proxy: Proxy, admin: redis.Redis, number: int
+    ) -> None:
+        if number == 1:  # the script is known from here on
+            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        proxy.hold_replies = True
+        call = asyncio.create_task(add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number))
+        await wait_until(
+            lambda: admin.xlen(STREAM) == number, within=5, sentence="the server carried it out"
+        )
+        proxy.hold_replies = False
+        proxy.cut()
+        assert await call == b""
+
+
+class TestAck:
+    async def test_pending_entries_are_gone_afterwards(self, lane: Lane) -> None:
+        ids = await self._read(lane, 512)
+        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 512
+        assert await lane.call("XLEN", STREAM) == 0
+        assert (await lane.call("XPENDING", STREAM, GROUP))[0] == 0  # type: ignore[index]
+
+    async def test_a_second_ack_counts_nothing(self, lane: Lane) -> None:
+        ids = await self._read(lane, 3)
+        await ack(lane, ids, stream=STREAM, group=GROUP)
+        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 0
+
+    async def test_a_thousand_ids_fit_in_one_call(self, lane: Lane) -> None:
+        ids = await self._read(lane, 1000)
+        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 1000
+
+    async def test_it_works_at_the_memory_limit(
+        self, lane: Lane, running: RunningServer, backend: Backend
+    ) -> None:
+        ids = await self._read(lane, 10)
+        with running.admin() as admin:
+            admin.config_set("maxmemory", 1)
+            try:
+                with pytest.raises(QueueFull):
+                    await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=99)
+                assert await ack(lane, ids, stream=STREAM, group=GROUP) == 10
+            finally:
+                admin.config_set("maxmemory", 0)
+        assert await lane.call("XLEN", STREAM) == 0
+
+    async def _read(self, lane: Lane, count: int) -> list[bytes]:
+        await add(lane, KEYS, PlainJobs([b"e", b"n"] * count), number=1)
+        await lane.call("XGROUP", "CREATE", STREAM, GROUP, "0")
+        reply = await lane.call(
+            "XREADGROUP", "GROUP", GROUP, "c", "COUNT", count, "STREAMS", STREAM, ">"
+        )
+        return [entry[0] for entry in reply[0][1]]  # type: ignore[index, misc, union-attr]
+
+
+class TestLoading:
+    async def test_a_script_the_server_does_not_know_is_loaded(
+        self, lane: Lane, running: RunningServer
+    ) -> None:
+        with running.admin() as admin:
+            for number in range(1, 20):
+                admin.script_flush()
+                await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("XLEN", STREAM) == 19
+
+    async def test_script_flush_under_load_costs_no_call(
+        self, lane: Lane, running: RunningServer
+    ) -> None:
+        done = asyncio.Event()
+
+        def flush() -> None:
+            with running.admin() as admin:
+                while not done.is_set():
+                    admin.script_flush()
+
+        flushing = asyncio.create_task(asyncio.to_thread(flush))
+        keys = [
+            AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY + b"%d" % n) for n in range(8)
+        ]
+
+        async def produce(own: AddKeys) -> None:
+            for number in range(1, 51):
+                await add(lane, own, PlainJobs([b"e", b"n"]), number=number)
+
+        try:
+            await asyncio.gather(*(produce(own) for own in keys))
+        finally:
+            done.set()
+            await flushing
+        assert await lane.call("XLEN", STREAM) == 400
+
+
+class TestAtomicity:
+    @pytest.mark.parametrize("key", [STREAM, DELAYED, MEMORY], ids=lambda k: k.decode())
+    async def test_a_key_of_a_wrong_type_leaves_everything_as_it_was(
+        self, lane: Lane, key: bytes
+    ) -> None:
+        await lane.call("SET", key, b"not what it should be")
+        before = await state(lane)
+        flat = full(b"now", marker_s=b"60") + full(b"later", due=b"+1000", index_s=b"60")
+        for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, INDEX])):
+            with pytest.raises(CommandRefused) as caught:
+                await add(lane, KEYS, jobs, number=1)
+            assert caught.value.code == "WRONGTYPE"
+            assert await state(lane) == before
+
+    async def test_out_of_memory_leaves_everything_as_it_was(self, start: Start) -> None:
+        running = start()
+        async with await connect(running.url) as server:
+            async with await Lane.open(server, STREAM) as lane:
+                await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1)
+                before = await state(lane)
+                with running.admin() as admin:
+                    admin.config_set("maxmemory", 1)
+                flat = full(b"now", marker_s=b"60") + full(b"later", due=b"+1000", index_s=b"60")
+                for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, INDEX])):
+                    with pytest.raises(QueueFull):
+                        await add(lane, KEYS, jobs, number=2)
+                assert await state(lane) == before
+
+    async def test_an_ack_of_a_stream_that_is_none_changes_nothing(self, lane: Lane) -> None:
+        await lane.call("SET", STREAM, b"text")
+        before = await state(lane)
+        with pytest.raises(CommandRefused):
+            await ack(lane, [b"1-1"], stream=STREAM, group=GROUP)
+        assert await state(lane) == before
+
+
+async def test_packed_calls_may_be_in_flight_together(lane: Lane) -> None:
+    calls = [
+        asyncio.create_task(add(lane, KEYS, PlainJobs([b"e", b"n"] * 10), number=n))
+        for n in range(1, 11)
+    ]
+    await asyncio.gather(*calls)
+    assert await lane.send(pack("XLEN", STREAM)) == 100

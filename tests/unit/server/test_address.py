@@ -1,0 +1,152 @@
+"""Every URL form, and every way to get one wrong."""
+
+import pytest
+
+from tampu.errors import OptionError
+from tampu.server.address import Address, Kind, Tls, parse
+
+SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://localhost", Address(kind=Kind.TCP, hosts=(("localhost", 6379),))),
+        ("redis://h:7000/3", Address(kind=Kind.TCP, hosts=(("h", 7000),), db=3)),
+        ("redis://h?db=4", Address(kind=Kind.TCP, hosts=(("h", 6379),), db=4)),
+        ("redis://[::1]:7000", Address(kind=Kind.TCP, hosts=(("::1", 7000),))),
+        ("REDIS://h", Address(kind=Kind.TCP, hosts=(("h", 6379),))),
+        ("valkey://h", Address(kind=Kind.TCP, hosts=(("h", 6379),))),
+        ("rediss://h", Address(kind=Kind.TCP, hosts=(("h", 6379),), tls=Tls())),
+        ("valkeys://h", Address(kind=Kind.TCP, hosts=(("h", 6379),), tls=Tls())),
+        ("unix:///run/r.sock", Address(kind=Kind.UNIX, path="/run/r.sock")),
+        ("unix:///run/r.sock?db=2", Address(kind=Kind.UNIX, path="/run/r.sock", db=2)),
+        ("unix:///with%20space", Address(kind=Kind.UNIX, path="/with space")),
+        ("embedded:.tampu", Address(kind=Kind.EMBEDDED, path=".tampu")),
+        ("embedded:/var/lib/tampu", Address(kind=Kind.EMBEDDED, path="/var/lib/tampu")),
+        (
+            "redis+sentinel://a,b:27000/house",
+            Address(kind=Kind.SENTINEL, hosts=(("a", 26379), ("b", 27000)), service="house"),
+        ),
+        (
+            "rediss+sentinel://a/house/2",
+            Address(kind=Kind.SENTINEL, hosts=(("a", 26379),), service="house", db=2, tls=Tls()),
+        ),
+        (
+            "redis+cluster://a:1,b:2",
+            Address(kind=Kind.CLUSTER, hosts=(("a", 1), ("b", 2))),
+        ),
+        (
+            "rediss://h?ssl_ca_certs=/ca&ssl_certfile=/c&ssl_keyfile=/k",
+            Address(
+                kind=Kind.TCP,
+                hosts=(("h", 6379),),
+                tls=Tls(ca_certs="/ca", certfile="/c", keyfile="/k"),
+            ),
+        ),
+        (
+            "rediss://h?ssl_cert_reqs=none",
+            Address(
+                kind=Kind.TCP,
+                hosts=(("h", 6379),),
+                tls=Tls(cert_reqs="none", check_hostname=False),
+            ),
+        ),
+        (
+            "redis://h?client_name=me",
+            Address(kind=Kind.TCP, hosts=(("h", 6379),), client_name="me"),
+        ),
+    ],
+)
+def test_a_url_is_understood(url: str, expected: Address) -> None:
+    assert parse(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "password"),
+    [
+        ("redis://:pw@h", None, "pw"),
+        ("redis://u:pw@h", "u", "pw"),
+        ("redis://u@h", "u", None),
+        ("redis://u%40x:p%2Fw%3A@h", "u@x", "p/w:"),
+        ("unix://u:pw@/run/s", "u", "pw"),
+        ("redis+cluster://u:pw@a,b", "u", "pw"),
+        ("redis+sentinel://u:p@w@a/house", "u", "p@w"),
+    ],
+)
+def test_credentials_are_read(url: str, user: str | None, password: str | None) -> None:
+    address = parse(url)
+    assert (address.username, address.password) == (user, password)
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("", "takes redis://"),
+        ("localhost:6379", "takes redis://"),
+        ("http://h", "takes redis://"),
+        ("redis+what://h", "takes redis://"),
+        ("unix+cluster:///x", "takes redis://"),
+        ("redis://", "lacks a host"),
+        ("redis://:6379", "lacks a host"),
+        ("redis://h:port", "port from 1 to 65535"),
+        ("redis://h:99999", "port from 1 to 65535"),
+        ("redis://h:0", "port from 1 to 65535"),
+        ("redis://h/one", "database number"),
+        ("redis://h/-1", "database number"),
+        ("redis://h?db=x", "database number"),
+        ("redis://a,b", "names one host"),
+        ("redis+sentinel://a", "service's name"),
+        ("redis+sentinel://a,/house", "lacks a host"),
+        ("redis+cluster://a/1", "only database 0"),
+        ("unix://", "socket's path"),
+        ("embedded:", "directory after embedded:"),
+        ("embedded://x", "directory after embedded:"),
+        ("redis://h?colour=red", "'colour'"),
+        ("redis://h?ssl_ca_certs=/ca", "not secure"),
+        ("rediss://h?ssl_cert_reqs=maybe", "required, optional, none"),
+        ("rediss://h?ssl_check_hostname=maybe", "true or false"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_with_what_is_accepted(url: str, complaint: str) -> None:
+    with pytest.raises(OptionError, match=r"^url=") as caught:
+        parse(url)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://u:{SECRET}@h",
+        f"redis://u:{SECRET}@h:port",
+        f"redis://u:{SECRET}@h?colour={SECRET}",
+        f"u:{SECRET}@h",
+        f"redis+sentinel://:{SECRET}@a",
+    ],
+)
+def test_a_refusal_shows_no_secret(url: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(url)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"redis://u:{SECRET}@h:7000/3", "redis://h:7000/3"),
+        (f"rediss://:{SECRET}@h", "rediss://h:6379/0"),
+        (f"unix://:{SECRET}@/run/s", "unix:///run/s"),
+        ("redis://[::1]", "redis://[::1]:6379/0"),
+        ("embedded:.tampu", "embedded:.tampu"),
+        (
+            f"redis+sentinel://u:{SECRET}@a,b/house?sentinel_password={SECRET}",
+            "redis+sentinel://a:26379,b:26379/house",
+        ),
+        (f"redis+cluster://:{SECRET}@a,b", "redis+cluster://a:6379,b:6379"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    address = parse(url)
+    assert str(address) == shown
+    assert SECRET not in repr(address)

@@ -1,0 +1,61 @@
+"""What INFO and COMMAND INFO say, read once."""
+
+import pytest
+
+from tampu.errors import ServerTooOld
+from tampu.server.dialect import Dialect, Product, read
+
+SERVER = "redis://h:6379/0"
+KNOWN, UNKNOWN = [b"entry"], None
+
+
+def info(**fields: str) -> bytes:
+    lines = ["# Server", *(f"{name}:{value}" for name, value in fields.items()), ""]
+    return "\r\n".join(lines).encode()
+
+
+def test_redis_6_2_has_none_of_the_new_commands() -> None:
+    dialect = read(info(redis_version="6.2.14"), [KNOWN, UNKNOWN, UNKNOWN], SERVER)
+    assert dialect == Dialect(product=Product.REDIS, version=(6, 2, 14))
+    assert not dialect.script_flags
+    assert not dialect.read_and_claim
+    assert not dialect.add_once
+    assert str(dialect) == "Redis 6.2.14"
+
+
+def test_redis_8_10_has_them_all() -> None:
+    dialect = read(info(redis_version="8.10.2"), [KNOWN, KNOWN, KNOWN], SERVER)
+    assert dialect.ack_and_delete
+    assert dialect.wait_for_fsync
+    assert dialect.script_flags
+    assert dialect.read_and_claim
+    assert dialect.add_once
+
+
+@pytest.mark.parametrize(
+    ("version", "claim", "once"),
+    [("8.2.1", False, False), ("8.4.0", True, False), ("8.6.0", True, True)],
+)
+def test_arguments_that_came_with_later_versions(version: str, claim: bool, once: bool) -> None:  # noqa: FBT001
+    dialect = read(info(redis_version=version), [KNOWN, KNOWN, KNOWN], SERVER)
+    assert (dialect.read_and_claim, dialect.add_once) == (claim, once)
+
+
+def test_valkey_is_told_by_its_own_version_field() -> None:
+    fields = info(redis_version="7.2.4", server_name="valkey", valkey_version="9.1.2")
+    dialect = read(fields, [KNOWN, UNKNOWN, KNOWN], SERVER)
+    assert dialect.product is Product.VALKEY
+    assert dialect.version == (9, 1, 2)
+    assert dialect.wait_for_fsync
+    assert not dialect.add_once
+    assert not dialect.read_and_claim
+
+
+def test_a_release_candidate_s_version_is_read() -> None:
+    fields = info(redis_version="7.2.4", valkey_version="9.0.0-rc1")
+    assert read(fields, [KNOWN, UNKNOWN, KNOWN], SERVER).version == (9, 0, 0)
+
+
+def test_a_server_without_the_needed_commands_is_too_old() -> None:
+    with pytest.raises(ServerTooOld, match=r"5\.0\.7.*Redis 6\.2 or newer"):
+        read(info(redis_version="5.0.7"), [UNKNOWN, UNKNOWN, UNKNOWN], SERVER)

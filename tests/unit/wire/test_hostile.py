@@ -1,0 +1,66 @@
+"""No decoder may be held up or blown up by bytes that promise more than they hold."""
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tampu.errors import DecodeError
+from tampu.wire.delayed import decode_member
+from tampu.wire.envelope import decode_envelope, decode_envelopes
+from tampu.wire.extras import MAGIC, decode_extras, split_extras
+from tampu.wire.payload import decode_payload
+from tampu.wire.repeat_reader import decode_spec
+from tampu.wire.result import decode_result
+from tampu.wire.scan import end_of_value
+from tests.unit.wire.shapes import HOSTILE
+
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "walk": end_of_value,
+    "payload": decode_payload,
+    "result": decode_result,
+    "envelope": decode_envelope,
+    "batch": lambda data: decode_envelopes([data]),
+    "extras": decode_extras,
+    "footer": lambda data: split_extras(data + b"\x01\x00\x00\x00" + MAGIC),
+    "member": lambda data: decode_member(b"\x00\x00\x00\x00" + data),
+    "spec": decode_spec,
+}
+
+
+@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_cost_neither_time_nor_memory(
+    decode: Callable[[bytes], object], data: bytes
+) -> None:
+    assert spent_s(decode, data) < 0.1
+    assert peak_bytes(decode, data) < 10 * len(data) + 100_000  # a list has 8 bytes for a nil's one
+
+
+@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
+def test_a_megabyte_of_tiny_values_takes_time_in_proportion(
+    decode: Callable[[bytes], object],
+) -> None:
+    wide = b"\x94\xa1i\xdd\x00\x10\x00\x00" + b"\x90" * 0x100000 + b"\x00\x00"
+    assert spent_s(decode, wide) < 3
+
+
+def spent_s(decode: Callable[[bytes], object], data: bytes) -> float:
+    """Processor time, since a busy machine must not fail the test."""
+    started = time.process_time()
+    with suppress(DecodeError):
+        decode(data)
+    return time.process_time() - started
+
+
+def peak_bytes(decode: Callable[[bytes], object], data: bytes) -> int:
+    tracemalloc.start()
+    try:
+        with suppress(DecodeError):
+            decode(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak

@@ -1,0 +1,164 @@
+import pytest
+
+from tampu.errors import OptionError
+from tampu.wire.keys import (
+    MARKER_VALUE,
+    QueueKeys,
+    check_job_id,
+    check_job_name,
+    check_queue_name,
+    check_schedule_key,
+)
+from tests.golden.chasquimq import golden
+
+KEYS = QueueKeys("g")
+
+
+def test_every_key_of_a_queue_is_spelled_as_at_the_peer() -> None:
+    assert KEYS.stream == b"{chasqui:g}:stream"
+    assert KEYS.delayed == b"{chasqui:g}:delayed"
+    assert KEYS.dead == b"{chasqui:g}:dlq"
+    assert KEYS.events == b"{chasqui:g}:events"
+    assert KEYS.repeat == b"{chasqui:g}:repeat"
+    assert KEYS.promoter_lock == b"{chasqui:g}:promoter:lock"
+    assert KEYS.scheduler_lock == b"{chasqui:g}:scheduler:lock"
+
+
+def test_keys_of_our_own_share_the_hash_tag() -> None:
+    assert KEYS.producer("p1") == b"{chasqui:g}:tampu:producer:p1"
+    assert KEYS.worker("c-1") == b"{chasqui:g}:tampu:worker:c-1"
+
+
+@pytest.mark.parametrize("record", golden("markers"))
+def test_a_marker_is_the_captured_one(record: dict[str, str]) -> None:
+    assert KEYS.marker(record["job_id"]) == record["key"].encode()
+    assert bytes.fromhex(record["value_hex"]) == MARKER_VALUE
+
+
+@pytest.mark.parametrize("record", golden("indexes"))
+def test_an_index_key_is_the_captured_one(record: dict[str, str]) -> None:
+    assert KEYS.index(record["job_id"]) == record["key"].encode()
+
+
+@pytest.mark.parametrize("record", golden("specs"))
+def test_a_spec_key_is_the_captured_one(record: dict[str, str]) -> None:
+    assert KEYS.spec(record["key"]) == record["redis_key"].encode()
+
+
+@pytest.mark.parametrize("record", golden("results"))
+def test_a_result_key_is_the_captured_one(record: dict[str, str]) -> None:
+    assert KEYS.result(record["job_id"]) == record["key"].encode()
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("stream_entries", KEYS.stream),
+        ("delayed_members", KEYS.delayed),
+        ("dead_letters", KEYS.dead),
+        ("events", KEYS.events),
+        ("repeat_keys", KEYS.repeat),
+    ],
+)
+def test_a_fixed_key_is_the_captured_one(section: str, key: bytes) -> None:
+    captured = {parameter.values[0]["key"].encode() for parameter in golden(section)}
+    assert captured == {key}
+
+
+def test_lock_keys_are_the_captured_ones() -> None:
+    captured = {parameter.values[0]["key"].encode() for parameter in golden("locks")}
+    assert captured == {KEYS.promoter_lock, KEYS.scheduler_lock}
+
+
+def test_names_are_written_verbatim() -> None:
+    keys = QueueKeys("a:b-ü発")
+    assert keys.stream == "{chasqui:a:b-ü発}:stream".encode()
+    assert keys.spec("t::cron:0 2 * * *:UTC").endswith(b":repeat:spec:t::cron:0 2 * * *:UTC")
+
+
+def test_queues_are_equal_by_name() -> None:
+    assert QueueKeys("a") == QueueKeys("a")
+    assert QueueKeys("a") != QueueKeys("b")
+    assert repr(QueueKeys("a")) == "QueueKeys(name='a')"
+
+
+@pytest.mark.parametrize("name", ["q", "a:b", "発送", "x" * 128, "a.b-c_d/e", "ü" * 64])
+def test_a_queue_name_that_can_be(name: str) -> None:
+    assert check_queue_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        "a\tb",
+        "a\nb",
+        "{a}",
+        "a}",
+        "a*",
+        "a?",
+        "[a",
+        "a]",
+        "\x00",
+        "\x7f",
+        "\x85",
+        "x" * 129,
+        "ü" * 65,
+        "\ud800",
+        "a\xa0b",
+        "a\u2028b",
+    ],
+)
+def test_a_queue_name_that_cannot_be(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        QueueKeys(name)
+    assert caught.value.option == "queue"
+
+
+@pytest.mark.parametrize("job_id", ["1", "welcome:ada", "a b", "{x}*", "発", "x" * 512])
+def test_a_job_id_that_can_be(job_id: str) -> None:
+    assert check_job_id(job_id) == job_id
+
+
+@pytest.mark.parametrize("job_id", ["", " ", "\t ", "a\nb", "a\x00", "x" * 513, "\udfff", "\u3000"])
+def test_a_job_id_that_cannot_be(job_id: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        check_job_id(job_id)
+    assert caught.value.option == "job_id"
+
+
+def test_a_job_name_is_capped_at_256_bytes() -> None:
+    assert check_job_name("") == ""
+    assert check_job_name("発" * 85 + "x") == "発" * 85 + "x"
+    for name in ("x" * 257, "発" * 86, "\ud800"):
+        with pytest.raises(OptionError, match="at most 256 bytes"):
+            check_job_name(name)
+
+
+@pytest.mark.parametrize(
+    "key", ["digest", "tick::cron:*/5 * * * *:UTC", "::every:60000", "x" * 1024]
+)
+def test_a_schedule_key_that_can_be(key: str) -> None:
+    assert check_schedule_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["", "a\x00b", "x" * 1025, "\ud800"])
+def test_a_schedule_key_that_cannot_be(key: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        check_schedule_key(key)
+    assert caught.value.option == "key"
+
+
+@pytest.mark.parametrize("given", [None, 1, b"bytes"])
+def test_what_is_no_text_is_refused_by_name(given: object) -> None:
+    for check in (check_queue_name, check_job_id, check_job_name, check_schedule_key):
+        with pytest.raises(OptionError):
+            check(given)  # type: ignore[arg-type]
+
+
+def test_a_long_name_is_not_quoted_in_full() -> None:
+    with pytest.raises(OptionError) as caught:
+        check_job_id("x" * 100_000)
+    assert len(str(caught.value)) < 300
