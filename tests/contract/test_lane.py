@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 import pytest
+from redis.asyncio import Connection, ConnectionPool, Redis
 
 from tampu.errors import (
     AccessDenied,
@@ -307,6 +308,32 @@ async def test_a_right_that_is_missing_is_access_denied(running: RunningServer) 
                 assert "pw" not in str(caught.value).split("few")[0]
         finally:
             admin.acl_deluser("few")
+
+
+class Odd(Connection):
+    """A connection class of a user's own that breaks in a way nobody foresaw."""
+
+    broken = False
+
+    async def connect(self) -> None:
+        if Odd.broken:
+            raise RuntimeError("not foreseen")
+        await super().connect()  # type: ignore[no-untyped-call]
+
+
+async def test_something_unforeseen_leaves_no_call_waiting(
+    running: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = ConnectionPool(connection_class=Odd, host="127.0.0.1", port=running.port)
+    async with await connect(Redis(connection_pool=pool)) as server:
+        async with await Lane.open(server, KEY, options=QUICK) as lane:
+            monkeypatch.setattr(Odd, "broken", True)
+            with running.admin() as admin:
+                admin.client_kill_filter(_type="normal", skipme=True)
+            with pytest.raises(Closed):
+                while True:
+                    await lane.send(pack("PING"), repeatable=True)
+    assert "lane died" in caplog.text
 
 
 async def test_closing_fails_what_is_left_and_leaves_nothing_behind(

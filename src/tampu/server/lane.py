@@ -80,6 +80,7 @@ class Lane:
         lane = cls(server, key, options=options or LaneOptions())
         connection = await server.open(key)
         lane._task = asyncio.create_task(lane._run(connection), name="tampu-lane")
+        lane._task.add_done_callback(lane._ended)
         return lane
 
     async def __aenter__(self) -> Self:
@@ -185,6 +186,13 @@ class Lane:
             if link.proven:
                 tries = 0
             connection, tries = await self._reconnected(tries, after=link, problem=problem)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Leave no call waiting for a lane that something unforeseen has ended."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._closed = True
+            logger.error("lane died", extra={"server": self._server.name}, exc_info=error)
+            self._outbox.fail(Closed(self._server.name))
 
     def _requeue(self, link: Link, problem: str) -> None:
         """Put back, in their order, the calls that may be sent again; fail the others."""

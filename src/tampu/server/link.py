@@ -43,7 +43,7 @@ class Link:
         self.in_flight: deque[Call] = deque()
         self.rejected: list[Call] = []  # refused by a node that is not the one to ask
         self.moved: Exception | None = None  # the refusal that said so
-        self.proven = False  # a call of ours has been answered
+        self.proven = False  # the last call of ours was answered by the right node
         self._connection = connection
         self._server = server
         self._outbox = outbox
@@ -119,16 +119,16 @@ class Link:
             except REPLIES as error:
                 self._refused(self._next(), error)
                 continue
-            call = self._next()
-            call.answer(reply)
-            if call.timer is not None:
-                self.proven = True
+            self._next().answer(reply)
 
     def _next(self) -> Call:
+        """The call that the reply just read belongs to."""
         self._heard_at = monotonic()
         if not self.in_flight:
             raise ConnectionError("it sent what nobody asked for")
-        return self.in_flight.popleft()
+        call = self.in_flight.popleft()
+        self.proven = call.future is not self._identity
+        return call
 
     def _refused(self, call: Call, error: Exception) -> None:
         if isinstance(error, AskError) and not isinstance(error, MovedError):
@@ -138,9 +138,9 @@ class Link:
             call.refused(error)
             self.rejected.append(call)
             self.moved = error
+            self.proven = False
             self._outbox.filled.set()
         else:
-            self.proven = True
             self._said_no(call, error)
 
     def _said_no(self, call: Call, error: Exception) -> None:
@@ -165,9 +165,19 @@ class Link:
         except ResponseError as refusal:
             self._said_no(call, refusal)
         except LINK_ERRORS as broken:
-            call.fail(ConnectionLost(self._server.name, link_problem(broken)))
+            self._lost(call, link_problem(broken))
+        except asyncio.CancelledError:
+            self._lost(call, "the node that passed it on was lost")
+            raise
         finally:
             await other.disconnect(nowait=True)
+
+    def _lost(self, call: Call, problem: str) -> None:
+        """Send a call again whose reply will not come, if that does no harm; else fail it."""
+        if call.repeatable:
+            self._outbox.put(call)
+        else:
+            call.fail(ConnectionLost(self._server.name, problem))
 
     async def _watch(self) -> None:
         """Give up on a connection that has been silent for too long with a call in flight."""
