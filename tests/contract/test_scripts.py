@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -84,7 +85,10 @@ class TestAdd:
 
     async def test_the_producer_s_memory_stays_small_and_ends(self, lane: Lane) -> None:
         for number in range(1, 101):
-            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+            with suppress(QueueFull):
+                full_now = number % 3 == 0
+                jobs = PlainJobs([b"e", b"n"])
+                await add(lane, KEYS, jobs, number=number, max_len=1 if full_now else 0)
         assert await lane.call("HLEN", MEMORY) == 16
         left_ms = await lane.call("PTTL", MEMORY)
         assert isinstance(left_ms, int)
@@ -133,6 +137,19 @@ class TestAdd:
         assert await lane.call("XLEN", STREAM) == 3
         await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=3, max_len=4)
         assert await lane.call("XLEN", STREAM) == 4
+
+    async def test_delayed_jobs_do_not_count_against_the_stream_s_limit(self, lane: Lane) -> None:
+        await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1, max_len=1)
+        later = full(b"later", due=b"+1000")
+        assert await add(lane, KEYS, FullJobs(later, []), number=2, max_len=1) == b""
+        with pytest.raises(QueueFull):
+            await add(lane, KEYS, FullJobs(later + full(b"now"), []), number=3, max_len=1)
+        assert await lane.call("ZCARD", DELAYED) == 1
+
+    async def test_numbers_sixteen_apart_are_different_calls(self, lane: Lane) -> None:
+        for number in (1, 17, 161):
+            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("XLEN", STREAM) == 3
 
     async def test_a_resend_after_a_lost_reply_adds_nothing_twice(
         self, running: RunningServer

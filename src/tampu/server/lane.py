@@ -168,7 +168,7 @@ class Lane:
             for call in self._link.in_flight:
                 call.fail(ConnectionLost(self._server.name, "the lane was closed"))
             self._link = None
-        self._outbox.fail(Closed(self._server.name))
+        self._outbox.close(Closed(self._server.name))
 
     async def _run(self, connection: AbstractConnection) -> None:
         """The lane's one task: a link, and when it ends the next."""
@@ -192,7 +192,7 @@ class Lane:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._closed = True
             logger.error("lane died", extra={"server": self._server.name}, exc_info=error)
-            self._outbox.fail(Closed(self._server.name))
+            self._outbox.close(Closed(self._server.name))
 
     def _requeue(self, link: Link, problem: str) -> None:
         """Put back, in their order, the calls that may be sent again; fail the others."""

@@ -57,12 +57,16 @@ class Outbox:
     def __init__(self) -> None:
         self.filled = asyncio.Event()
         self._calls: deque[Call] = deque()
+        self._closed: ServerError | None = None
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._calls)
 
     def put(self, call: Call) -> None:
         """Add a call at the end."""
+        if self._closed is not None:
+            call.fail(self._closed)
+            return
         self._calls.append(call)
         self.filled.set()
 
@@ -86,3 +90,8 @@ class Outbox:
         """Fail every call that waits here."""
         while self._calls:
             self._calls.popleft().fail(error)
+
+    def close(self, error: ServerError) -> None:
+        """Fail every call that waits here, and every one that is put here from now on."""
+        self._closed = error
+        self.fail(error)

@@ -12,6 +12,7 @@ from tampu.wire.fields import (
     pair_fields,
     show_number,
     show_text,
+    tell_text,
 )
 
 MAX_MESSAGE_BYTES: Final = 8_192
@@ -71,7 +72,7 @@ def encode_dead(letter: DeadLetter) -> list[bytes]:
     flat = [b"d", letter.envelope]
     if letter.raw_name:
         flat += b"n", letter.raw_name
-    flat += b"source_id", letter.source_id.encode(), b"reason", _spell(letter.reason)
+    flat += b"source_id", tell_text(letter.source_id), b"reason", _spell(letter.reason)
     if letter.detail is not None:
         flat += b"detail", clip_text(letter.detail, MAX_MESSAGE_BYTES)
     return flat + _own_fields(letter)
@@ -106,7 +107,7 @@ def _own_fields(letter: DeadLetter) -> list[bytes]:
     if letter.attempt is not None:
         flat += b"attempt", b"%d" % letter.attempt
     if letter.worker is not None:
-        flat += b"worker", letter.worker.encode()
+        flat += b"worker", tell_text(letter.worker)
     if letter.buried_at_ms is not None:
         flat += b"buried_at_ms", b"%d" % letter.buried_at_ms
     if letter.extras is not None:
@@ -115,7 +116,7 @@ def _own_fields(letter: DeadLetter) -> list[bytes]:
 
 
 def _spell(reason: BuryReason | str) -> bytes:
-    return (reason.value if isinstance(reason, BuryReason) else reason).encode()
+    return tell_text(reason.value if isinstance(reason, BuryReason) else reason)
 
 
 def _failure(given: dict[bytes, bytes]) -> Failure | None:

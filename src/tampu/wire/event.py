@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tampu.wire.fields import clip_text, pair_fields, show_number, show_text
+from tampu.wire.fields import clip_text, pair_fields, show_number, show_text, tell_text
 
 MAX_TEXT_BYTES: Final = 8_192
 """A reason is an exception's text and may be of any length; an event is not the place for it."""
@@ -15,7 +15,7 @@ MAX_TEXT_BYTES: Final = 8_192
 class EventKind(Enum):
     """What can happen, spelled as on the wire."""
 
-    WAITING = "waiting"  # a delayed job was promoted
+    WAITING = "waiting"  # a delayed job was promoted; a peer's never has a name
     ACTIVE = "active"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -55,11 +55,11 @@ def encode_event(
 ) -> list[bytes]:
     """The fields of an event in the order in which peers write them; ours come last.
 
-    An empty name is not written, and `waiting` never has one: a peer's never does.
+    An empty name is not written.
     """
-    flat = [b"e", _SPELLED[kind], b"id", job_id.encode(), b"ts", b"%d" % ts_ms]
-    if name and kind is not EventKind.WAITING:
-        flat += b"n", name.encode()
+    flat = [b"e", _SPELLED[kind], b"id", tell_text(job_id), b"ts", b"%d" % ts_ms]
+    if name:
+        flat += b"n", tell_text(name)
     for field in _ORDER:
         if field in fields:
             flat += field.encode(), _spell(fields.pop(field))

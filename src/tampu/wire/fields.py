@@ -28,9 +28,14 @@ def show_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
+def tell_text(text: str) -> bytes:
+    """Text for people to read, in UTF-8; never fails, since telling must not fail a job."""
+    return text.encode("utf-8", "replace")
+
+
 def clip_text(text: str, max_bytes: int) -> bytes:
-    """The text in UTF-8, cut behind so many bytes; never fails, whatever an exception's text is."""
-    data = text.encode("utf-8", "replace")
+    """The text in UTF-8, cut behind so many bytes; an exception's may be of any length."""
+    data = tell_text(text)
     if len(data) <= max_bytes:
         return data
     return data[:max_bytes].decode("utf-8", "ignore").encode()
@@ -38,7 +43,7 @@ def clip_text(text: str, max_bytes: int) -> bytes:
 
 def clip_text_front(text: str, max_bytes: int) -> bytes:
     """As `clip_text`, but the end is kept: what a traceback says is in its last lines."""
-    data = text.encode("utf-8", "replace")
+    data = tell_text(text)
     if len(data) <= max_bytes:
         return data
     return data[len(data) - max_bytes :].decode("utf-8", "ignore").encode()

@@ -66,7 +66,7 @@ class QueueKeys:
         return b"%b:result:%b" % (self.tag, job_id.encode())
 
     def producer(self, producer_id: str) -> bytes:
-        """Our own: the last sequence number that a producer's adds carried."""
+        """Our own: what a producer's last calls were answered, for its resends."""
         return b"%b:tampu:producer:%b" % (self.tag, producer_id.encode())
 
     def worker(self, consumer_id: str) -> bytes:

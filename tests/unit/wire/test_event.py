@@ -56,9 +56,14 @@ def test_the_kinds_are_spelled_as_at_the_peer() -> None:
     ]
 
 
-def test_an_empty_name_is_not_written_and_waiting_never_has_one() -> None:
+def test_an_empty_name_is_not_written() -> None:
     assert b"n" not in encode_event(EventKind.ACTIVE, job_id="i", ts_ms=1)
-    assert b"n" not in encode_event(EventKind.WAITING, job_id="i", ts_ms=1, name="job")
+    assert b"n" in encode_event(EventKind.WAITING, job_id="i", ts_ms=1, name="job")
+
+
+def test_an_id_and_a_name_of_any_content_can_be_told() -> None:
+    flat = encode_event(EventKind.ACTIVE, job_id="\ud800", ts_ms=1, name="\ud800")
+    assert (flat[3], flat[7]) == (b"?", b"?")
 
 
 def test_drained_has_an_empty_id() -> None:
@@ -96,9 +101,8 @@ def test_an_event_comes_back(
     kind: EventKind, job_id: str, ts_ms: int, name: str, reason: str, attempt: int
 ) -> None:
     flat = encode_event(kind, job_id=job_id, ts_ms=ts_ms, name=name, reason=reason, attempt=attempt)
-    told = "" if kind is EventKind.WAITING else name
     fields: dict[str, int | str] = {"attempt": attempt, "reason": reason}
-    assert decode_event(flat) == Event(kind, job_id, ts_ms, told, fields)
+    assert decode_event(flat) == Event(kind, job_id, ts_ms, name, fields)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,7 +2,7 @@
 -- add: put jobs on a queue, each call once.
 -- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
 --       4.. for each full job that has them, in this order: its id's marker, its delayed index
--- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: no limit)
+-- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
 --                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none)
@@ -13,14 +13,24 @@
 local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
-local count = (#ARGV - 4) / width
 
 -- Asking all three first also makes sure that they are what they should be before anything is written.
-local answered = redis.call('HGET', memory, number)
-if answered then return answered end
+-- A producer has few calls in flight: its last 16 answers are all that a resend can ask for.
+local slot = tonumber(number) % 16
+local remembered = redis.call('HGET', memory, slot)
+if remembered and string.sub(remembered, 1, #number + 1) == number .. ' ' then
+    return string.sub(remembered, #number + 2)
+end
+local waiting = redis.call('XLEN', stream)
 redis.call('ZCARD', delayed)
-if redis.call('XLEN', stream) + count > limit and limit > 0 then
-    return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
+if limit > 0 then
+    local more = 0
+    for i = 5, #ARGV, width do
+        if shape == 'plain' or ARGV[i + 3] == '' then more = more + 1 end
+    end
+    if more > 0 and waiting + more > limit then
+        return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
+    end
 end
 
 local answer = ''
@@ -66,8 +76,6 @@ else
     if taken then answer = table.concat(letters) end
 end
 
--- A producer has few calls in flight: the last 16 answers are all that a resend can ask for.
-redis.call('HSET', memory, number, answer)
-redis.call('HDEL', memory, string.format('%.0f', tonumber(number) - 16))
+redis.call('HSET', memory, slot, number .. ' ' .. answer)
 redis.call('PEXPIRE', memory, ARGV[2])
 return answer
