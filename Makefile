@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+PARALLEL := -n auto --maxprocesses 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup servers test test-all check format bench clean
@@ -21,10 +22,10 @@ servers: $(STAMP) ## fetch the servers the tests run on; says which are there
 	$(BIN)/python -m tests.servers
 
 test: servers ## every test, on every server that is there
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-all: servers ## every test on one server: make test-all BACKEND=redis8
-	$(BIN)/python -m pytest --backend $(BACKEND) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) --backend $(BACKEND) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
 	$(BIN)/ruff format --check

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tampu.server.connect import Server, connect
-from tests.servers import BACKENDS, IN_CI, Backend, RunningServer
+from tests.servers import BACKENDS, Backend, RunningServer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,7 +26,7 @@ def binary(backend: Backend) -> Path:
     """The server's program; missing means skipped on a laptop and failed in CI."""
     found = backend.find()
     if found is None:
-        missing = pytest.fail if IN_CI else pytest.skip
+        missing = pytest.fail if backend.must_be_there() else pytest.skip
         missing(f"{backend.title} is not on this machine")
     return found
 
