@@ -6,7 +6,7 @@ Hot path. The value that the decoder builds is the one that moves on; there is n
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
@@ -29,7 +29,7 @@ class Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fi
 
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(Envelope).decode
-_NOT_CANONICAL: Final = (ValueError, RecursionError)  # all that msgspec refuses with
+_NOT_CANONICAL: Final = (MsgspecError, ValueError, RecursionError)  # all it refuses with
 
 
 def encode_envelope(envelope: Envelope) -> bytes:

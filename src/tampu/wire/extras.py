@@ -16,7 +16,7 @@ from msgspec.msgpack import Decoder, Encoder
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.record import decode_as, is_map
 from tampu.wire.retry import Uint64
-from tampu.wire.scan import check_depth, end_of_value
+from tampu.wire.scan import end_of_value
 
 MAX_EXTRAS_BYTES: Final = 65_536
 
@@ -63,7 +63,6 @@ def decode_extras(data: bytes | None) -> Extras:
         return NO_EXTRAS
     if len(data) > MAX_EXTRAS_BYTES:
         raise DecodeError("extras", f"they take more than {MAX_EXTRAS_BYTES} bytes")
-    check_depth(data, what="extras")
     return decode_as(_decoder, data, what="extras", expected="a map of known settings")
 
 

@@ -15,11 +15,13 @@ An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import MsgspecError
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.scan import MAX_DEPTH, check_depth
+from tampu.wire.scan import MAX_DEPTH, may_nest_too_deep
 
+_CONTAINERS: Final = frozenset({list, dict})
 _TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"
 
 
@@ -27,27 +29,48 @@ def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> b
     """The MessagePack of a value; `EncodeError` if it has none or takes too many bytes."""
     try:
         data = _encode(value)
-        check_depth(data, what=what)
     except OverflowError:
         raise EncodeError(what, "an int in it is below -2**63 or above 2**64 - 1") from None
     except UnicodeEncodeError:
         raise EncodeError(what, "a text in it holds a lone surrogate") from None
-    except (RecursionError, DecodeError):
+    except RecursionError:
         raise EncodeError(what, _TOO_DEEP) from None
-    except (TypeError, ValueError) as error:
+    except (MsgspecError, TypeError, ValueError) as error:
         raise EncodeError(what, _problem_of(error)) from None
     if len(data) > max_bytes:
         raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
+    if may_nest_too_deep(data) and _nests_too_deep(_decode(data)):
+        raise EncodeError(what, _TOO_DEEP)
     return data
 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:
     """The value in MessagePack bytes that hold exactly one; else `DecodeError`."""
-    check_depth(data, what=what)
     try:
-        return _decode(data)
-    except (ValueError, RecursionError, OverflowError, TypeError):
+        value = _decode(data)
+    except RecursionError:
+        raise DecodeError(what, _TOO_DEEP) from None
+    except (MsgspecError, ValueError, OverflowError, TypeError):
         raise DecodeError(what, "it is not one MessagePack value") from None
+    if may_nest_too_deep(data) and _nests_too_deep(value):
+        raise DecodeError(what, _TOO_DEEP)
+    return value
+
+
+def _nests_too_deep(value: object) -> bool:
+    """Level by level over what was decoded: a third of the time of a walk over the bytes.
+
+    What nests far deeper never gets here: the decoder gives up on it.
+    """
+    level: list[Any] = [value] if type(value) in _CONTAINERS else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if type(container) is dict else container)
+            if type(child) in _CONTAINERS
+        ]
+    return bool(level)
 
 
 class _ForeignTypeError(TypeError):

@@ -6,7 +6,7 @@ field is then read for what it should be.
 
 from typing import Annotated, Final, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, MsgspecError, Struct
 from msgspec.msgpack import Decoder
 
 from tampu.errors import DecodeError
@@ -91,7 +91,7 @@ def decode_as(decoder: Decoder[T], raw: bytes, *, what: str, expected: str) -> T
     """
     try:
         return decoder.decode(raw)
-    except (ValueError, RecursionError, OverflowError):
+    except (MsgspecError, ValueError, RecursionError, OverflowError):
         raise DecodeError(what, f"it is not {expected}") from None
 
 

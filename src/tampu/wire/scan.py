@@ -65,7 +65,7 @@ def end_of_value(data: bytes, start: int = 0, *, what: str = "value") -> int:
 
 
 def _walk(data: bytes, position: int, what: str) -> int:
-    """One loop for all levels, since every payload of many containers comes through here."""
+    """One loop for all levels, for speed."""
     widths, missing = _WIDTHS, 1
     outer: list[int] = []  # values still missing in each container around this one
     while True:
@@ -114,16 +114,14 @@ def open_value(data: bytes, position: int, *, what: str) -> tuple[int, int]:
     return content, length * per_unit
 
 
-def check_depth(data: bytes, *, what: str) -> None:
-    """Refuse bytes that nest deeper than `MAX_DEPTH`, with `DecodeError`.
+def may_nest_too_deep(data: bytes) -> bool:
+    """False if the bytes cannot nest deeper than `MAX_DEPTH`, which is cheap to tell of most.
 
-    Cheap for what is usual: so few bytes, or so few bytes that could open a container, cannot
-    nest that deep. Only the rest is walked. Bytes after the first value are not looked at.
+    So few bytes, or so few bytes that could open a container, cannot nest that deep.
     """
     if len(data) <= MAX_DEPTH:
-        return
-    if len(data) - len(data.translate(None, _CONTAINER_HEADS)) > MAX_DEPTH:
-        end_of_value(data, what=what)
+        return False
+    return len(data) - len(data.translate(None, _CONTAINER_HEADS)) > MAX_DEPTH
 
 
 def _cut_off(what: str) -> DecodeError:

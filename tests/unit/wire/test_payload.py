@@ -171,6 +171,16 @@ def nested(depth: int) -> object:
     return value
 
 
+def test_many_containers_side_by_side_are_not_deep() -> None:
+    value = [nested(MAX_DEPTH - 1)] * 100
+    assert decode_payload(encode(value)) == value
+
+
+def test_text_that_looks_like_containers_is_not_deep() -> None:
+    for value in ("жук" * 1000, b"\x91" * 1000):
+        assert decode_payload(encode(value)) == value
+
+
 def test_nesting_is_allowed_to_the_limit_both_ways() -> None:
     value = nested(MAX_DEPTH)
     assert decode_payload(encode(value)) == value
