@@ -2,14 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
 STAMP := $(VENV)/.ready
 PARALLEL := -n auto --maxprocesses 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test test-all check format bench clean
+.PHONY: help setup servers test test-all test-oldest check format bench clean
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## virtual environment with everything the tests and checks need
 
@@ -27,6 +28,11 @@ test: servers ## every test, on every server that is there
 test-all: servers ## every test on one server: make test-all BACKEND=redis8
 	$(BIN)/python -m pytest $(PARALLEL) --backend $(BACKEND) $(ARGS)
 
+test-oldest: servers ## every test with the oldest dependencies we allow
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
+
 check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -39,8 +45,8 @@ format: $(STAMP) ## put the code in shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## measure; one part: make bench SCENARIO=lane
+bench: $(STAMP) ## measure; one part: make bench SCENARIO=add
 	$(BIN)/python -m benchmarks $(SCENARIO)
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -87,9 +87,9 @@ async def test_ten_thousand_cancellations_behind_a_slow_proxy_mix_nothing_up(
         else:
             answered += 1
 
-    for first in range(0, 20_000, 200):
+    for first in range(0, 24_000, 200):
         await asyncio.gather(*(one(n) for n in range(first, first + 200)))
-    assert cancelled >= 10_000 * 0.8
+    assert cancelled >= 10_000
     assert answered >= 2_000
     assert await lane.call("ECHO", "the last") == b"the last"
     assert proxy.accepted == 2, "a cancelled call cost the connection"

@@ -99,7 +99,7 @@ class SentinelRoute:
         try:
             self._master = host, port = await self._pool.get_master_address()
         except MasterNotFoundError:
-            problem = f"no sentinel knows a master for {self._pool.service_name!r}"
+            problem = f"no sentinel names a master for {self._pool.service_name!r}"
             raise ConnectionError(problem) from None
         return self.make_to(host, port)
 
