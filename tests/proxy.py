@@ -18,6 +18,7 @@ class Proxy:
         self.latency_s = 0.0  # each piece of a reply is held back for up to this long
         self.hold_replies = False  # replies are swallowed: a black hole
         self.hold_requests = False
+        self.lost_reply: bytes | None = None  # a reply that is swallowed whenever it comes
         self.port = 0
         self.accepted = 0
         self.swallowed = 0  # bytes that went into a hole
@@ -25,6 +26,7 @@ class Proxy:
         self._tls = tls
         self._rng = Random(seed)  # noqa: S311 - latency, not secrets
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(
@@ -42,6 +44,12 @@ class Proxy:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    async def inject(self, piece: bytes) -> None:
+        """Send every client something that the server never said."""
+        for writer in self._clients:
+            writer.write(piece)
+            await writer.drain()
+
     def cut(self) -> None:
         """Reset every connection that goes through here."""
         for writer in self._writers:
@@ -52,6 +60,7 @@ class Proxy:
         with suppress(OSError):
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
             self._writers |= {writer, to_writer}
+            self._clients.add(writer)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._pass(reader, to_writer, replies=False))
@@ -60,8 +69,13 @@ class Proxy:
                 pass
             finally:
                 self._writers -= {writer, to_writer}
+                self._clients.discard(writer)
                 to_writer.transport.abort()
                 writer.transport.abort()
+
+    def _swallows(self, reply: bytes) -> bool:
+        lost = self.lost_reply is not None and reply.endswith(self.lost_reply)
+        return self.hold_replies or lost
 
     async def _pass(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, replies: bool
@@ -69,7 +83,7 @@ class Proxy:
         while piece := await source.read(_PIECE):
             if replies and self.latency_s:
                 await asyncio.sleep(self._rng.uniform(0, self.latency_s))
-            if self.hold_replies if replies else self.hold_requests:
+            if self._swallows(piece) if replies else self.hold_requests:
                 self.swallowed += len(piece)
                 continue
             target.write(piece)

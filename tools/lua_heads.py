@@ -17,10 +17,10 @@ def complaints(path: Path) -> Iterator[str]:
     """What one script's head or its typed call lacks."""
     name, text = path.stem, path.read_text("utf-8")
     lines = text.splitlines()
-    if not lines[0].startswith("#!lua"):
-        yield "does not start with a #!lua line"
-    if len(lines) < 2 or not lines[1].startswith(f"-- {name}: "):
-        yield f"its second line does not say '-- {name}: what it does'"
+    if lines[0].startswith("#!"):
+        lines.pop(0)
+    if not lines[0].startswith(f"-- {name}: "):
+        yield f"its head does not begin with '-- {name}: what it does'"
     head = "\n".join(line for line in lines if line.startswith("--"))
     for part in PARTS:
         if part not in head:

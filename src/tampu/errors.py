@@ -34,7 +34,11 @@ class Verdict(Enum):
 
 
 class TampuError(Exception):
-    """Base of every error that tampu raises."""
+    """Base of every error that tampu raises; it can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are made again from their text, but ours take fields and write it themselves.
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class OptionError(TampuError, ValueError):
@@ -174,3 +178,12 @@ class QueueFull(CommandRefused):
     """There is no room for another job: the server's memory limit, or the queue's own."""
 
     verdict = Verdict.RETRY
+
+
+def _made_again(
+    kind: type[TampuError], args: tuple[object, ...], fields: dict[str, object]
+) -> TampuError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error

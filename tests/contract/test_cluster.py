@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tampu.errors import CommandRefused, ServerError, ServerUnreachable
+from tampu.errors import (
+    AccessDenied,
+    CommandRefused,
+    ConnectionLost,
+    ServerBusy,
+    ServerError,
+    ServerUnreachable,
+)
 from tampu.server import scripts
 from tampu.server.command import pack
 from tampu.server.connect import Server, connect
@@ -99,6 +106,88 @@ async def test_a_call_for_a_key_that_is_on_its_way_is_asked_for_there(
         finally:
             built.end_move(queue, source, target)
         assert await lane.call("MGET", queue + b":stays", queue + b":new") == [b"here", b"there"]
+
+
+async def test_a_call_passed_on_to_a_node_that_is_frozen_ends(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:frozen}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    options = LaneOptions(limit_s=20.0, patience_s=0.5, longest_pause_s=0.2)
+    async with await Lane.open(server, queue, options=options) as lane:
+        await lane.call("PING")
+        built.begin_move(queue, target)
+        try:
+            target.pause()
+            try:
+                with pytest.raises(ServerError):
+                    await asyncio.wait_for(lane.call("SET", queue + b":a", b"1", limit_s=3), 8)
+                again = lane.send(pack("SET", queue + b":b", b"1"), repeatable=True)
+                await asyncio.wait([again], timeout=0.7)
+                assert not again.done()
+            finally:
+                target.resume()
+            assert await again == b"OK"
+        finally:
+            built.end_move(queue, source, target)
+
+
+async def test_a_blocking_read_of_a_slot_that_is_on_its_way_waits_for_it(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:patient}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        built.begin_move(queue, target)
+        reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
+        await asyncio.wait([reading], timeout=0.1)
+        built.end_move(queue, source, target)
+        with target.admin() as admin:
+            admin.rpush(queue + b":list", b"x")
+        assert await asyncio.wait_for(reading, 5) == [queue + b":list", b"x"]
+
+
+async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:stuck}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        built.begin_move(queue, target)
+        try:
+            jobs = scripts.PlainJobs([b"e", b"n"])
+            # Unknown only if the time is up in the very moment that the other node is asked.
+            with pytest.raises((ServerBusy, ConnectionLost)):
+                await scripts.add(lane, keys_of(queue), jobs, number=1, limit_s=0.3)
+        finally:
+            built.end_move(queue, source, target)
+
+
+async def test_a_call_that_waits_for_its_slot_fails_at_close(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:leaving}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    lane = await Lane.open(server, queue, options=QUICK)
+    built.begin_move(queue, target)
+    try:
+        call = lane.send(pack("MGET", queue + b":a", queue + b":b"))
+        await asyncio.wait([call], timeout=0.1)
+        await lane.close()
+        with pytest.raises(ServerError):
+            await asyncio.wait_for(call, 1)
+    finally:
+        built.end_move(queue, source, target)
+
+
+async def test_a_wrong_password_for_a_cluster_is_access_denied(built: Cluster) -> None:
+    hosts = built.url.removeprefix("redis+cluster://")
+    with pytest.raises(AccessDenied):
+        await connect(f"redis+cluster://:wrong@{hosts}")
 
 
 async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(

@@ -24,7 +24,7 @@ from tampu.errors import (
     Verdict,
 )
 from tampu.server import keeper
-from tampu.server.connect import CredentialCallback, Server, connect
+from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.embedded import end_server, is_free, server_pid
@@ -107,6 +107,9 @@ class TestClients:
     async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"redis\.asyncio client"):
             await connect(42)  # type: ignore[arg-type]
+        with pytest.raises(OptionError) as caught:
+            await connect(f"redis://:{SECRET}@h".encode())  # type: ignore[arg-type]
+        assert SECRET not in str(caught.value)
 
 
 class TestCredentials:
@@ -151,9 +154,9 @@ class TestCredentials:
         assert SECRET not in str(caught.value)
 
     async def test_a_callback_beside_a_password_is_refused(self, guarded: RunningServer) -> None:
-        callback: CredentialCallback = lambda: (None, SECRET)  # noqa: E731
+        url = f"redis://:x@127.0.0.1:{guarded.port}"
         with pytest.raises(OptionError, match="credentials"):
-            await connect(f"redis://:x@127.0.0.1:{guarded.port}", credentials=callback)
+            await connect(url, credentials=lambda: (None, SECRET))
 
 
 class TestFailures:
@@ -232,10 +235,15 @@ class TestFailures:
         error = await self.fails(url, TlsFailed)
         assert "not trusted" in str(error)
 
-    async def test_a_ca_file_that_is_not_there(self, secure: "Secure") -> None:
-        url = f"rediss://127.0.0.1:{secure.port}?ssl_ca_certs=/nowhere/ca.pem"
-        error = await self.fails(url, ServerError)
-        assert "No such file" in str(error) or "ca" in str(error)
+    @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+    async def test_a_file_that_is_not_there(self, secure: "Secure", option: str) -> None:
+        with pytest.raises(OptionError, match=f"{option}=.* must be a file"):
+            await connect(f"rediss://127.0.0.1:{secure.port}?{option}=/nowhere/it.pem")
+
+    async def test_one_limit_holds_for_all_steps(self, running: RunningServer) -> None:
+        async with Proxy(running.port) as proxy:
+            proxy.latency_s = 0.4
+            await self.fails(proxy.url, ServerUnreachable, connect_timeout_s=0.3)
 
 
 class Secure:

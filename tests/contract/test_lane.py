@@ -1,8 +1,7 @@
 """A lane on real servers: order, cancellation, loss, waiting, unblocking."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -20,37 +19,11 @@ from tampu.errors import (
 )
 from tampu.server.command import Reply, pack
 from tampu.server.connect import Server, connect
-from tampu.server.lane import Lane, LaneOptions
+from tampu.server.lane import Lane, LaneOptions, Pauses
 from tests.conftest import Start
-from tests.proxy import Proxy
+from tests.contract.lanes import KEY, QUICK, Through
 from tests.servers import RunningServer
 from tests.waiting import wait_until
-
-KEY = b"{chasqui:lane}:stream"
-QUICK = LaneOptions(limit_s=5.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
-
-Through = Callable[..., Awaitable[tuple[Lane, Proxy]]]
-
-
-@pytest.fixture
-async def lane(server: Server) -> AsyncIterator[Lane]:
-    async with await Lane.open(server, KEY, options=QUICK) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def through(running: RunningServer) -> AsyncIterator[Through]:
-    """Opens a lane that goes through a proxy."""
-    async with AsyncExitStack() as stack:
-
-        async def opened(options: LaneOptions = QUICK) -> tuple[Lane, Proxy]:
-            proxy = await stack.enter_async_context(Proxy(running.port))
-            server = await stack.enter_async_context(await connect(proxy.url))
-            return await stack.enter_async_context(
-                await Lane.open(server, KEY, options=options)
-            ), proxy
-
-        yield opened
 
 
 async def test_a_call_gets_its_reply(lane: Lane) -> None:
@@ -332,7 +305,8 @@ async def test_something_unforeseen_leaves_no_call_waiting(
                 admin.client_kill_filter(_type="normal", skipme=True)
             with pytest.raises(Closed):
                 while True:
-                    await lane.send(pack("PING"), repeatable=True)
+                    with suppress(ConnectionLost):
+                        await lane.send(pack("PING"), repeatable=True)
     assert "lane died" in caplog.text
 
 
@@ -379,8 +353,20 @@ def test_a_time_that_is_not_above_zero_is_refused(name: str) -> None:
 
 
 def test_pauses_double_up_to_a_limit_and_are_spread() -> None:
-    options, rng = LaneOptions(first_pause_s=0.1, longest_pause_s=1.0), Random(1)  # noqa: S311
-    for tries, ceiling in ((0, 0.1), (1, 0.2), (2, 0.4), (3, 0.8), (4, 1.0), (60, 1.0)):
-        pauses = [options.pause_s(tries, rng) for _ in range(200)]
-        assert max(pauses) <= ceiling
-        assert max(pauses) - min(pauses) > ceiling / 4
+    options = LaneOptions(first_pause_s=0.1, longest_pause_s=1.0)
+    rounds = []
+    for seed in range(200):
+        pauses = Pauses(options, Random(seed))  # noqa: S311
+        rounds.append([pauses.next_s() for _ in range(6)])
+        pauses.reset()
+        assert pauses.next_s() <= 0.1
+    for waits, ceiling in zip(zip(*rounds, strict=True), (0.1, 0.2, 0.4, 0.8, 1, 1), strict=True):
+        assert max(waits) <= ceiling
+        assert max(waits) - min(waits) > ceiling / 4
+        assert min(waits) >= (ceiling / 2 if ceiling > 0.1 else 0)
+
+
+def test_who_is_told_where_to_go_goes_at_once_but_only_once() -> None:
+    pauses = Pauses(LaneOptions(first_pause_s=0.1), Random(1))  # noqa: S311
+    assert pauses.next_s(at_once=True) == 0
+    assert pauses.next_s(at_once=True) >= 0.1

@@ -1,19 +1,19 @@
 """The scripts on real servers: what they do, how often, and what they leave when they fail."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 import redis
 
-from tampu.errors import CommandRefused, QueueFull
+from tampu.errors import CommandRefused, ConnectionLost, OptionError, QueueFull
 from tampu.server import scripts
 from tampu.server.command import Reply, pack
-from tampu.server.connect import Server, connect
+from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.scripts import AddKeys, FullJobs, PlainJobs, ack, add
 from tests.conftest import Start
+from tests.contract.lanes import PATIENT, Through
 from tests.proxy import Proxy
 from tests.servers import Backend, RunningServer
 from tests.waiting import wait_until
@@ -23,12 +23,6 @@ STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
 MARKER, INDEX = TAG + b":dlid:a", TAG + b":didx:a"
 KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY)
 GROUP = b"default"
-
-
-@pytest.fixture
-async def lane(server: Server) -> AsyncIterator[Lane]:
-    async with await Lane.open(server, STREAM) as opened:
-        yield opened
 
 
 def full(
@@ -151,6 +145,72 @@ class TestAdd:
             await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
         assert await lane.call("XLEN", STREAM) == 3
 
+    async def test_a_number_that_is_too_old_is_unknown_and_adds_nothing(self, lane: Lane) -> None:
+        for number in range(1, 41):
+            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        for number in range(1, 25):
+            with pytest.raises(ConnectionLost, match="carried out since"):
+                await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
+        assert await lane.call("XLEN", STREAM) == 40
+
+    async def test_ten_thousand_jobs_of_either_kind_in_one_call(self, lane: Lane) -> None:
+        await add(lane, KEYS, PlainJobs([b"e", b"n"] * 10_000), number=1)
+        await add(lane, KEYS, FullJobs(full() * 10_000, []), number=2)
+        assert await lane.call("XLEN", STREAM) == 20_000
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            full(due=b"soon"),
+            full(due=b"-5"),
+            full(due=b"1e400"),
+            full(due=b"9" * 17),
+            full(marker_s=b"0"),
+            full(marker_s=b"9" * 11),
+            full(due=b"1", index_s=b"x"),
+            full()[:-1],
+        ],
+        ids=str,
+    )
+    async def test_a_job_that_cannot_be_leaves_the_whole_call_undone(
+        self, lane: Lane, wrong: tuple[bytes, ...]
+    ) -> None:
+        jobs = FullJobs(full(b"right", marker_s=b"60") + wrong, [MARKER, INDEX])
+        with pytest.raises(CommandRefused):
+            await add(lane, KEYS, jobs, number=1)
+        assert await state(lane) == []
+
+    async def test_a_time_limit_that_outlasts_the_memory_is_refused(self, lane: Lane) -> None:
+        with pytest.raises(OptionError, match="limit_s"):
+            await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1, limit_s=601)
+
+    async def test_a_resend_at_the_memory_limit_still_knows_that_it_was_done(
+        self, through: Through, running: RunningServer
+    ) -> None:
+        lane, proxy = await through()
+        await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1)
+        proxy.hold_replies = True
+        call = asyncio.create_task(add(lane, KEYS, PlainJobs([b"e", b"n"]), number=2))
+        with running.admin() as admin:
+            await wait_until(
+                lambda: admin.xlen(STREAM) == 2, within=5, sentence="the server carried it out"
+            )
+            admin.config_set("maxmemory", 1)
+            try:
+                proxy.hold_replies = False
+                proxy.cut()
+                assert await call == b""
+            finally:
+                admin.config_set("maxmemory", 0)
+
+    async def test_an_add_gives_up_at_its_own_limit(self, through: Through) -> None:
+        lane, proxy = await through(PATIENT)
+        await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1)
+        proxy.hold_replies = True
+        async with asyncio.timeout(2):
+            with pytest.raises(ConnectionLost):
+                await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=2, limit_s=0.2)
+
     async def test_a_resend_after_a_lost_reply_adds_nothing_twice(
         self, running: RunningServer
     ) -> None:
@@ -188,6 +248,23 @@ class TestAck:
         await ack(lane, ids, stream=STREAM, group=GROUP)
         assert await ack(lane, ids, stream=STREAM, group=GROUP) == 0
 
+    async def test_it_is_sent_again_after_a_lost_reply(self, through: Through) -> None:
+        lane, proxy = await through()
+        ids = await self._read(lane, 3)
+        await ack(lane, ids[:1], stream=STREAM, group=GROUP)  # the script is known from here on
+        proxy.hold_replies = True
+        call = asyncio.create_task(ack(lane, ids, stream=STREAM, group=GROUP))
+        await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the reply was lost")
+        proxy.hold_replies = False
+        proxy.cut()
+        assert await call == 0
+        assert await lane.call("XLEN", STREAM) == 0
+
+    @pytest.mark.parametrize("count", [0, 1001])
+    async def test_no_ids_and_too_many_are_refused(self, lane: Lane, count: int) -> None:
+        with pytest.raises(OptionError, match="takes 1 to 1000"):
+            await ack(lane, [b"1-1"] * count, stream=STREAM, group=GROUP)
+
     async def test_a_thousand_ids_fit_in_one_call(self, lane: Lane) -> None:
         ids = await self._read(lane, 1000)
         assert await ack(lane, ids, stream=STREAM, group=GROUP) == 1000
@@ -224,6 +301,23 @@ class TestLoading:
                 admin.script_flush()
                 await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=number)
         assert await lane.call("XLEN", STREAM) == 19
+
+    @pytest.mark.parametrize("rights", ["+evalsha +script", "+evalsha +eval"])
+    async def test_a_user_needs_to_be_allowed_one_of_the_two_ways(
+        self, running: RunningServer, rights: str
+    ) -> None:
+        needed = "+hget +hset +pexpire +xadd +xlen +zcard +ping"
+        with running.admin() as admin:
+            admin.execute_command(
+                "ACL", "SETUSER", "maker", "on", ">pw", "~*", *needed.split(), *rights.split()
+            )
+            try:
+                url = f"redis://maker:pw@127.0.0.1:{running.port}"
+                async with await connect(url) as server, await Lane.open(server, STREAM) as lane:
+                    await add(lane, KEYS, PlainJobs([b"e", b"n"]), number=1)
+                assert admin.xlen(STREAM) == 1
+            finally:
+                admin.acl_deluser("maker")
 
     async def test_script_flush_under_load_costs_no_call(
         self, lane: Lane, running: RunningServer

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
-from tampu.errors import ConnectionLost, ServerUnreachable
+from tampu.errors import AccessDenied, ConnectionLost, ServerUnreachable
 from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane, LaneOptions
@@ -59,6 +60,24 @@ async def replaced(group: Watched) -> None:
         assert await port_of(lane) == group.replica.port
 
 
+async def test_an_idle_lane_is_at_the_new_master_before_it_writes(group: Watched) -> None:
+    async with (
+        await connect(group.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as lane,
+    ):
+        before = await port_of(lane)
+        old = group.master if group.master.port == before else group.replica
+        await asyncio.to_thread(group.switch)
+        with old.admin() as admin:
+            mine = await lane.call("CLIENT", "ID")
+            await wait_until(
+                lambda: all(int(c["id"]) != mine for c in admin.client_list(_type="normal")),
+                within=6,
+                sentence="the lane has left the old master",
+            )
+        assert await port_of(lane) != before
+
+
 async def test_a_sentinel_that_is_gone_is_passed_over(group: Watched) -> None:
     url = group.url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
     async with await connect(url) as server, await Lane.open(server, KEY) as lane:
@@ -68,6 +87,22 @@ async def test_a_sentinel_that_is_gone_is_passed_over(group: Watched) -> None:
 async def test_a_service_nobody_knows_is_named(group: Watched) -> None:
     with pytest.raises(ServerUnreachable, match="'barn'"):
         await connect(group.url.replace("/house", "/barn"))
+
+
+async def test_sentinels_that_ask_for_a_password_say_so(group: Watched) -> None:
+    for port in group.sentinel_ports:
+        with redis.Redis(port=port) as sentinel:
+            sentinel.execute_command("ACL", "SETUSER", "default", "resetpass", ">guard")
+    try:
+        with pytest.raises(AccessDenied, match="sentinel_password"):
+            await connect(group.url)
+        async with await connect(f"{group.url}?sentinel_password=guard") as server:
+            async with await Lane.open(server, KEY) as lane:
+                assert await lane.call("PING") == b"PONG"
+    finally:
+        for port in group.sentinel_ports:
+            with redis.Redis(port=port, password="guard") as sentinel:  # noqa: S106
+                sentinel.execute_command("ACL", "SETUSER", "default", "nopass")
 
 
 async def port_of(lane: Lane) -> int:

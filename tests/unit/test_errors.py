@@ -1,5 +1,9 @@
 """Errors write their own sentences."""
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 
 from tampu.errors import MissingExtra, OptionError, QueueFull, ServerError, TampuError, Verdict
@@ -20,6 +24,16 @@ def test_a_missing_extra_says_what_to_install() -> None:
 def test_one_except_catches_everything() -> None:
     with pytest.raises(TampuError):
         raise QueueFull("redis://h", "OOM", "no memory")
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301
+def test_an_error_survives_copying_and_pickling(again: Callable[[QueueFull], QueueFull]) -> None:
+    error = QueueFull("redis://h", "OOM", "no memory")
+    other = again(error)
+    assert type(other) is QueueFull
+    assert other is not error
+    assert str(other) == str(error)
+    assert (other.server, other.code, other.problem) == ("redis://h", "OOM", "no memory")
 
 
 def test_every_server_error_has_a_verdict() -> None:

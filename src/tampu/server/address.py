@@ -1,5 +1,6 @@
 """Where a server is: one parsed, checked form of every URL that tampu takes."""
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,6 +20,10 @@ _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
 _TEXT_OPTIONS = frozenset({"client_name", "sentinel_username", "sentinel_password"})
+# What an error may show of a URL: hosts with numbers as ports, and a path.
+_HOST = r"(?:\[[0-9a-fA-F:.]*\]|[\w.-]*)(?::[0-9]*)?"
+_HOST_AND_PORT = re.compile(r"[\w.-]*(?::[0-9]*)?")
+_HARMLESS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?")
 _CERTIFICATE_CHECKS = ("required", "optional", "none")
 
 
@@ -87,16 +92,21 @@ def parse(url: str) -> Address:
 def _embedded(url: str) -> Address:
     path = url.removeprefix("embedded:")
     if not path or path.startswith("//"):
-        raise OptionError("url", url, "takes a directory after embedded:, as in embedded:.tampu")
+        shown = _masked(url) if path else url
+        raise OptionError("url", shown, "takes a directory after embedded:, as in embedded:.tampu")
     return Address(kind=Kind.EMBEDDED, path=path)
 
 
 def _masked(url: str) -> str:
-    """The URL with everything that may be a secret left out."""
+    """The URL with everything left out that may be a secret, however it was mistyped."""
     scheme, mark, rest = url.partition("://")
+    place, _, options = rest.partition("?")
+    shown = place.rpartition("@")[2]
     if not mark:
-        return "..." if "@" in url else url.partition("?")[0]
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+        return url if _HOST_AND_PORT.fullmatch(url) else "..."
+    if "@" in options or not _HARMLESS.fullmatch(shown):
+        return f"{scheme}://..." if scheme.replace("+", "").isalpha() else "..."
+    return f"{scheme}://{shown}"
 
 
 class _Parser:
@@ -106,8 +116,11 @@ class _Parser:
         self.shown = _masked(url)
         scheme, _, self.rest = url.partition("://")
         self.base, _, self.group = scheme.lower().partition("+")
-        # urlsplit checks the port of a single host only; hosts are split apart here.
-        self.parts = urlsplit("//" + self.rest)
+        try:
+            # Hosts are split apart below: this looks at a single one only.
+            self.parts = urlsplit("//" + self.rest)
+        except ValueError:
+            raise self._wrong(FORMS) from None
         self.options = dict(parse_qsl(self.parts.query, keep_blank_values=True))
 
     def address(self) -> Address:

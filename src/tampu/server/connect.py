@@ -1,29 +1,24 @@
 """From a URL, or a client the user hands us, to a server we can open connections to."""
 
 import asyncio
-import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from ssl import TLSVersion
-from typing import Any, Self
+from typing import Self
 
 from redis.asyncio import Redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
-from redis.asyncio.connection import AbstractConnection, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import NoBackoff
-from redis.credentials import CredentialProvider
-from redis.exceptions import AuthenticationError, MovedError
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import MovedError
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.server.address import DEFAULT_PORT, Address, Kind, parse
+from tampu.server.address import Kind, parse
+from tampu.server.client import Client, CredentialCallback, client_for, described
 from tampu.server.dialect import FLOOR, ask
 from tampu.server.embedded import EmbeddedServer, join
 from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
-from tampu.server.route import Client, SentinelRoute, route_for
+from tampu.server.route import SentinelRoute, route_for
 
 URL_VARIABLE = "TAMPU_URL"
 DEFAULT_URL = "embedded:.tampu"
@@ -35,8 +30,6 @@ _TLS_HINTS = {
     (False, HUNG_UP): "it may want TLS, as in rediss://",
 }
 
-Credentials = tuple[str | None, str]
-CredentialCallback = Callable[[], Credentials | Awaitable[Credentials]]
 Target = str | Client | None
 
 
@@ -88,9 +81,9 @@ class Server:
         async with _limited(self.name, self._connect_timeout_s):
             return await _connected(self._route.make_to(host, port))
 
-    async def moved(self, error: MovedError) -> bool:
+    async def note_move(self, error: MovedError) -> bool:
         """Take note of where a slot lives now; False if there are no slots here."""
-        return await self._route.moved(error)
+        return await self._route.note_move(error)
 
     async def left(self, host: str, port: int) -> bool:
         """Whether a node is known not to be the one to ask any more."""
@@ -99,18 +92,17 @@ class Server:
     async def meet(self) -> None:
         """Connect once and learn the server's dialect; every way this can fail is a typed error."""
         try:
-            connection = await self.open(b"tampu")
+            async with _limited(self.name, self._connect_timeout_s):
+                connection = await self.open(b"tampu")
+                try:
+                    self.dialect = await ask(connection, self.name)
+                finally:
+                    await connection.disconnect(nowait=True)
         except ServerUnreachable as error:
             hint = _TLS_HINTS.get((self.name.startswith("rediss"), error.problem))
             if hint is None:
                 raise
             raise ServerUnreachable(self.name, f"{error.problem}; {hint}") from error
-        try:
-            with server_errors(self.name, sent=True):
-                async with asyncio.timeout(self._connect_timeout_s):
-                    self.dialect = await ask(connection, self.name)
-        finally:
-            await connection.disconnect(nowait=True)
 
     async def _revive(self) -> None:
         """Bring an embedded server back that was killed under us."""
@@ -144,7 +136,7 @@ async def connect(
     """Reach a server: a URL, a redis-py asyncio client, or None for TAMPU_URL and else `.tampu`.
 
     Raises `OptionError` for a URL that cannot be, and a `ServerError` that says what to do when
-    the server cannot be used; all of them within the time limit.
+    the server cannot be used; all of them within the time limit (an embedded server has its own).
     """
     server = await _server(target, credentials, connect_timeout_s)
     try:
@@ -162,85 +154,26 @@ async def _server(
         if credentials is not None:
             raise OptionError("credentials", credentials, "cannot be given along with a client")
         return Server(
-            target, name=_described(target), owned=False, connect_timeout_s=connect_timeout_s
+            target, name=described(target), owned=False, connect_timeout_s=connect_timeout_s
         )
     if target is not None and not isinstance(target, str):
-        raise OptionError("url", target, "takes a URL or a redis.asyncio client")
+        raise OptionError("url", type(target), "takes a URL or a redis.asyncio client")
     address = parse(target if target is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL)
     embedded = None
     if address.kind is Kind.EMBEDDED:
         embedded = await _joined(address.path)
     return Server(
-        client_for(address, credentials, embedded=embedded, connect_timeout_s=connect_timeout_s),
+        client_for(
+            address,
+            credentials,
+            connect_timeout_s=connect_timeout_s,
+            embedded_socket=None if embedded is None else embedded.socket,
+        ),
         name=str(address),
         owned=True,
         connect_timeout_s=connect_timeout_s,
         embedded=embedded,
     )
-
-
-def client_for(
-    address: Address,
-    credentials: CredentialCallback | None = None,
-    *,
-    embedded: EmbeddedServer | None = None,
-    connect_timeout_s: float = CONNECT_TIMEOUT_S,
-) -> Client:
-    """The redis-py client for an address, without a connection yet and without silent retries."""
-    settings = _settings(address, credentials, connect_timeout_s)
-    match address.kind:
-        case Kind.TCP:
-            ((host, port),) = address.hosts
-            return Redis(host=host, port=port, db=address.db, **settings)
-        case Kind.UNIX:
-            return Redis(unix_socket_path=address.path, db=address.db, **settings)
-        case Kind.EMBEDDED:
-            return Redis(unix_socket_path=str(embedded and embedded.socket), **settings)
-        case Kind.SENTINEL:
-            return _sentinel_client(address, settings)
-        case Kind.CLUSTER:
-            nodes = [ClusterNode(host, port) for host, port in address.hosts]
-            return RedisCluster(startup_nodes=nodes, **settings)
-
-
-def _settings(
-    address: Address, credentials: CredentialCallback | None, connect_timeout_s: float
-) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "client_name": address.client_name,
-        "socket_connect_timeout": connect_timeout_s,
-        "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
-    }
-    if credentials is None:
-        settings |= {"username": address.username, "password": address.password}
-    elif address.password is not None:
-        raise OptionError("credentials", credentials, "cannot be given along with a password")
-    else:
-        settings["credential_provider"] = _CallbackCredentials(credentials)
-    if address.tls is not None:
-        settings |= {
-            "ssl": True,
-            "ssl_ca_certs": address.tls.ca_certs,
-            "ssl_certfile": address.tls.certfile,
-            "ssl_keyfile": address.tls.keyfile,
-            "ssl_cert_reqs": address.tls.cert_reqs,
-            "ssl_check_hostname": address.tls.check_hostname,
-            "ssl_min_version": TLSVersion.TLSv1_2,
-        }
-    return settings
-
-
-def _sentinel_client(address: Address, settings: dict[str, Any]) -> Redis:
-    own = {"username": address.sentinel_username, "password": address.sentinel_password}
-    shared = {name: value for name, value in settings.items() if name not in own}
-    shared.pop("credential_provider", None)
-    # A sentinel that does not answer is passed over for the next one well within the time limit.
-    patience_s = settings["socket_connect_timeout"] / (len(address.hosts) + 1)
-    shared |= {"socket_timeout": patience_s, "socket_connect_timeout": patience_s}
-    sentinel = Sentinel(address.hosts, sentinel_kwargs=shared | own)
-    client: Redis = sentinel.master_for(address.service, db=address.db, **settings)
-    return client
 
 
 async def _joined(directory: str | Path) -> EmbeddedServer:
@@ -258,22 +191,6 @@ def _given_back(joined: asyncio.Future[EmbeddedServer]) -> None:
         joined.result().release()
 
 
-class _CallbackCredentials(CredentialProvider):
-    """Asks the user's callback for user and password at every connect."""
-
-    def __init__(self, callback: CredentialCallback) -> None:
-        self._callback = callback
-
-    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        try:
-            given = self._callback()
-            user, password = await given if inspect.isawaitable(given) else given
-        except Exception as error:  # border: user code may raise anything
-            problem = f"the credential callback raised {type(error).__name__}"
-            raise AuthenticationError(problem) from error
-        return (user, password) if user else (password,)
-
-
 @asynccontextmanager
 async def _limited(server: str, timeout_s: float) -> AsyncIterator[None]:
     with server_errors(server, sent=False):
@@ -288,19 +205,3 @@ async def _connected(connection: AbstractConnection) -> AbstractConnection:
         await connection.disconnect(nowait=True)
         raise
     return connection
-
-
-def _described(client: Client) -> str:
-    """A user's client as an address without secrets."""
-    if isinstance(client, RedisCluster):
-        hosts = ",".join(client.nodes_manager.startup_nodes)
-        return f"redis+cluster://{hosts}"
-    pool = client.connection_pool
-    if isinstance(pool, SentinelConnectionPool):
-        return f"redis+sentinel:///{pool.service_name}"
-    settings = pool.connection_kwargs
-    if "path" in settings:
-        return f"unix://{settings['path']}"
-    host, port = settings.get("host", "localhost"), settings.get("port", DEFAULT_PORT)
-    scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
-    return f"{scheme}://{host}:{port}/{settings.get('db', 0)}"

@@ -53,6 +53,9 @@ REFUSALS: dict[str, type[CommandRefused | AccessDenied]] = {
 REPLIES = (client.ResponseError, client.BusyLoadingError, client.AuthenticationError)
 LINK_ERRORS = (client.ConnectionError, client.TimeoutError, client.InvalidResponse, OSError)
 
+# Said by our add script of a call that is too old to be told whether it was carried out.
+FORGOTTEN = "FORGOTTEN"
+
 TOO_SLOW = "it did not answer in time"
 HUNG_UP = "it closed the connection"
 
@@ -68,9 +71,11 @@ def refusal_code(error: Exception) -> str:
     return _code_and_text(error)[0]
 
 
-def refused(error: Exception, server: str) -> ServerError:
+def refusal_error(error: Exception, server: str) -> ServerError:
     """What a refusal means, as one of our errors."""
     code, text = _code_and_text(error)
+    if code == FORGOTTEN:
+        return ConnectionLost(server, text)
     kind = REFUSALS.get(code, CommandRefused)
     if issubclass(kind, AccessDenied) or isinstance(error, client.AuthenticationError):
         return AccessDenied(server, text)
@@ -80,10 +85,12 @@ def refused(error: Exception, server: str) -> ServerError:
 def unreachable(error: BaseException, server: str) -> ServerError:
     """Why no connection was made, as one of our errors; nothing was sent."""
     if isinstance(error, REPLIES):
-        return refused(error, server)
+        return refusal_error(error, server)
     if str(error).startswith("max number of clients"):
         return ServerBusy(server, "MAXCLIENTS", str(error))
     for link in _chain(error):
+        if isinstance(link, client.AuthenticationError | client.NoPermissionError):
+            return refusal_error(link, server)
         if isinstance(link, ssl.SSLError):
             return TlsFailed(server, _tls_problem(link))
     return ServerUnreachable(server, link_problem(error))
@@ -107,7 +114,7 @@ def server_errors(server: str, *, sent: bool) -> Iterator[None]:
     try:
         yield
     except REPLIES as error:
-        raise refused(error, server) from error
+        raise refusal_error(error, server) from error
     except LINK_ERRORS as error:
         if sent:
             raise ConnectionLost(server, link_problem(error)) from error

@@ -1,13 +1,15 @@
 """A held connection for the hot path: packed batches, many calls in flight."""
 
 import asyncio
+import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from random import Random
 from typing import Self
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import MovedError
 
 from tampu.errors import (
     Closed,
@@ -20,7 +22,7 @@ from tampu.errors import (
 )
 from tampu.server.command import Argument, Reply, pack
 from tampu.server.connect import Server
-from tampu.server.errors import refused, server_errors
+from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
 from tampu.server.link import Link
 from tampu.server.outbox import Call, Outbox
 
@@ -39,47 +41,65 @@ class LaneOptions:
     longest_pause_s: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("limit_s", "patience_s", "first_pause_s", "longest_pause_s"):
-            if not getattr(self, name) > 0:
-                raise OptionError(name, getattr(self, name), "must be above 0 seconds")
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise OptionError(field.name, getattr(self, field.name), "must be above 0 seconds")
 
-    def pause_s(self, tries: int, rng: Random) -> float:
-        """How long to wait before try number `tries`, spread so that not all come at once."""
-        ceiling = min(self.longest_pause_s, self.first_pause_s * 2 ** min(tries, 16))
-        return rng.uniform(ceiling / 2, ceiling) if tries else rng.uniform(0, ceiling)
+
+class Pauses:
+    """How long to wait before each try to reconnect; spread, so that not all come at once."""
+
+    def __init__(self, options: LaneOptions, rng: Random) -> None:
+        self._options = options
+        self._rng = rng
+        self._tries = 0
+
+    def next_s(self, *, at_once: bool = False) -> float:
+        """The wait before the next try: short at first, then twice as long each time.
+
+        `at_once` leaves the first wait out, for who has been told where to go.
+        """
+        tries, self._tries = self._tries, self._tries + 1
+        longest = self._options.longest_pause_s
+        ceiling = min(longest, self._options.first_pause_s * 2 ** min(tries, 16))
+        if tries:
+            return self._rng.uniform(ceiling / 2, ceiling)
+        return 0.0 if at_once else self._rng.uniform(0.0, ceiling)
+
+    def reset(self) -> None:
+        """Begin with a short wait again, since the last connection proved good."""
+        self._tries = 0
 
 
 class Lane:
     """One connection to the node that holds a queue's slot, kept alive and followed when it moves.
 
-    Calls are written in the order they were sent and may be in flight together. When the connection
+    Calls are written in the order of `send` and may be in flight together. When the connection
     breaks, a call that was in flight fails with `ConnectionLost`, or is sent again if it was marked
     `repeatable`; calls that were not sent yet wait for the next connection. The number of calls in
     flight is the caller's business. A lane belongs to the event loop that opened it.
     """
 
-    def __init__(
-        self, server: Server, key: bytes, *, options: LaneOptions, rng: Random | None = None
-    ) -> None:
+    def __init__(self, server: Server, key: bytes, options: LaneOptions) -> None:
         self._server = server
         self._key = key
         self._options = options
-        self._rng = rng or Random()  # noqa: S311 - spreads reconnects, guards nothing
+        self._pauses = Pauses(options, Random())  # noqa: S311 - spreads clients, guards nothing
         self._outbox = Outbox()
+        self._calls: set[Call] = set()  # all that have no outcome yet, wherever they are
         self._link: Link | None = None
-        self._trouble: ServerError | None = None
+        self._trouble: ServerError | None = None  # why there is no connection
+        self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(
-        cls, server: Server, key: bytes, *, options: LaneOptions | None = None
-    ) -> "Lane":
+    async def open(cls, server: Server, key: bytes, *, options: LaneOptions | None = None) -> Self:
         """Connect a lane to the node that holds `key`; fails at once if that cannot be done."""
-        lane = cls(server, key, options=options or LaneOptions())
-        connection = await server.open(key)
-        lane._task = asyncio.create_task(lane._run(connection), name="tampu-lane")
+        lane = cls(server, key, options or LaneOptions())
+        # Known to the lane before its task is: one that is cancelled at once never gets to own it.
+        link = lane._link = await lane._connect(refresh=False)
+        lane._task = asyncio.create_task(lane._run(link), name="tampu-lane")
         lane._task.add_done_callback(lane._ended)
         return lane
 
@@ -111,8 +131,10 @@ class Lane:
             raise Closed(self._server.name)
         future: asyncio.Future[Reply] = self._loop.create_future()
         call = Call(packed, future=future, repeatable=repeatable, block_s=block_s)
-        limit_s = (limit_s or self._options.limit_s) + block_s
-        call.timer = self._loop.call_later(limit_s, self._expire, call, limit_s)
+        limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
+        timer = self._loop.call_later(limit_s, self._expire, call, limit_s)
+        self._calls.add(call)
+        future.add_done_callback(partial(self._forget, call, timer))
         self._outbox.put(call)
         return future
 
@@ -131,124 +153,139 @@ class Lane:
         """End this lane's blocking reads now; each is answered as if its time were up.
 
         What a read had already been given at the server still arrives as its reply. Reads of a user
-        without the right to CLIENT ID end when their own time is up.
+        without the right to CLIENT ID end when their own time is up. Raises a `ServerError` if the
+        server cannot be told; a read that is lost with the connection is not sent again.
         """
-        for call in self._outbox:
+        for call in list(self._calls):
             if call.block_s:
-                call.answer(None)
+                call.ended = True
+                if not call.sent:
+                    call.answer(None)
         link = self._link
         if link is None or not link.blocks():
             return
         client_id = await link.client_id()
-        if client_id is None:
-            return
-        side = await self._beside(link)
-        try:
-            with server_errors(self._server.name, sent=True):
-                async with asyncio.timeout(self._options.patience_s):
-                    await self._unblock(link, side, client_id)
-        finally:
-            await side.disconnect(nowait=True)
-
-    async def _unblock(self, link: Link, side: AbstractConnection, client_id: int) -> None:
-        while link.blocks():
-            await side.send_command("CLIENT", "UNBLOCK", client_id)
-            await side.read_response()
-            # A read that had not reached the server yet blocks after all: ask again.
-            await asyncio.sleep(_UNBLOCK_AGAIN_S)
+        if client_id is not None:
+            await self._unblock(link, client_id)
 
     async def close(self) -> None:
         """Disconnect; calls without a reply fail. May be called twice."""
         self._closed = True
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        if self._link is not None:
-            for call in self._link.in_flight:
-                call.fail(ConnectionLost(self._server.name, "the lane was closed"))
-            self._link = None
-        self._outbox.close(Closed(self._server.name))
+        link = self._link
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if link is not None:
+            await link.disconnect()
 
-    async def _run(self, connection: AbstractConnection) -> None:
+    async def _run(self, link: Link) -> None:
         """The lane's one task: a link, and when it ends the next."""
-        tries = 0
         while True:
-            link = self._link = Link(
-                connection,
-                server=self._server,
-                outbox=self._outbox,
-                patience_s=self._options.patience_s,
-            )
+            began = self._loop.time()
             problem = await link.run()
+            if self._closed:
+                return  # before Python 3.13 a task group that fails swallows a cancellation
             self._link = None
-            self._requeue(link, problem)
-            if link.proven:
-                tries = 0
-            connection, tries = await self._reconnected(tries, after=link, problem=problem)
+            logger.warning(
+                "connection ended", extra={"server": self._server.name, "problem": problem}
+            )
+            self._sort(link.leftovers(), problem)
+            if link.proven or self._loop.time() - began > self._options.longest_pause_s:
+                self._pauses.reset()
+            link = self._link = await self._next_link(after=link)
+            logger.info("connection is back", extra={"server": self._server.name})
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Leave no call waiting for a lane that something unforeseen has ended."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._closed = True
-            logger.error("lane died", extra={"server": self._server.name}, exc_info=error)
-            self._outbox.close(Closed(self._server.name))
-
-    def _requeue(self, link: Link, problem: str) -> None:
+    def _sort(self, leftovers: list[Call], problem: str) -> None:
         """Put back, in their order, the calls that may be sent again; fail the others."""
-        again = link.rejected
-        for call in link.in_flight:
-            if call.repeatable and not call.future.done():
-                again.append(call)
-            else:
+        again = []
+        for call in leftovers:
+            call.unknown = call.unknown or call.sent
+            if call.ended:
+                call.answer(None)
+            elif call.sent and not call.repeatable:
                 call.fail(ConnectionLost(self._server.name, problem))
-        link.in_flight.clear()
+            else:
+                again.append(call)
         self._outbox.put_back(again)
 
-    async def _reconnected(
-        self, tries: int, *, after: Link, problem: str
-    ) -> tuple[AbstractConnection, int]:
-        logger.warning("connection ended", extra={"server": self._server.name, "problem": problem})
-        refresh = not await self._noted(after.moved)
+    async def _next_link(self, *, after: Link) -> Link:
+        known = await self._note_move(after)
         while True:
-            if refresh or tries:
-                await asyncio.sleep(self._options.pause_s(tries, self._rng))
-            tries += 1
+            await asyncio.sleep(self._pauses.next_s(at_once=known))
             try:
-                connection = await self._server.open(self._key, refresh=refresh)
+                link = await self._connect(refresh=not known)
             except ServerError as error:
-                self._trouble, refresh = error, True
+                self._trouble, known = error, False
                 if error.verdict is Verdict.GIVE_UP:
-                    self._outbox.fail(error)
+                    self._fail_all(error)
             else:
                 self._trouble = None
-                logger.info("connection is back", extra={"server": self._server.name})
-                return connection, tries
+                return link
 
-    async def _noted(self, moved: Exception | None) -> bool:
+    async def _note_move(self, link: Link) -> bool:
         """Whether the refusal that ended a link told us where to go next."""
+        moved = link.leaving
         if not isinstance(moved, MovedError):
             return False
-        try:
-            if await self._server.moved(moved):
-                return True
-        except (RedisError, OSError):
-            return False
+        moved.host = moved.host or link.host or ""  # clusters may leave their names out
+        if await self._server.note_move(moved):
+            return True
         hint = "it is one node of a cluster: use a redis+cluster:// URL"
-        self._outbox.fail(CommandRefused(self._server.name, "MOVED", hint))
+        self._fail_all(CommandRefused(self._server.name, "MOVED", hint))
         return False
 
-    def _expire(self, call: Call, limit_s: float) -> None:
-        server = self._server.name
-        if call.refusal is not None:
-            call.fail(refused(call.refusal, server))
-        elif call.sent:
-            call.fail(ConnectionLost(server, f"no reply within {limit_s:g} s"))
-        else:
-            call.fail(self._trouble or ServerUnreachable(server, "it did not answer in time"))
+    async def _connect(self, *, refresh: bool) -> Link:
+        connection = await self._server.open(self._key, refresh=refresh)
+        return Link(
+            connection,
+            server=self._server,
+            outbox=self._outbox,
+            patience_s=self._options.patience_s,
+        )
 
-    async def _beside(self, link: Link) -> AbstractConnection:
+    async def _unblock(self, link: Link, client_id: int) -> None:
+        side = await self._connect_beside(link)
+        try:
+            with server_errors(self._server.name, sent=True):
+                async with asyncio.timeout(self._options.patience_s):
+                    while link.blocks():
+                        await side.send_command("CLIENT", "UNBLOCK", client_id)
+                        await side.read_response()
+                        # A read that had not reached the server yet blocks after all: ask again.
+                        await asyncio.sleep(_UNBLOCK_AGAIN_S)
+        finally:
+            await side.disconnect(nowait=True)
+
+    async def _connect_beside(self, link: Link) -> AbstractConnection:
         """A second connection to the node that a link leads to."""
         if link.host is None:
             return await self._server.open(self._key)
         return await self._server.open_to(link.host, link.port)
+
+    def _forget(self, call: Call, timer: asyncio.TimerHandle, _: asyncio.Future[Reply]) -> None:
+        timer.cancel()
+        self._calls.discard(call)
+
+    def _expire(self, call: Call, limit_s: float) -> None:
+        server = self._server.name
+        if call.sent:
+            call.fail(ConnectionLost(server, f"no reply within {limit_s:g} s"))
+        elif call.refusal is not None:
+            call.fail(refusal_error(call.refusal, server))
+        else:
+            call.fail(copy.copy(self._trouble) or ServerUnreachable(server, TOO_SLOW))
+
+    def _fail_all(self, error: ServerError) -> None:
+        """Fail every call, while there is no link and all of them wait; each gets its own error."""
+        for call in list(self._calls):
+            call.fail(copy.copy(error))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Leave no call waiting for a lane that was closed, or ended by something unforeseen."""
+        self._closed = True
+        server = self._server.name
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("lane died", extra={"server": server}, exc_info=error)
+        for call in list(self._calls):
+            lost = ConnectionLost(server, "the lane was closed")
+            call.fail(lost if call.sent else Closed(server))

@@ -4,28 +4,29 @@ import asyncio
 import math
 from collections import deque
 from contextlib import suppress
-from time import monotonic
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
+from redis.exceptions import AskError, MovedError
 
-from tampu.errors import ConnectionLost, ServerError
+from tampu.errors import ServerError
 from tampu.server.command import Reply, pack
 from tampu.server.connect import Server
-from tampu.server.errors import LINK_ERRORS, REPLIES, link_problem, refusal_code, refused
+from tampu.server.errors import LINK_ERRORS, REPLIES, link_problem, refusal_code, refusal_error
 from tampu.server.outbox import Call, Outbox
 
-# Said by a node that is no longer the one to ask; nothing was done, so the call may go elsewhere.
+# Said by a node that is not the one to ask any more; nothing was done, so the call goes elsewhere.
 _ELSEWHERE = frozenset({"MOVED", "READONLY", "UNBLOCKED"})
+# Said by a node that will be able to before long; nothing was done, so the call is sent again.
+_NOT_YET = frozenset({"TRYAGAIN", "LOADING", "CLUSTERDOWN", "MASTERDOWN"})
+_NOT_YET_PAUSE_S = 0.02
 _CLIENT_ID = pack("CLIENT", "ID")
 _ASKING = pack("ASKING")
-_CHECKS_PER_PATIENCE = 4
-# How soon a call is sent again that met a slot whose keys are under way to another node.
-_TRY_AGAIN_S = 0.02
+_TICKS_PER_PATIENCE = 4
+_ASK_PLACE_EVERY_S = 1.0
 
 
 class Link:
-    """Sends what is wanted and matches replies to calls, until the connection ends.
+    """Sends what waits in the outbox and matches replies to calls, until the connection ends.
 
     The server answers in the order it was asked. So a call keeps its place in `in_flight` until its
     reply has come, whether or not somebody still waits for it: that is all it takes for a cancelled
@@ -33,25 +34,21 @@ class Link:
     """
 
     def __init__(
-        self,
-        connection: AbstractConnection,
-        *,
-        server: Server,
-        outbox: Outbox,
-        patience_s: float,
+        self, connection: AbstractConnection, *, server: Server, outbox: Outbox, patience_s: float
     ) -> None:
-        self.in_flight: deque[Call] = deque()
-        self.rejected: list[Call] = []  # refused by a node that is not the one to ask
-        self.moved: Exception | None = None  # the refusal that said so
-        self.proven = False  # the last call of ours was answered by the right node
+        self.leaving: Exception | None = None  # why this node is not the one to ask any more
+        self.proven = False  # the last call was answered by the right node
+        self._in_flight: deque[Call] = deque()
+        self._asked: set[Call] = set()  # carried to another node
+        self._rejected: list[Call] = []  # to be sent again elsewhere
         self._connection = connection
         self._server = server
         self._outbox = outbox
         self._patience_s = patience_s
-        self._heard_at = monotonic()
-        self._redirects: asyncio.TaskGroup | None = None
+        self._silent_s = 0.0
+        self._group: asyncio.TaskGroup | None = None
         self._identity: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._identity.add_done_callback(_seen)
+        self._identity.add_done_callback(ignore_outcome)
 
     @property
     def host(self) -> str | None:
@@ -65,7 +62,7 @@ class Link:
 
     def blocks(self) -> bool:
         """Whether a blocking read is on its way or waiting at the server."""
-        return any(call.block_s for call in self.in_flight)
+        return any(call.block_s for call in self._in_flight)
 
     async def client_id(self) -> int | None:
         """Who we are to the server; None for a user without the right to ask."""
@@ -78,12 +75,9 @@ class Link:
         """Exchange calls and replies until the connection breaks or moves; say why it ended."""
         problem = "the node is not the one to ask any more"
         try:
-            async with asyncio.TaskGroup() as group:
-                self._redirects = group
-                helpers = [
-                    group.create_task(self._write(), name="tampu-link-write"),
-                    group.create_task(self._watch(), name="tampu-link-watch"),
-                ]
+            async with asyncio.TaskGroup() as self._group:
+                work = (self._write(), self._watch_silence(), self._watch_place())
+                helpers = [self._group.create_task(each, name="tampu-link") for each in work]
                 try:
                     await self._read()
                 finally:
@@ -92,113 +86,140 @@ class Link:
         except* LINK_ERRORS as errors:
             problem = link_problem(errors.exceptions[0])
         finally:
-            await self._connection.disconnect(nowait=True)
+            await self.disconnect()
         return problem
+
+    def leftovers(self) -> list[Call]:
+        """The calls without a reply, oldest first; they are not this link's any more."""
+        left = [*self._rejected, *self._asked, *self._in_flight]
+        if not self._identity.done():
+            self._identity.set_result(None)
+            left = [call for call in left if call.future is not self._identity]
+        self._rejected.clear()
+        self._asked.clear()
+        self._in_flight.clear()
+        return left
+
+    async def disconnect(self) -> None:
+        """Close the connection. May be called twice."""
+        await self._connection.disconnect(nowait=True)
 
     async def _write(self) -> None:
         send = self._connection.send_packed_command
-        self.in_flight.append(Call(_CLIENT_ID, future=self._identity))
+        self._in_flight.append(Call(_CLIENT_ID, future=self._identity))
         await send(_CLIENT_ID, check_health=False)
         while True:
-            await self._outbox.filled.wait()
-            if self.moved is not None:
+            await self._outbox.wait()
+            if self.leaving is not None:
+                if not self._in_flight:  # or the reader would wait for a reply for ever
+                    raise ConnectionError(str(self.leaving))
                 return
             if calls := self._outbox.take():
-                if not self.in_flight:
-                    self._heard_at = monotonic()
-                self.in_flight.extend(calls)
+                if not self._in_flight:
+                    self._silent_s = 0.0
+                self._in_flight.extend(calls)
                 await send([call.packed for call in calls], check_health=False)
+                del calls  # an idle link holds on to no payload
 
     async def _read(self) -> None:
-        read, in_flight = self._connection.read_response, self.in_flight
-        while self.moved is None or in_flight:
+        read = self._connection.read_response
+        while self.leaving is None or self._in_flight:
             try:
                 reply = await read(
                     disable_decoding=True, timeout=math.inf, disconnect_on_error=False
                 )
-            except REPLIES as error:
-                self._refused(self._next(), error)
-                continue
-            self._next().answer(reply)
+            except REPLIES as refusal:
+                self._sort_refusal(self._next(), refusal)
+            else:
+                self._next().answer(reply)
 
     def _next(self) -> Call:
         """The call that the reply just read belongs to."""
-        self._heard_at = monotonic()
-        if not self.in_flight:
+        self._silent_s = 0.0
+        if not self._in_flight:
             raise ConnectionError("it sent what nobody asked for")
-        call = self.in_flight.popleft()
-        self.proven = call.future is not self._identity
+        call = self._in_flight.popleft()
+        self.proven = self.leaving is None and call.future is not self._identity
         return call
 
-    def _refused(self, call: Call, error: Exception) -> None:
-        if isinstance(error, AskError) and not isinstance(error, MovedError):
-            assert self._redirects is not None  # noqa: S101 - set before anything is read
-            self._redirects.create_task(self._ask(call, error), name="tampu-link-ask")
-        elif refusal_code(error) in _ELSEWHERE:
-            call.refused(error)
-            self.rejected.append(call)
-            self.moved = error
-            self.proven = False
-            self._outbox.filled.set()
+    def _sort_refusal(self, call: Call, refusal: Exception) -> None:
+        code = refusal_code(refusal)
+        if code in _ELSEWHERE:
+            call.note_refusal(refusal)
+            self._rejected.append(call)
+            self._leave(refusal)
+        elif isinstance(refusal, AskError) and not call.block_s and self._group is not None:
+            call.note_refusal(refusal)
+            self._asked.add(call)
+            self._group.create_task(self._ask(call, refusal), name="tampu-link-ask")
+        elif code in _NOT_YET or code == "ASK":
+            self._send_later(call, refusal)
         else:
-            self._said_no(call, error)
+            call.fail(refusal_error(refusal, self._server.name))
 
-    def _said_no(self, call: Call, error: Exception) -> None:
-        if isinstance(error, TryAgainError):
-            call.refused(error)
-            asyncio.get_running_loop().call_later(_TRY_AGAIN_S, self._outbox.put, call)
-        else:
-            call.fail(refused(error, self._server.name))
+    def _send_later(self, call: Call, refusal: Exception) -> None:
+        call.note_refusal(refusal)
+        asyncio.get_running_loop().call_later(_NOT_YET_PAUSE_S, self._outbox.put, call)
 
-    async def _ask(self, call: Call, error: AskError) -> None:
-        """Carry one call to the node its slot is moving to; the others stay here."""
-        try:
-            other = await self._server.open_to(error.host or self.host or "", error.port)
-        except ServerError as problem:
-            call.fail(problem)
+    async def _ask(self, call: Call, ask: AskError) -> None:
+        """Carry one call to the node its slot is moving to; the others stay here.
+
+        If that node is lost, the call is among the leftovers and shares their fate.
+        """
+        with suppress(*LINK_ERRORS, ServerError):
+            other = await self._server.open_to(ask.host or self.host or "", ask.port)
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    call.sent = True
+                    await other.send_packed_command([_ASKING, call.packed], check_health=False)
+                    await other.read_response()
+                    call.answer(await other.read_response(disable_decoding=True, timeout=math.inf))
+            except REPLIES as refusal:
+                self._sort_answer_elsewhere(call, refusal)
+            finally:
+                await other.disconnect(nowait=True)
+            self._asked.discard(call)
             return
-        try:
-            async with asyncio.timeout(self._patience_s + call.block_s):
-                await other.send_packed_command([_ASKING, call.packed], check_health=False)
-                await other.read_response()
-                call.answer(await other.read_response(disable_decoding=True, timeout=math.inf))
-        except ResponseError as refusal:
-            self._said_no(call, refusal)
-        except LINK_ERRORS as broken:
-            self._lost(call, link_problem(broken))
-        except asyncio.CancelledError:
-            self._lost(call, "the node that passed it on was lost")
-            raise
-        finally:
-            await other.disconnect(nowait=True)
+        self._leave(ConnectionError("the node that it passes calls on to was lost"))
 
-    def _lost(self, call: Call, problem: str) -> None:
-        """Send a call again whose reply will not come, if that does no harm; else fail it."""
-        if call.repeatable:
-            self._outbox.put(call)
+    def _sort_answer_elsewhere(self, call: Call, refusal: Exception) -> None:
+        if isinstance(refusal, MovedError) or refusal_code(refusal) in _NOT_YET:
+            self._send_later(call, refusal)
         else:
-            call.fail(ConnectionLost(self._server.name, problem))
+            call.fail(refusal_error(refusal, self._server.name))
 
-    async def _watch(self) -> None:
-        """Give up on a connection that has been silent for too long with a call in flight."""
+    async def _watch_silence(self) -> None:
+        """Give up on a connection that has been silent for too long with a call in flight.
+
+        Ticks are counted rather than time measured: a handler that blocks the loop for a while
+        leaves the reply in the socket, and that is not the server's silence.
+        """
+        tick_s = self._patience_s / _TICKS_PER_PATIENCE
         while True:
-            await asyncio.sleep(self._patience_s / _CHECKS_PER_PATIENCE)
-            if self.in_flight:
-                allowed_s = self._patience_s + self.in_flight[0].block_s
-                if monotonic() - self._heard_at > allowed_s:
+            await asyncio.sleep(tick_s)
+            self._silent_s += tick_s
+            if self._in_flight:
+                allowed_s = self._patience_s + self._in_flight[0].block_s
+                if self._silent_s > allowed_s:
                     raise ConnectionError(f"no reply for {allowed_s:g} s")
-            if self.host is not None and await self._server.left(self.host, self.port):
-                self._leave()
 
-    def _leave(self) -> None:
+    async def _watch_place(self) -> None:
+        """Leave in good order when others say that this node is not the one to ask any more."""
+        while self.host is not None and self.leaving is None:
+            await asyncio.sleep(_ASK_PLACE_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_s):
+                    if await self._server.left(self.host, self.port):
+                        self._leave(ConnectionError("the server is another one now"))
+
+    def _leave(self, reason: Exception) -> None:
         """Write nothing more here; replies that are on their way are still taken."""
-        self.moved = ConnectionError("the server is another one now")
-        self._outbox.filled.set()
-        if not self.in_flight:
-            raise self.moved
+        self.leaving = reason
+        self.proven = False
+        self._outbox.wake()
 
 
-def _seen(future: asyncio.Future[Reply]) -> None:
-    """Look at a failure that nobody may ask about, so that asyncio does not report it."""
+def ignore_outcome(future: asyncio.Future[Reply]) -> None:
+    """Look at a failure that nobody asks about, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()

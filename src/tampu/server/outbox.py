@@ -2,16 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from tampu.errors import ServerError
+from tampu.errors import ConnectionLost, ServerError, Verdict
 from tampu.server.command import Reply
 
 
 class Call:
     """One packed command and the future that gets its reply."""
 
-    __slots__ = ("block_s", "future", "packed", "refusal", "repeatable", "sent", "timer")
+    __slots__ = ("block_s", "ended", "future", "packed", "refusal", "repeatable", "sent", "unknown")
 
     def __init__(
         self,
@@ -25,55 +25,52 @@ class Call:
         self.future = future
         self.repeatable = repeatable
         self.block_s = block_s
-        self.sent = False  # it may have been carried out
-        self.refusal: Exception | None = None  # why it was not, as far as we know
-        self.timer: asyncio.TimerHandle | None = None
+        self.sent = False  # on its way, or carried out
+        self.unknown = False  # an earlier sending may have been carried out
+        self.ended = False  # a blocking read that is not to be sent again
+        self.refusal: Exception | None = None  # the last certain no, to be told at the time limit
 
     def answer(self, reply: Reply) -> None:
         """Hand over the reply; one that nobody waits for any more is dropped."""
         if not self.future.done():
             self.future.set_result(reply)
-        self._end()
 
     def fail(self, error: ServerError) -> None:
-        """Hand over an error; one that nobody waits for any more is dropped."""
-        if not self.future.done():
-            self.future.set_exception(error)
-        self._end()
+        """Hand over an error; one that nobody waits for any more is dropped.
 
-    def refused(self, refusal: Exception) -> None:
-        """Note that the server did not carry it out and that it may be sent again."""
+        A refusal says only that the last sending did nothing: what was unknown before stays so.
+        """
+        if self.future.done():
+            return
+        if self.unknown and error.verdict is not Verdict.UNKNOWN:
+            error = ConnectionLost(error.server, f"and when it was sent again: {error}")
+        self.future.set_exception(error)
+
+    def note_refusal(self, refusal: Exception) -> None:
+        """The server did not carry it out, and it may be sent again."""
         self.sent = False
         self.refusal = refusal
 
-    def _end(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-
 
 class Outbox:
-    """Calls that wait to be sent, in order; `filled` is set when there may be some."""
+    """Calls that wait to be sent, in order."""
 
     def __init__(self) -> None:
-        self.filled = asyncio.Event()
         self._calls: deque[Call] = deque()
-        self._closed: ServerError | None = None
-
-    def __iter__(self) -> Iterator[Call]:
-        return iter(self._calls)
+        self._filled = asyncio.Event()
 
     def put(self, call: Call) -> None:
         """Add a call at the end."""
-        if self._closed is not None:
-            call.fail(self._closed)
-            return
-        self._calls.append(call)
-        self.filled.set()
+        calls = self._calls
+        while calls and calls[0].future.done():  # given up while there was no connection
+            calls.popleft()
+        calls.append(call)
+        self._filled.set()
 
     def put_back(self, calls: Iterable[Call]) -> None:
         """Put calls before all others, in their order, to be sent again."""
         self._calls.extendleft(reversed(list(calls)))
-        self.filled.set()
+        self._filled.set()
 
     def take(self) -> list[Call]:
         """All calls that somebody still waits for; they count as sent from now on."""
@@ -83,15 +80,13 @@ class Outbox:
             if not call.future.done():
                 call.sent = True
                 taken.append(call)
-        self.filled.clear()
+        self._filled.clear()
         return taken
 
-    def fail(self, error: ServerError) -> None:
-        """Fail every call that waits here."""
-        while self._calls:
-            self._calls.popleft().fail(error)
+    async def wait(self) -> None:
+        """Return when there may be a call, or after `wake`."""
+        await self._filled.wait()
 
-    def close(self, error: ServerError) -> None:
-        """Fail every call that waits here, and every one that is put here from now on."""
-        self._closed = error
-        self.fail(error)
+    def wake(self) -> None:
+        """Have `wait` return although there may be no call."""
+        self._filled.set()

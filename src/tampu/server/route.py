@@ -8,15 +8,20 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import ConnectionPool
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, RedisClusterException, RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    MovedError,
+    RedisClusterException,
+    RedisError,
+)
 
-Client = Redis | RedisCluster
+from tampu.server.client import Client
 
 # One read takes what the socket has: replies of 512 entries come in a few pieces, not in dozens.
 _READ_SIZE = 1 << 20
@@ -36,7 +41,7 @@ class Route(Protocol):
         """An unconnected connection to one named node of the same server."""
         ...
 
-    async def moved(self, error: MovedError) -> bool:
+    async def note_move(self, error: MovedError) -> bool:
         """Take note that a slot lives elsewhere now; False if this route knows no slots."""
         ...
 
@@ -70,7 +75,7 @@ class PlainRoute:
         kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
         return _made(self._pool.connection_class, kwargs)
 
-    async def moved(self, error: MovedError) -> bool:
+    async def note_move(self, error: MovedError) -> bool:
         """A single server has no slots."""
         del error
         return False
@@ -98,7 +103,11 @@ class SentinelRoute:
         del key, refresh
         try:
             self._master = host, port = await self._pool.get_master_address()
-        except MasterNotFoundError:
+        except MasterNotFoundError as error:
+            # Its text names the kinds of errors, and nothing else does.
+            if "AuthenticationError" in str(error):
+                problem = "the sentinels ask for sentinel_username and sentinel_password"
+                raise AuthenticationError(problem) from None
             problem = f"no sentinel names a master for {self._pool.service_name!r}"
             raise ConnectionError(problem) from None
         return self.make_to(host, port)
@@ -108,7 +117,7 @@ class SentinelRoute:
         kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
         return _made(self._connection_class, kwargs)
 
-    async def moved(self, error: MovedError) -> bool:
+    async def note_move(self, error: MovedError) -> bool:
         """A replicated server has no slots."""
         del error
         return False
@@ -156,7 +165,7 @@ class ClusterRoute:
         kwargs = {**known.connection_kwargs, "host": host, "port": port}
         return _made(known.connection_class, kwargs)
 
-    async def moved(self, error: MovedError) -> bool:
+    async def note_move(self, error: MovedError) -> bool:
         """Correct redis-py's map of the slots."""
         await self._client.nodes_manager.move_slot(error)
         return True

@@ -1,6 +1,5 @@
 """The operations that must be atomic: one `.lua` file and one typed call of the same name each."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,14 +7,17 @@ from functools import partial
 from hashlib import sha1
 from importlib.resources import files
 
+from tampu.errors import OptionError
 from tampu.server.command import Argument, Reply, pack
 from tampu.server.dialect import Dialect
 from tampu.server.errors import ScriptUnknown
 from tampu.server.lane import Lane
+from tampu.server.link import ignore_outcome
 
 _FLAG_LINE = "#!"
 # How long a silent producer's last answers are kept: far longer than any resend may take.
 PRODUCER_MEMORY_MS = 600_000
+MAX_ACKS = 1000
 
 
 class Script:
@@ -51,8 +53,9 @@ class Script:
             return await send(by_digest)
         with suppress(ScriptUnknown):
             # In one write: next to nothing can come between loading and calling.
-            return await _last(lane.send(text.load, repeatable=True), send(by_digest))
-        # Forgotten in between all the same, or the call was passed on to another node of a cluster.
+            lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+            return await send(by_digest)
+        # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
         return await send(pack(b"EVAL", text.body, *rest))
 
 
@@ -63,15 +66,6 @@ class _Text:
         self.body = text.encode()
         self.digest = sha1(self.body, usedforsecurity=False).hexdigest().encode()
         self.load = pack(b"SCRIPT", b"LOAD", self.body)
-
-
-async def _last(first: asyncio.Future[Reply], last: asyncio.Future[Reply]) -> Reply:
-    """The last reply; the first error of either."""
-    replies = await asyncio.gather(first, last, return_exceptions=True)
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
-    return await last
 
 
 _ADD = Script("add")
@@ -116,9 +110,16 @@ async def add(
 ) -> bytes:
     """Add jobs in one step; a repeated `number` of the same producer adds nothing again.
 
+    Numbers go up by one from call to call, and at most 16 calls are in flight: the script remembers
+    that many. Of an older one it cannot tell, and says so with `ConnectionLost`.
+
     Returns b"" if all were added, else one letter a job: b"0" where its id was taken.
     Raises `QueueFull`, and adds nothing, if the stream would grow past `max_len`.
     """
+    if limit_s is not None and limit_s * 1000 > PRODUCER_MEMORY_MS:
+        raise OptionError(
+            "limit_s", limit_s, f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
+        )
     match jobs:
         case PlainJobs(flat):
             shape, more = b"plain", ()
@@ -136,7 +137,12 @@ async def add(
 
 
 async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes) -> int:
-    """Acknowledge and delete finished entries, at most 1000; how many of them were pending."""
+    """Acknowledge and delete finished entries, 1 to 1000 of them; how many were pending.
+
+    It is sent again after a lost reply, and then counts what the first sending left.
+    """
+    if not 1 <= len(entry_ids) <= MAX_ACKS:
+        raise OptionError("entry_ids", f"{len(entry_ids)} ids", f"takes 1 to {MAX_ACKS} of them")
     reply = await _ACK.run(lane, (stream,), (group, *entry_ids), repeatable=True)
     assert isinstance(reply, int)  # noqa: S101 - our own script
     return reply

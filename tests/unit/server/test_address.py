@@ -122,6 +122,15 @@ def test_a_url_that_cannot_be_is_refused_with_what_is_accepted(url: str, complai
         f"redis://u:{SECRET}@h?colour={SECRET}",
         f"u:{SECRET}@h",
         f"redis+sentinel://:{SECRET}@a",
+        f"redis://h/0?password=a@{SECRET}",
+        f"redis://u:{SECRET}?x@h:port",
+        f"redis://:{SECRET}",
+        f"redis:/:{SECRET}",
+        f"redis:{SECRET}",
+        f"embedded://x?password={SECRET}",
+        f"redis://u:{SECRET}\u2100@h",  # a character that urlsplit quotes the password for
+        f"redis://u:[{SECRET}@h",
+        "redis://[::1:6379",
     ],
 )
 def test_a_refusal_shows_no_secret(url: str) -> None:

@@ -22,7 +22,7 @@ from tampu.server.errors import (
     REFUSALS,
     link_problem,
     refusal_code,
-    refused,
+    refusal_error,
     server_errors,
     unreachable,
 )
@@ -66,7 +66,7 @@ def as_said(line: str) -> Exception:
     ],
 )
 def test_each_refusal_has_its_meaning(line: str, kind: type[ServerError], verdict: Verdict) -> None:
-    error = refused(as_said(line), SERVER)
+    error = refusal_error(as_said(line), SERVER)
     assert type(error) is kind
     assert error.verdict is verdict
     assert "\n" not in str(error)
@@ -99,7 +99,7 @@ def test_every_code_of_the_table_is_read_from_an_error_line() -> None:
     ],
 )
 def test_what_a_script_s_command_was_answered_counts(line: str, kind: type[ServerError]) -> None:
-    error = refused(as_said(line), SERVER)
+    error = refusal_error(as_said(line), SERVER)
     assert type(error) is kind
     assert isinstance(error, CommandRefused)
     assert error.code != "ERR"
@@ -107,11 +107,11 @@ def test_what_a_script_s_command_was_answered_counts(line: str, kind: type[Serve
 
 def test_arguments_that_a_server_quotes_are_cut_off() -> None:
     line = "ERR unknown command 'XYZ', with args beginning with: 'a-secret' 'payload'"
-    assert "a-secret" not in str(refused(as_said(line), SERVER))
+    assert "a-secret" not in str(refusal_error(as_said(line), SERVER))
 
 
 def test_a_long_refusal_is_capped() -> None:
-    assert len(str(refused(as_said("ERR " + "x" * 10_000), SERVER))) < 400
+    assert len(str(refusal_error(as_said("ERR " + "x" * 10_000), SERVER))) < 400
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:

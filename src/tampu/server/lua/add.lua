@@ -1,4 +1,3 @@
-#!lua
 -- add: put jobs on a queue, each call once.
 -- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
 --       4.. for each full job that has them, in this order: its id's marker, its delayed index
@@ -18,19 +17,32 @@ local width = shape == 'plain' and 2 or 6
 -- A producer has few calls in flight: its last 16 answers are all that a resend can ask for.
 local slot = tonumber(number) % 16
 local remembered = redis.call('HGET', memory, slot)
-if remembered and string.sub(remembered, 1, #number + 1) == number .. ' ' then
-    return string.sub(remembered, #number + 2)
+if remembered then
+    local before, reply = string.match(remembered, '^(%d+) (.*)$')
+    if before == number then return reply end
+    if tonumber(before) > tonumber(number) then
+        return redis.error_reply('FORGOTTEN later calls of this producer have been carried out since')
+    end
 end
 local waiting = redis.call('XLEN', stream)
 redis.call('ZCARD', delayed)
-if limit > 0 then
-    local more = 0
+
+-- Nothing is written before all of it is known to be right: a script that fails half way stays half done.
+local more = (#ARGV - 4) / width
+if more ~= math.floor(more) then return redis.error_reply('ERR a job of the call is cut off') end
+if shape ~= 'plain' then
     for i = 5, #ARGV, width do
-        if shape == 'plain' or ARGV[i + 3] == '' then more = more + 1 end
+        local due, marker, index = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+        if due ~= '' then more = more - 1 end
+        if not (due == '' or string.find(due, '^%+?%d+$') and #due <= 16)
+            or not (marker == '' or string.find(marker, '^[1-9]%d*$') and #marker <= 10)
+            or not (index == '' or string.find(index, '^[1-9]%d*$') and #index <= 10) then
+            return redis.error_reply('ERR a job of the call has a time that cannot be')
+        end
     end
-    if more > 0 and waiting + more > limit then
-        return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
-    end
+end
+if limit > 0 and more > 0 and waiting + more > limit then
+    return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
 end
 
 local answer = ''

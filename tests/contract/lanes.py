@@ -1,0 +1,17 @@
+"""What tests of lanes share."""
+
+from typing import Protocol
+
+from tampu.server.lane import Lane, LaneOptions
+from tests.proxy import Proxy
+
+KEY = b"{chasqui:lane}:stream"
+COUNTER = b"{chasqui:lane}:n"
+QUICK = LaneOptions(limit_s=5.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
+PATIENT = LaneOptions(limit_s=30.0, patience_s=10.0)
+
+
+class Through(Protocol):
+    """Opens a lane that goes through a proxy."""
+
+    async def __call__(self, options: LaneOptions = QUICK) -> tuple[Lane, Proxy]: ...

@@ -1,0 +1,329 @@
+"""A lane where it is easily wrong: at its end, at its limits, between two connections."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+
+from tampu.errors import AccessDenied, Closed, ConnectionLost, ServerBusy, ServerError
+from tampu.server.command import pack
+from tampu.server.connect import Server, connect
+from tampu.server.lane import Lane, LaneOptions
+from tampu.server.outbox import Call
+from tests.conftest import Start
+from tests.contract.lanes import COUNTER, KEY, PATIENT, QUICK, Through
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+
+@contextmanager
+def replica_of_another(start: Start) -> Iterator[RunningServer]:
+    """A server that refuses writes until somebody makes it a master."""
+    master, replica = start(), start()
+    with replica.admin() as admin:
+        admin.replicaof("127.0.0.1", master.port)
+        yield replica
+
+
+@asynccontextmanager
+async def lane_to(running: RunningServer, options: LaneOptions = QUICK) -> AsyncIterator[Lane]:
+    async with await connect(running.url) as server:
+        async with await Lane.open(server, KEY, options=options) as lane:
+            yield lane
+
+
+async def is_blocked(running: RunningServer) -> None:
+    with running.admin() as admin:
+        await wait_until(
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+        )
+
+
+class TestEnding:
+    async def test_closing_while_the_connection_breaks_always_ends(
+        self, server: Server, running: RunningServer
+    ) -> None:
+        with running.admin() as admin:
+            for steps in range(12):
+                lane = await Lane.open(server, KEY, options=QUICK)
+                await lane.call("PING")
+                admin.client_kill_filter(_type="normal", skipme=True)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                async with asyncio.timeout(2):
+                    await lane.close()
+
+    async def test_a_lane_that_is_closed_at_once_leaves_no_socket(
+        self, server: Server, running: RunningServer
+    ) -> None:
+        lanes = [await Lane.open(server, KEY) for _ in range(5)]
+        for lane in lanes:
+            await lane.close()
+        with running.admin() as admin:
+            await wait_until(
+                lambda: len(admin.client_list(_type="normal")) == 1,
+                within=2,
+                sentence="only the admin is connected",
+            )
+
+    async def test_a_refused_call_that_waits_for_others_fails_at_close(self, start: Start) -> None:
+        with replica_of_another(start) as replica:
+            async with lane_to(replica) as lane:
+                refused = lane.send(pack("SET", b"a", b"b"))
+                reading = lane.send(pack("XREAD", "BLOCK", 5000, "STREAMS", b"s", "$"), block_s=5)
+                await is_blocked(replica)
+                await lane.close()
+                await asyncio.wait([refused, reading], timeout=1)
+                assert isinstance(refused.exception(), Closed)
+                assert isinstance(reading.exception(), ConnectionLost)
+
+    async def test_a_close_that_is_cancelled_still_ends_the_calls(self, lane: Lane) -> None:
+        call = lane.send(pack("BLPOP", b"none", 30), block_s=30)
+        closing = asyncio.create_task(lane.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        with pytest.raises(ServerError):
+            await asyncio.wait_for(call, 1)
+
+    async def test_a_call_that_waits_for_a_server_fails_at_close(self, start: Start) -> None:
+        running = start()
+        async with lane_to(running) as lane:
+            running.kill()
+            with pytest.raises(ConnectionLost):
+                while True:
+                    await lane.call("PING")
+            waiting = lane.send(pack("PING"))
+            await lane.close()
+            with pytest.raises(Closed):
+                await asyncio.wait_for(waiting, 1)
+
+    async def test_an_answered_call_is_forgotten_at_once(self, lane: Lane) -> None:
+        await asyncio.gather(*(lane.send(pack("PING")) for _ in range(500)))
+        await asyncio.sleep(0)
+        gc.collect()
+        assert sum(isinstance(thing, Call) for thing in gc.get_objects()) < 5
+
+
+class TestOutcomes:
+    async def test_a_call_refused_once_and_then_carried_out_is_unknown(
+        self, start: Start, through: Through, running: RunningServer
+    ) -> None:
+        master = start()
+        lane, proxy = await through(LaneOptions(limit_s=2.0, patience_s=9.0, longest_pause_s=0.1))
+        await lane.call("PING")
+        proxy.lost_reply = b":1\r\n"
+        with running.admin() as admin:
+            try:
+                admin.replicaof("127.0.0.1", master.port)
+                call = lane.send(pack("INCR", COUNTER))
+                seen = proxy.accepted
+                await wait_until(lambda: proxy.accepted > seen, within=2, sentence="refused")
+            finally:
+                admin.replicaof("NO", "ONE")
+            with pytest.raises(ConnectionLost, match="no reply within"):
+                await call
+            assert admin.get(COUNTER) == b"1"
+
+    async def test_a_lost_call_stays_unknown_whatever_comes_later(
+        self, through: Through, running: RunningServer
+    ) -> None:
+        lane, proxy = await through()
+        proxy.hold_replies = True
+        call = lane.send(pack("INCR", COUNTER), repeatable=True)
+        with running.admin() as admin:
+            await wait_until(
+                lambda: admin.get(COUNTER) == b"1", within=5, sentence="it was carried out"
+            )
+        proxy.cut()
+        await asyncio.sleep(0)
+        await lane.close()
+        with pytest.raises(ConnectionLost):
+            await call
+
+    async def test_a_written_call_without_a_reply_in_its_limit_is_unknown(
+        self, through: Through
+    ) -> None:
+        lane, proxy = await through(PATIENT)
+        await lane.call("PING")
+        proxy.hold_replies = True
+        with pytest.raises(ConnectionLost, match=r"no reply within 0\.2 s"):
+            await lane.call("PING", limit_s=0.2)
+
+    async def test_each_call_gets_an_error_of_its_own(self, start: Start) -> None:
+        running = start()
+        async with lane_to(running) as lane:
+            running.kill()
+            with pytest.raises(ConnectionLost):
+                while True:
+                    await lane.call("PING")
+            calls = [lane.send(pack("PING"), limit_s=0.1) for _ in range(5)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert len(set(map(id, errors))) == 5
+
+    async def test_a_denied_reconnect_fails_the_calls_that_wait(self, start: Start) -> None:
+        running = start("--requirepass", "old")
+        url = f"redis://:old@127.0.0.1:{running.port}"
+        async with await connect(url) as server:
+            async with await Lane.open(server, KEY, options=QUICK) as lane:
+                with running.admin(password="old") as admin:  # noqa: S106
+                    admin.config_set("requirepass", "new")
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                with pytest.raises(AccessDenied):
+                    while True:
+                        with suppress(ConnectionLost):
+                            await lane.call("PING")
+
+
+class TestWaiting:
+    async def test_a_blocked_loop_is_not_a_silent_server(self, lane: Lane) -> None:
+        for _ in range(4):
+            call = lane.send(pack("ECHO", bytes(300_000)))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            time.sleep(1.3 * QUICK.patience_s)  # noqa: ASYNC251 - as a handler does that blocks
+            assert await call == bytes(300_000)
+
+    async def test_an_idle_lane_s_silence_does_not_count(self, lane: Lane) -> None:
+        await lane.call("BLPOP", b"none", 2, block_s=2)
+        assert await lane.call("BLPOP", b"none", "0.3") is None  # slow, within the patience
+
+    async def test_a_blocking_read_behind_it_buys_a_call_no_time(self, through: Through) -> None:
+        lane, proxy = await through()
+        await lane.call("PING")
+        proxy.hold_replies = True
+        call = lane.send(pack("PING"))
+        reading = lane.send(pack("BLPOP", b"none", 30), block_s=30)
+        async with asyncio.timeout(2):
+            with pytest.raises(ConnectionLost, match="no reply for"):
+                await call
+        reading.cancel()
+
+    async def test_the_time_a_read_may_block_is_added_to_its_limit(self, lane: Lane) -> None:
+        assert await lane.call("BLPOP", b"none", 1, block_s=1, limit_s=0.5) is None
+
+    async def test_calls_given_up_while_the_server_is_away_are_not_kept(self, start: Start) -> None:
+        running = start()
+        async with lane_to(running) as lane:
+            running.kill()
+            with pytest.raises(ConnectionLost):
+                while True:
+                    await lane.call("PING")
+            for _ in range(20):
+                lane.send(pack("ECHO", bytes(1000))).cancel()
+                await asyncio.sleep(0)
+            gc.collect()
+            assert sum(isinstance(thing, Call) for thing in gc.get_objects()) < 5
+
+    async def test_a_server_that_loads_its_data_is_waited_for(self, start: Start) -> None:
+        running = start("--appendonly", "yes", "--key-load-delay", "20000")
+        async with lane_to(running, PATIENT) as lane:
+            calls = [lane.send(pack("SET", b"k%d" % n, b"v")) for n in range(50)]
+            await asyncio.gather(*calls)
+            running.kill()
+            waiting = lane.send(pack("GET", b"k7"), repeatable=True)
+            running.restart()
+            assert await waiting == b"v"
+
+
+class TestReconnecting:
+    async def test_what_is_sent_again_goes_before_what_came_later(self, through: Through) -> None:
+        lane, proxy = await through()
+        await lane.call("PING")
+        proxy.hold_requests = True
+        first = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3)]
+        await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the calls were lost")
+        proxy.cut()
+        await asyncio.sleep(0)
+        later = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3, 6)]
+        proxy.hold_requests = False
+        assert await asyncio.gather(*first, *later) == [1, 2, 3, 4, 5, 6]
+        assert await lane.call("LRANGE", COUNTER, 0, -1) == [b"%d" % n for n in range(6)]
+
+    async def test_a_blocking_read_goes_on_at_the_next_master(self, start: Start) -> None:
+        master, running = start(), start()
+        async with lane_to(running) as lane:
+            reading = lane.send(pack("BLPOP", b"list", 10), block_s=10)
+            await is_blocked(running)
+            with running.admin() as admin:
+                admin.replicaof("127.0.0.1", master.port)
+                await asyncio.wait([reading], timeout=0.2)
+                assert not reading.done()
+                admin.replicaof("NO", "ONE")
+                admin.rpush("list", "x")
+            assert await asyncio.wait_for(reading, 5) == [b"list", b"x"]
+
+    async def test_a_server_that_refuses_is_not_stormed(self, start: Start) -> None:
+        with replica_of_another(start) as replica, replica.admin() as admin:
+            async with lane_to(replica, LaneOptions()) as lane:
+                before = admin.info("stats")["total_connections_received"]
+                write = lane.send(pack("SET", b"a", b"b"))
+                until = time.monotonic() + 1.5
+                while time.monotonic() < until:
+                    with suppress(ServerError):
+                        await lane.call("GET", b"a", repeatable=True)
+                assert admin.info("stats")["total_connections_received"] - before < 12
+                write.cancel()
+
+    async def test_a_connection_that_proved_good_is_replaced_at_once(
+        self, server: Server, running: RunningServer
+    ) -> None:
+        options = LaneOptions(first_pause_s=0.01, longest_pause_s=60.0)
+        async with await Lane.open(server, KEY, options=options) as lane:
+            with running.admin() as admin:
+                async with asyncio.timeout(5):
+                    for _ in range(15):
+                        admin.client_kill_filter(_type="normal", skipme=True)
+                        assert await lane.call("PING", repeatable=True) == b"PONG"
+
+    async def test_a_reply_that_nobody_asked_for_costs_the_connection(
+        self, through: Through
+    ) -> None:
+        lane, proxy = await through()
+        await lane.call("PING")
+        seen = proxy.accepted
+        await proxy.inject(b"+what\r\n")
+        await wait_until(lambda: proxy.accepted > seen, within=5, sentence="a new connection")
+        assert await lane.call("ECHO", b"in step") == b"in step"
+
+
+class TestUnblocking:
+    async def test_a_read_that_is_lost_with_its_connection_is_not_sent_again(
+        self, through: Through, running: RunningServer
+    ) -> None:
+        lane, proxy = await through()
+        reading = lane.send(pack("BLPOP", b"none", 30), repeatable=True, block_s=30)
+        await is_blocked(running)
+        unblocking = asyncio.create_task(lane.unblock())
+        proxy.cut()
+        with suppress(ServerError):
+            await unblocking
+        assert await asyncio.wait_for(reading, 2) is None
+
+    async def test_without_the_right_to_ask_a_read_ends_by_itself(
+        self, running: RunningServer
+    ) -> None:
+        with running.admin() as admin:
+            admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+blpop", "+ping")
+            try:
+                url = f"redis://few:pw@127.0.0.1:{running.port}/0"
+                async with await connect(url) as server, await Lane.open(server, KEY) as lane:
+                    reading = lane.send(pack("BLPOP", b"none", 1), block_s=1)
+                    await is_blocked(running)
+                    await lane.unblock()
+                    assert not reading.done()
+                    assert await reading is None
+            finally:
+                admin.acl_deluser("few")
+
+
+async def test_a_read_only_server_s_refusal_is_told_at_the_limit(start: Start) -> None:
+    with replica_of_another(start) as replica:
+        async with lane_to(replica) as lane:
+            with pytest.raises(ServerBusy) as caught:
+                await lane.call("SET", b"a", b"b", limit_s=0.3)
+            assert caught.value.code == "READONLY"
