@@ -9,6 +9,8 @@
 --       or an error QUEUEFULL, and nothing was added
 -- Atomic because a call that is sent again after a lost reply must add nothing twice, and because
 -- an id must be taken and its job be added in one step.
+-- It has no #!lua line: with one, a server at its memory limit would refuse a call that is sent again
+-- before the script could tell that it was carried out already.
 local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
