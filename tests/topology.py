@@ -163,9 +163,13 @@ class Watched:
     """A master, its replica and the sentinels that watch them."""
 
     def __init__(
-        self, master: RunningServer, replica: RunningServer, sentinel_ports: list[int]
+        self,
+        master: RunningServer,
+        replica: RunningServer,
+        sentinels: dict[int, "subprocess.Popen[bytes]"],
     ) -> None:
-        self.master, self.replica, self.sentinel_ports = master, replica, sentinel_ports
+        self.master, self.replica = master, replica
+        self.sentinels, self.sentinel_ports = sentinels, list(sentinels)
 
     @property
     def url(self) -> str:
@@ -188,13 +192,15 @@ def watched(binary: Path, directory: Path, *, sentinels: int = 3) -> Iterator[Wa
         replica = stack.enter_context(
             RunningServer(binary, "--replicaof", "127.0.0.1", str(master.port))
         )
-        ports = [_sentinel(stack, binary, directory, master.port) for _ in range(sentinels)]
-        for port in ports:
+        started = dict(_sentinel(stack, binary, directory, master.port) for _ in range(sentinels))
+        for port in started:
             _eventually(partial(_agrees, port, sentinels), "the sentinels see all")
-        yield Watched(master, replica, ports)
+        yield Watched(master, replica, started)
 
 
-def _sentinel(stack: ExitStack, binary: Path, directory: Path, master_port: int) -> int:
+def _sentinel(
+    stack: ExitStack, binary: Path, directory: Path, master_port: int
+) -> tuple[int, "subprocess.Popen[bytes]"]:
     port = free_port()
     config = directory / f"sentinel-{port}.conf"
     config.write_text(
@@ -207,7 +213,7 @@ def _sentinel(stack: ExitStack, binary: Path, directory: Path, master_port: int)
     process = subprocess.Popen([binary, config, "--sentinel"], stdout=log, stderr=log)
     stack.callback(process.wait)
     stack.callback(process.kill)
-    return port
+    return port, process
 
 
 def _agrees(port: int, sentinels: int) -> bool:

@@ -1,15 +1,27 @@
 """Lanes for the tests."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
+import uvloop
 
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
 from tests.proxy import Proxy
 from tests.servers import RunningServer
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests of lanes run on both loops that users have; the others on asyncio's own."""
+    del config
+    loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return loops if item.path.name.startswith("test_lane") else {"asyncio": loops["asyncio"]}
 
 
 @pytest.fixture

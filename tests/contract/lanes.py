@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+import pytest
+
+from tampu.errors import ConnectionLost, ServerUnreachable
 from tampu.server.lane import Lane, LaneOptions
 from tests.proxy import Proxy
 
@@ -15,3 +18,10 @@ class Through(Protocol):
     """Opens a lane that goes through a proxy."""
 
     async def __call__(self, options: LaneOptions = QUICK) -> tuple[Lane, Proxy]: ...
+
+
+async def until_lost(lane: Lane) -> None:
+    """Return when the lane has noticed that its server is gone."""
+    with pytest.raises((ConnectionLost, ServerUnreachable)):
+        while True:
+            await lane.call("PING", limit_s=0.2)

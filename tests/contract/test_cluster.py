@@ -149,6 +149,23 @@ async def test_a_blocking_read_of_a_slot_that_is_on_its_way_waits_for_it(
         assert await asyncio.wait_for(reading, 5) == [queue + b":list", b"x"]
 
 
+async def test_a_blocking_read_of_a_slot_that_is_on_its_way_can_be_unblocked(
+    server: Server, built: Cluster
+) -> None:
+    queue = b"{chasqui:impatient}"
+    source = built.owner(queue)
+    target = next(node for node in built.masters if node is not source)
+    async with await Lane.open(server, queue, options=QUICK) as lane:
+        built.begin_move(queue, target)
+        try:
+            reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
+            await asyncio.wait([reading], timeout=0.1)
+            await lane.unblock()
+            assert await asyncio.wait_for(reading, 1) is None
+        finally:
+            built.end_move(queue, source, target)
+
+
 async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
     server: Server, built: Cluster
 ) -> None:

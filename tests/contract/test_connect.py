@@ -104,6 +104,12 @@ class TestClients:
                 assert await client.ping()
         await pool.aclose()
 
+    async def test_a_client_with_retries_of_its_own_does_not_slow_us_down(self) -> None:
+        began = time.monotonic()
+        with pytest.raises(ServerUnreachable):
+            await connect(redis_client.Redis(port=free_port()))  # ten tries by default
+        assert time.monotonic() - began < 0.5
+
     async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"redis\.asyncio client"):
             await connect(42)  # type: ignore[arg-type]

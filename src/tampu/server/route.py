@@ -181,7 +181,6 @@ def _made(kind: type[AbstractConnection], settings: dict[str, Any]) -> AbstractC
     kept |= {
         "socket_timeout": None,  # a lane has its own limits, and blocking reads outlast this one
         "socket_read_size": _READ_SIZE,
-        "decode_responses": False,
         "protocol": 2,  # no pushes, and the same reply shapes on every server
         "health_check_interval": 0,
         "retry": Retry(NoBackoff(), 0),
