@@ -176,10 +176,11 @@ class TestOutcomes:
                 with running.admin(password="old") as admin:  # noqa: S106
                     admin.config_set("requirepass", "new")
                     admin.client_kill_filter(_type="normal", skipme=True)
-                with pytest.raises(AccessDenied):
-                    while True:
-                        with suppress(ConnectionLost):
-                            await lane.call("PING")
+                async with asyncio.timeout(QUICK.limit_s / 2):
+                    with pytest.raises(AccessDenied):
+                        while True:
+                            with suppress(ConnectionLost):
+                                await lane.call("PING")
 
 
 class TestWaiting:
