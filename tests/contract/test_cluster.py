@@ -19,7 +19,7 @@ from tampu.server import scripts
 from tampu.server.command import pack
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
-from tests.servers import RunningServer
+from tests.servers import Backend, RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
@@ -276,6 +276,46 @@ async def test_first_host_dead_the_second_leads_in(built: Cluster) -> None:
     url = f"redis+cluster://127.0.0.1:1,127.0.0.1:{built.masters[1].port}"
     async with await connect(url) as server, await Lane.open(server, b"{a}") as lane:
         assert await lane.call("SET", b"{a}:k", b"v") == b"OK"
+
+
+async def test_a_call_passed_on_to_a_node_that_is_gone_waits_for_it(binary: Path) -> None:
+    with cluster(binary) as built:
+        key = b"{chasqui:passed}:n"
+        source = built.owner(key)
+        target = next(node for node in built.masters if node is not source)
+        async with (
+            await connect(built.url) as server,
+            await Lane.open(server, key, options=QUICK) as lane,
+        ):
+            await lane.call("PING")
+            built.begin_move(key, target)
+            target.kill()
+            with pytest.raises(ServerBusy):
+                await lane.call("SET", key, b"never", limit_s=0.5)
+            waiting = lane.send(pack("SET", key, b"there"))
+            target.restart()
+            assert await waiting == b"OK"
+
+
+async def test_a_cluster_that_hides_its_host_names_is_followed(
+    binary: Path, backend: Backend
+) -> None:
+    if backend.version < (7, 0):
+        pytest.skip("servers before 7.0 cannot hide them")
+    with cluster(binary) as built:
+        for node in built.masters:
+            with node.admin() as admin:
+                admin.config_set("cluster-preferred-endpoint-type", "unknown-endpoint")
+        key = b"{chasqui:hidden}:n"
+        async with (
+            await connect(built.url) as server,
+            await Lane.open(server, key, options=QUICK) as lane,
+        ):
+            assert await lane.call("INCR", key) == 1
+            source = built.owner(key)
+            target = next(node for node in built.masters if node is not source)
+            built.move(key, target)
+            assert await lane.call("INCR", key) == 2
 
 
 async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary: Path) -> None:

@@ -1,6 +1,7 @@
 """Every way to a server, and every way it can fail, on real servers."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -350,7 +351,7 @@ def is_unused(home: Path) -> bool:
 
 
 async def test_a_user_who_may_not_ask_gets_the_level_every_server_has(
-    running: RunningServer,
+    running: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:
         admin.execute_command("ACL", "SETUSER", "narrow", "on", ">pw", "~*", "+ping")
@@ -359,6 +360,8 @@ async def test_a_user_who_may_not_ask_gets_the_level_every_server_has(
                 assert server.dialect.version == (6, 2)
                 async with await Lane.open(server, KEY) as lane:
                     assert await lane.call("PING") == b"PONG"
+            gc.collect()
+            assert "never retrieved" not in caplog.text
         finally:
             admin.acl_deluser("narrow")
 

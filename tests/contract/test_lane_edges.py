@@ -65,9 +65,10 @@ class TestEnding:
     async def test_a_lane_that_is_closed_at_once_leaves_no_socket(
         self, server: Server, running: RunningServer
     ) -> None:
-        lanes = [await Lane.open(server, KEY) for _ in range(5)]
-        for lane in lanes:
-            await lane.close()
+        kept = []  # so that it is not the garbage collector that closes them
+        for _ in range(5):
+            kept.append(await Lane.open(server, KEY))
+            await kept[-1].close()
         with running.admin() as admin:
             await wait_until(
                 lambda: len(admin.client_list(_type="normal")) == 1,

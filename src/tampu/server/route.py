@@ -145,19 +145,24 @@ class ClusterRoute:
 
     def __init__(self, client: RedisCluster) -> None:
         self._client = client
+        # Clusters may leave their hosts' names out: then it is the one that we came in by.
+        self._door = next(iter(client.nodes_manager.startup_nodes.values())).host
+        self._stale = False  # redis-py's map could not be corrected
 
     async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
         """A connection to the node that redis-py's map, or a fresh one, names for the key."""
         try:
             await self._client.initialize()
-            if refresh:
+            if refresh or self._stale:
                 await self._client.nodes_manager.initialize()
+                self._stale = False
             node = self._client.get_node_from_key(key.decode())
         except RedisClusterException as error:
             raise ConnectionError(str(error).partition("\n")[0]) from error
         if node is None:
             raise ConnectionError("no node of the cluster holds the queue's slot")
-        return _made(node.connection_class, node.connection_kwargs)
+        settings = {**node.connection_kwargs, "host": node.host or self._door}
+        return _made(node.connection_class, settings)
 
     def make_to(self, host: str, port: int) -> AbstractConnection:
         """A connection to one named node of the cluster, known or new."""
@@ -166,8 +171,11 @@ class ClusterRoute:
         return _made(known.connection_class, kwargs)
 
     async def note_move(self, error: MovedError) -> bool:
-        """Correct redis-py's map of the slots."""
-        await self._client.nodes_manager.move_slot(error)
+        """Correct redis-py's map of the slots, or have it fetched anew if it is past correcting."""
+        try:
+            await self._client.nodes_manager.move_slot(error)
+        except (RedisError, KeyError):
+            self._stale = True
         return True
 
     async def left(self, host: str, port: int) -> bool:
