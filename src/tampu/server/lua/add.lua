@@ -12,14 +12,13 @@
 -- It has no #!lua line: with one, a server at its memory limit would refuse a call that is sent again
 -- before the script could tell that it was carried out already.
 local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
-local call, argv = redis.call, ARGV -- locals: a tenth faster than globals in the loops below
-local number, limit, shape = argv[1], tonumber(argv[3]), argv[4]
+local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
 
 -- Asking all three first also makes sure that they are what they should be before anything is written.
 -- A producer has few calls in flight: its last 16 answers are all that a resend can ask for.
 local slot = tonumber(number) % 16
-local remembered = call('HGET', memory, slot)
+local remembered = redis.call('HGET', memory, slot)
 if remembered then
     local before, reply = string.match(remembered, '^(%d+) (.*)$')
     if before == number then return reply end
@@ -27,15 +26,15 @@ if remembered then
         return redis.error_reply('FORGOTTEN later calls of this producer have been carried out since')
     end
 end
-local waiting = call('XLEN', stream)
-call('ZCARD', delayed)
+local waiting = redis.call('XLEN', stream)
+redis.call('ZCARD', delayed)
 
 -- Nothing is written before all of it is known to be right: a script that fails half way stays half done.
-local more = (#argv - 4) / width
+local more = (#ARGV - 4) / width
 if more ~= math.floor(more) then return redis.error_reply('ERR a job of the call is cut off') end
 if shape ~= 'plain' then
-    for i = 5, #argv, width do
-        local due, marker, index = argv[i + 3], argv[i + 4], argv[i + 5]
+    for i = 5, #ARGV, width do
+        local due, marker, index = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
         if due ~= '' then more = more - 1 end
         if not (due == '' or string.find(due, '^%+?%d+$') and #due <= 16)
             or not (marker == '' or string.find(marker, '^[1-9]%d*$') and #marker <= 10)
@@ -50,24 +49,24 @@ end
 
 local answer = ''
 if shape == 'plain' then
-    for i = 5, #argv, 2 do
-        if argv[i + 1] == '' then
-            call('XADD', stream, '*', 'd', argv[i])
+    for i = 5, #ARGV, 2 do
+        if ARGV[i + 1] == '' then
+            redis.call('XADD', stream, '*', 'd', ARGV[i])
         else
-            call('XADD', stream, '*', 'd', argv[i], 'n', argv[i + 1])
+            redis.call('XADD', stream, '*', 'd', ARGV[i], 'n', ARGV[i + 1])
         end
     end
 else
-    local time = call('TIME')
+    local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     local key, letters, taken = 3, {}, false
-    for i = 5, #argv, 6 do
-        local body, name, extras, due = argv[i], argv[i + 1], argv[i + 2], argv[i + 3]
-        local marker, index = argv[i + 4], argv[i + 5]
+    for i = 5, #ARGV, 6 do
+        local body, name, extras, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+        local marker, index = ARGV[i + 4], ARGV[i + 5]
         local marker_key, index_key
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
-        local free = not marker_key or call('SET', marker_key, '1', 'NX', 'EX', marker)
+        local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
         if not free then
             letters[#letters + 1] = '0'
             taken = true
@@ -79,18 +78,18 @@ else
                 if extras ~= '' then
                     fields[#fields + 1] = 'x'; fields[#fields + 1] = extras
                 end
-                call('XADD', stream, '*', unpack(fields))
+                redis.call('XADD', stream, '*', unpack(fields))
             else
                 local at = tonumber(due)
                 if string.sub(due, 1, 1) == '+' then at = now + at end
-                call('ZADD', delayed, string.format('%.0f', at), body)
-                if index_key then call('SET', index_key, body, 'EX', index) end
+                redis.call('ZADD', delayed, string.format('%.0f', at), body)
+                if index_key then redis.call('SET', index_key, body, 'EX', index) end
             end
         end
     end
     if taken then answer = table.concat(letters) end
 end
 
-call('HSET', memory, slot, number .. ' ' .. answer)
-call('PEXPIRE', memory, argv[2])
+redis.call('HSET', memory, slot, number .. ' ' .. answer)
+redis.call('PEXPIRE', memory, ARGV[2])
 return answer
