@@ -6,6 +6,7 @@ On a laptop a missing server is a visible skip; with CI=true one that should be 
 
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REDIS8_LAUNCHER = ROOT.parent / "shared" / "servers" / "redis8"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 START_LIMIT_S = 20.0
+_random = random.SystemRandom()  # processes that run tests side by side must not draw the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,25 @@ BACKENDS = (
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody uses at the moment."""
+    """A loopback port that nobody uses at the moment, nor the one 10 000 above it.
+
+    That one is a cluster node's second. Both lie below the ports that the system gives to
+    connections, which come and go.
+    """
+    while True:
+        port = _random.randrange(10_000, 22_000)
+        if _is_free(port) and _is_free(port + 10_000):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 class RunningServer:

@@ -35,13 +35,6 @@ def _eventually(condition: Callable[[], object], sentence: str) -> None:
     block_until(holds, within=LIMIT_S, sentence=sentence)
 
 
-def _bus_port() -> int:
-    """A port that leaves room for the cluster's own, ten thousand above it."""
-    while (port := free_port()) > 55_000:
-        pass
-    return port
-
-
 class Cluster:
     """Masters that share the slots evenly, each with a replica if asked for."""
 
@@ -109,7 +102,7 @@ def cluster(binary: Path, *, masters: int = 3, replicas: bool = False) -> Iterat
     with ExitStack() as stack:
 
         def started() -> RunningServer:
-            return stack.enter_context(RunningServer(binary, *_CLUSTER_OPTIONS, port=_bus_port()))
+            return stack.enter_context(RunningServer(binary, *_CLUSTER_OPTIONS))
 
         nodes = [started() for _ in range(masters)]
         followers = [started() for _ in range(masters)] if replicas else []
