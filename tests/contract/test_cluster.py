@@ -290,9 +290,10 @@ async def test_a_call_passed_on_to_a_node_that_is_gone_waits_for_it(binary: Path
             await lane.call("PING")
             built.begin_move(key, target)
             target.kill()
-            with pytest.raises(ServerBusy):
+            # Unknown only if the time is up in the very moment that a node is asked.
+            with pytest.raises((ServerBusy, ConnectionLost)):
                 await lane.call("SET", key, b"never", limit_s=0.5)
-            waiting = lane.send(pack("SET", key, b"there"))
+            waiting = lane.send(pack("SET", key, b"there"), repeatable=True)
             target.restart()
             assert await waiting == b"OK"
 
