@@ -224,10 +224,10 @@ class TestWaiting:
             assert sum(isinstance(thing, Call) for thing in gc.get_objects()) < 5
 
     async def test_a_server_that_loads_its_data_is_waited_for(self, start: Start) -> None:
-        # A server that reads its file listens after every 1024 commands of it: every 0.3 s here.
-        running = start("--appendonly", "yes", "--key-load-delay", "300")
+        # Reading its file, a server listens after every 1024 commands: here every 0.5 s, for 3 s.
+        running = start("--appendonly", "yes", "--key-load-delay", "500")
         async with lane_to(running, PATIENT) as lane:
-            calls = [lane.send(pack("SET", b"k%d" % n, b"v")) for n in range(4000)]
+            calls = [lane.send(pack("SET", b"k%d" % n, b"v")) for n in range(6000)]
             await asyncio.gather(*calls)
             running.kill()
             waiting = lane.send(pack("GET", b"k7"), repeatable=True)
