@@ -59,6 +59,21 @@ class Cluster:
                     return node
         raise AssertionError(f"nobody holds slot {slot}")
 
+    def other(self, key: bytes) -> RunningServer:
+        """A master that does not hold the key's slot."""
+        owner = self.owner(key)
+        return next(node for node in self.masters if node is not owner)
+
+    @contextmanager
+    def moving(self, key: bytes) -> Iterator[RunningServer]:
+        """The key's slot is half way to the master that this gives; afterwards it is there."""
+        target = self.other(key)
+        source = self.begin_move(key, target)
+        try:
+            yield target
+        finally:
+            self.end_move(key, source, target)
+
     def begin_move(self, key: bytes, target: RunningServer) -> RunningServer:
         """Mark the key's slot as on its way to `target`; where it comes from."""
         slot, source = key_slot(key), self.owner(key)

@@ -89,12 +89,9 @@ async def test_a_call_for_a_key_that_is_on_its_way_is_asked_for_there(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:asking}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     async with await Lane.open(server, queue, options=QUICK) as lane:
         await lane.call("SET", queue + b":stays", b"here")
-        built.begin_move(queue, target)
-        try:
+        with built.moving(queue) as target:
             assert await lane.call("SET", queue + b":new", b"there") == b"OK"
             assert await lane.call("GET", queue + b":stays") == b"here"
             with target.admin() as admin:
@@ -103,8 +100,6 @@ async def test_a_call_for_a_key_that_is_on_its_way_is_asked_for_there(
                 assert {k if isinstance(k, bytes) else k.encode() for k in found} == {
                     queue + b":new"
                 }
-        finally:
-            built.end_move(queue, source, target)
         assert await lane.call("MGET", queue + b":stays", queue + b":new") == [b"here", b"there"]
 
 
@@ -112,13 +107,10 @@ async def test_a_call_passed_on_to_a_node_that_is_frozen_ends(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:frozen}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     options = LaneOptions(limit_s=20.0, patience_s=0.5, longest_pause_s=0.2)
     async with await Lane.open(server, queue, options=options) as lane:
         await lane.call("PING")
-        built.begin_move(queue, target)
-        try:
+        with built.moving(queue) as target:
             target.pause()
             try:
                 with pytest.raises(ServerError):
@@ -129,21 +121,16 @@ async def test_a_call_passed_on_to_a_node_that_is_frozen_ends(
             finally:
                 target.resume()
             assert await again == b"OK"
-        finally:
-            built.end_move(queue, source, target)
 
 
 async def test_a_blocking_read_of_a_slot_that_is_on_its_way_waits_for_it(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:patient}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        built.begin_move(queue, target)
-        reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
-        await asyncio.wait([reading], timeout=0.1)
-        built.end_move(queue, source, target)
+        with built.moving(queue) as target:
+            reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
+            await asyncio.wait([reading], timeout=0.1)
         with target.admin() as admin:
             admin.rpush(queue + b":list", b"x")
         assert await asyncio.wait_for(reading, 5) == [queue + b":list", b"x"]
@@ -153,52 +140,37 @@ async def test_a_blocking_read_of_a_slot_that_is_on_its_way_can_be_unblocked(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:impatient}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        built.begin_move(queue, target)
-        try:
+        with built.moving(queue):
             reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
             await asyncio.wait([reading], timeout=0.1)
             await lane.unblock()
             assert await asyncio.wait_for(reading, 1) is None
-        finally:
-            built.end_move(queue, source, target)
 
 
 async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:stuck}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        built.begin_move(queue, target)
-        try:
+        with built.moving(queue):
             jobs = scripts.PlainJobs([b"e", b"n"])
             # Unknown only if the time is up in the very moment that the other node is asked.
             with pytest.raises((ServerBusy, ConnectionLost)):
                 await scripts.add(lane, keys_of(queue), jobs, number=1, limit_s=0.3)
-        finally:
-            built.end_move(queue, source, target)
 
 
 async def test_a_call_that_waits_for_its_slot_fails_at_close(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:leaving}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     lane = await Lane.open(server, queue, options=QUICK)
-    built.begin_move(queue, target)
-    try:
+    with built.moving(queue):
         call = lane.send(pack("MGET", queue + b":a", queue + b":b"))
         await asyncio.wait([call], timeout=0.1)
         await lane.close()
         with pytest.raises(ServerError):
             await asyncio.wait_for(call, 1)
-    finally:
-        built.end_move(queue, source, target)
 
 
 async def test_a_wrong_password_for_a_cluster_is_access_denied(built: Cluster) -> None:
@@ -211,33 +183,25 @@ async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:early}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     for node in built.masters:
         with node.admin() as admin:
             admin.script_flush()
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        built.begin_move(queue, target)
-        try:
+        with built.moving(queue):
             stream, group = queue + b":stream", b"default"
             assert await scripts.ack(lane, [b"1-1"], stream=stream, group=group) == 0
-        finally:
-            built.end_move(queue, source, target)
 
 
 async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(
     server: Server, built: Cluster
 ) -> None:
     queue = b"{chasqui:halfway}"
-    source = built.owner(queue)
-    target = next(node for node in built.masters if node is not source)
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        built.begin_move(queue, target)
         jobs = scripts.PlainJobs([b"e", b"n"])
-        adding = asyncio.create_task(scripts.add(lane, keys_of(queue), jobs, number=1))
-        await asyncio.wait([adding], timeout=0.2)
-        assert not adding.done(), "such a call cannot be carried out while the slot moves"
-        built.end_move(queue, source, target)
+        with built.moving(queue):
+            adding = asyncio.create_task(scripts.add(lane, keys_of(queue), jobs, number=1))
+            await asyncio.wait([adding], timeout=0.2)
+            assert not adding.done(), "such a call cannot be carried out while the slot moves"
         assert await adding == b""
         assert await lane.call("XLEN", queue + b":stream") == 1
 
@@ -247,9 +211,7 @@ async def test_a_script_that_meets_a_moving_slot_adds_once(server: Server, built
     async with await Lane.open(server, queue, options=QUICK) as lane:
         for number in range(1, 31):
             if number % 10 == 0:
-                owner = built.owner(queue)
-                target = next(node for node in built.masters if node is not owner)
-                await asyncio.to_thread(built.move, queue, target)
+                await asyncio.to_thread(built.move, queue, built.other(queue))
             await scripts.add(lane, keys_of(queue), scripts.PlainJobs([b"e", b"n"]), number=number)
         assert await lane.call("XLEN", queue + b":stream") == 30
 
@@ -281,13 +243,12 @@ async def test_first_host_dead_the_second_leads_in(built: Cluster) -> None:
 async def test_a_call_passed_on_to_a_node_that_is_gone_waits_for_it(binary: Path) -> None:
     with cluster(binary) as built:
         key = b"{chasqui:passed}:n"
-        source = built.owner(key)
-        target = next(node for node in built.masters if node is not source)
         async with (
             await connect(built.url) as server,
             await Lane.open(server, key, options=QUICK) as lane,
         ):
             await lane.call("PING")
+            target = built.other(key)
             built.begin_move(key, target)
             target.kill()
             # Unknown only if the time is up in the very moment that a node is asked.
@@ -313,9 +274,7 @@ async def test_a_cluster_that_hides_its_host_names_is_followed(
             await Lane.open(server, key, options=QUICK) as lane,
         ):
             assert await lane.call("INCR", key) == 1
-            source = built.owner(key)
-            target = next(node for node in built.masters if node is not source)
-            built.move(key, target)
+            built.move(key, built.other(key))
             assert await lane.call("INCR", key) == 2
 
 
