@@ -8,6 +8,7 @@ import signal
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,9 +162,12 @@ class TestCredentials:
         assert SECRET not in str(caught.value)
 
     async def test_a_callback_beside_a_password_is_refused(self, guarded: RunningServer) -> None:
+        bound = partial(tuple[None, str], (None, SECRET))  # its text shows the secret
         url = f"redis://:x@127.0.0.1:{guarded.port}"
-        with pytest.raises(OptionError, match="credentials"):
-            await connect(url, credentials=lambda: (None, SECRET))
+        for target in (url, redis_client.Redis(port=guarded.port)):
+            with pytest.raises(OptionError, match="credentials") as caught:
+                await connect(target, credentials=bound)
+            assert SECRET not in str(caught.value)
 
 
 class TestFailures:

@@ -59,7 +59,8 @@ def _settings(
     if credentials is None:
         settings |= {"username": address.username, "password": address.password}
     elif address.password is not None:
-        raise OptionError("credentials", credentials, "cannot be given along with a password")
+        # Its type only: a callback's own text may show a secret that it was bound to.
+        raise OptionError("credentials", type(credentials), "cannot be given along with a password")
     else:
         settings["credential_provider"] = _CallbackCredentials(credentials)
     if address.tls is not None:

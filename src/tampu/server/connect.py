@@ -152,7 +152,9 @@ async def _server(
 ) -> Server:
     if isinstance(target, Redis | RedisCluster):
         if credentials is not None:
-            raise OptionError("credentials", credentials, "cannot be given along with a client")
+            raise OptionError(
+                "credentials", type(credentials), "cannot be given along with a client"
+            )
         return Server(
             target, name=described(target), owned=False, connect_timeout_s=connect_timeout_s
         )
