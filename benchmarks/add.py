@@ -11,7 +11,8 @@ from benchmarks.envelope import ENVELOPE
 from benchmarks.figure import Figure, in_turns
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, Script, add
+from tampu.server.script import Script
+from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, add
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
 

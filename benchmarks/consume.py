@@ -13,7 +13,8 @@ from benchmarks.figure import Figure, in_turns
 from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts import AddKeys, PlainJobs, Script, ack, add
+from tampu.server.script import Script
+from tampu.server.scripts import AddKeys, PlainJobs, ack, add
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
 

@@ -5,6 +5,9 @@
     ├── EncodeError             a payload that MessagePack cannot carry, or that is too large
     ├── DecodeError             bytes that are not what they should be
     ├── MissingExtra            an optional part that is not installed
+    ├── JobFailed               a job was buried; what its last attempt raised, in words
+    ├── ResultTimeout           no result came within the time given
+    ├── OutOfPlace              something that belongs to the other side of a queue
     └── ServerError             everything a server or the way to it can do to us
         ├── ServerUnreachable   no connection was made; nothing was sent
         ├── ConnectionLost      the connection broke with a call in flight; its outcome is unknown
@@ -13,6 +16,7 @@
         ├── ServerTooOld        the server lacks what tampu cannot do without
         ├── EmbeddedFailed      the embedded server did not start
         ├── Closed              used after it was closed; nothing was sent
+        ├── NotDurable          added, but not confirmed as safely as was asked for
         └── CommandRefused      the server said no; nothing was done
             ├── ServerBusy      it may say yes later: loading, failing over, out of replicas ...
             └── QueueFull       it has no memory left for another job
@@ -73,6 +77,37 @@ class MissingExtra(TampuError, ImportError):
         super().__init__(
             f"the package {package} is missing; install it with: pip install 'tampu[{extra}]'"
         )
+
+
+class JobFailed(TampuError):
+    """A job that was buried. Says what its last attempt raised, as text from where it ran."""
+
+    def __init__(
+        self, job_id: str, *, reason: str, error_type: str, message: str, traceback: str = ""
+    ) -> None:
+        self.job_id, self.reason = job_id, reason
+        self.error_type, self.message, self.traceback = error_type, message, traceback
+        why = f"{error_type}: {message}" if error_type else reason
+        super().__init__(f"job {job_id} failed for good ({reason}): {why}")
+
+
+class ResultTimeout(TampuError, TimeoutError):
+    """No result within the time given; the job may still be waiting or running."""
+
+    def __init__(self, job_id: str, waited_s: float) -> None:
+        self.job_id, self.waited_s = job_id, waited_s
+        super().__init__(
+            f"no result of job {job_id} within {waited_s:g} s; "
+            "is a worker with store_results=True running on its queue?"
+        )
+
+
+class OutOfPlace(TampuError, RuntimeError):
+    """Something that belongs to the other side of a queue, or to a job that is running."""
+
+    def __init__(self, what: str, belongs: str) -> None:
+        self.what, self.belongs = what, belongs
+        super().__init__(f"{what} belongs {belongs}.")
 
 
 class ServerError(TampuError):
@@ -158,6 +193,19 @@ class Closed(ServerError):
 
     def __init__(self, server: str) -> None:
         super().__init__(server, f"the connection to {server} was closed by this program.")
+
+
+class NotDurable(ServerError):
+    """The jobs were added, but the copies that were asked for were not confirmed in time."""
+
+    verdict = Verdict.UNKNOWN
+
+    def __init__(self, server: str, durability: str) -> None:
+        self.durability = durability
+        super().__init__(
+            server,
+            f"{server} added the jobs but did not confirm durability={durability!r} in time.",
+        )
 
 
 class CommandRefused(ServerError):

@@ -1,72 +1,19 @@
 """The operations that must be atomic: one `.lua` file and one typed call of the same name each."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from hashlib import sha1
-from importlib.resources import files
+from typing import Any
+
+from msgspec import Struct
 
 from tampu.errors import OptionError
-from tampu.server.command import Argument, Reply, pack
-from tampu.server.dialect import Dialect
-from tampu.server.errors import ScriptUnknown
+from tampu.server.command import Argument, Reply
 from tampu.server.lane import Lane
-from tampu.server.link import ignore_outcome
+from tampu.server.script import Script
 
-_FLAG_LINE = "#!"
 # How long a silent producer's last answers are kept: far longer than any resend may take.
 PRODUCER_MEMORY_MS = 600_000
 MAX_ACKS = 1000
-
-
-class Script:
-    """One Lua file, ready to be called by its digest and loaded where it is not known yet."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        text = files("tampu.server").joinpath("lua", f"{name}.lua").read_text("utf-8")
-        self._flagged = _Text(text)
-        # Servers before 7.0 do not know the line of flags. Without it they behave as with it, but
-        # for allow-oom, which they cannot give.
-        self._plain = _Text(text.partition("\n")[2] if text.startswith(_FLAG_LINE) else text)
-
-    def text(self, dialect: Dialect) -> "_Text":
-        """The form of the script that a server understands."""
-        return self._flagged if dialect.script_flags else self._plain
-
-    async def run(
-        self,
-        lane: Lane,
-        keys: Sequence[bytes],
-        args: Sequence[Argument],
-        *,
-        repeatable: bool = False,
-        limit_s: float | None = None,
-    ) -> Reply:
-        """Call the script, loading it first where the server does not know it."""
-        text = self.text(lane.server.dialect)
-        rest = (len(keys), *keys, *args)
-        send = partial(lane.send, repeatable=repeatable, limit_s=limit_s)
-        by_digest = pack(b"EVALSHA", text.digest, *rest)
-        with suppress(ScriptUnknown):
-            return await send(by_digest)
-        with suppress(ScriptUnknown):
-            # In one write: next to nothing can come between loading and calling.
-            lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
-            return await send(by_digest)
-        # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
-        return await send(pack(b"EVAL", text.body, *rest))
-
-
-class _Text:
-    """A script as one kind of server gets it."""
-
-    def __init__(self, text: str) -> None:
-        self.body = text.encode()
-        self.digest = sha1(self.body, usedforsecurity=False).hexdigest().encode()
-        self.load = pack(b"SCRIPT", b"LOAD", self.body)
-
 
 _ADD = Script("add")
 _ACK = Script("ack")
@@ -146,3 +93,242 @@ async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: b
     reply = await _ACK.run(lane, (stream,), (group, *entry_ids), repeatable=True)
     assert isinstance(reply, int)  # noqa: S101 - our own script
     return reply
+
+
+# --- settling -----------------------------------------------------------------------------------
+
+_FINISH = Script("finish")
+_AGAIN = Script("again")
+_BURY = Script("bury")
+
+
+class Claim(Struct, frozen=True):
+    """In whose name entries are settled. With an `owner`, only what it still holds is."""
+
+    stream: bytes
+    group: bytes
+    owner: bytes = b""
+
+
+class Finished(Struct, frozen=True, gc=False):
+    """An entry whose handler returned, and where its result goes; b"" for none."""
+
+    entry_id: bytes
+    result: bytes
+    key: bytes
+
+
+class Again(Struct, frozen=True, gc=False):
+    """An entry whose job is to run again: its envelope now, or its member after a wait."""
+
+    entry_id: bytes
+    wait_ms: int | None
+    body: bytes
+    name: bytes = b""
+    extras: bytes = b""
+
+
+class Buried(Struct, frozen=True):
+    """An entry to bury: the dead letter's fields, and what those who wait are told, if anything."""
+
+    entry_id: bytes
+    fields: Sequence[bytes]
+    failure: bytes = b""
+    key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """Where results are told of, the ids to tell (b"": nobody waits), how long results are kept."""
+
+    notices: bytes
+    notice: bytes
+    ttl_s: int
+
+
+async def finish(lane: Lane, claim: Claim, entries: Sequence[Finished], *, shelf: Shelf) -> bytes:
+    """Settle entries and keep their results; one letter each, b"1" where it was ours to settle."""
+    keys = (claim.stream, shelf.notices, *[entry.key for entry in entries])
+    args: list[Argument] = [claim.group, claim.owner, shelf.ttl_s, shelf.notice]
+    for entry in entries:
+        args += entry.entry_id, entry.result
+    return _letters(await _FINISH.run(lane, keys, args, repeatable=True))
+
+
+async def again(lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: bytes) -> bytes:
+    """Have jobs run again; one letter each, b"1" where it was ours to settle."""
+    args: list[Argument] = [claim.group, claim.owner]
+    for entry in entries:
+        wait = b"" if entry.wait_ms is None else entry.wait_ms
+        args += entry.entry_id, wait, entry.body, entry.name, entry.extras
+    return _letters(await _AGAIN.run(lane, (claim.stream, delayed), args, repeatable=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graveyard:
+    """Where dead letters go, how many are kept (0: all), and how those who wait are told."""
+
+    dead: bytes
+    notices: bytes
+    max_len: int
+    ttl_s: int
+
+
+async def bury(
+    lane: Lane, claim: Claim, entries: Sequence[Buried], *, graveyard: Graveyard, notice: bytes
+) -> bytes:
+    """Move entries to the dead letters; one letter each, b"1" where it was ours to settle."""
+    keys = [claim.stream, graveyard.dead, graveyard.notices]
+    keys += [entry.key for entry in entries if entry.failure]
+    args: list[Argument] = [claim.group, claim.owner, graveyard.max_len, graveyard.ttl_s, notice]
+    for entry in entries:
+        args += entry.entry_id, entry.failure, len(entry.fields), *entry.fields
+    return _letters(await _BURY.run(lane, keys, args, repeatable=True))
+
+
+def _letters(reply: Reply) -> bytes:
+    assert isinstance(reply, bytes)  # noqa: S101 - our own script
+    return reply
+
+
+def _numbers(reply: Reply) -> list[int]:
+    assert isinstance(reply, list)  # noqa: S101 - our own script
+    return [_number(each) for each in reply]
+
+
+def _number(reply: Reply) -> int:
+    assert isinstance(reply, int)  # noqa: S101 - our own script
+    return reply
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+_BEAT = Script("beat")
+_TAKEOVER = Script("takeover")
+_REAP = Script("reap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """One consumer of a group, and the key that says that its worker lives."""
+
+    stream: bytes
+    group: bytes
+    consumer: bytes
+    key: bytes
+
+
+class Beat(Struct, frozen=True):
+    """What a sign of life found: ms that the mark had left, None if it was gone; leases renewed."""
+
+    left_ms: int | None
+    renewed: int
+
+
+async def beat(lane: Lane, member: Membership, *, mark: bytes, ttl_ms: int, idle_ms: int) -> Beat:
+    """Say that a worker lives, and renew what it holds and has idled for so long."""
+    reply = await _BEAT.run(
+        lane,
+        (member.stream, member.key),
+        (member.group, member.consumer, mark, ttl_ms, idle_ms, MAX_ACKS),
+        repeatable=True,
+    )
+    left_ms, renewed = _numbers(reply)
+    return Beat(left_ms if left_ms >= 0 else None, renewed)
+
+
+class Taken(Struct, frozen=True, gc=False):
+    """An entry and how often it has been delivered, this time included."""
+
+    entry_id: bytes
+    fields: list[bytes]
+    deliveries: int
+
+
+async def takeover(
+    lane: Lane, gone: Membership, *, taker: bytes, mark: bytes, idle_ms: int, count: int
+) -> list[Taken]:
+    """Take entries of a consumer that is gone, judged by its `mark` (b"": it has none).
+
+    Not sent again after a lost connection: what was taken is then among the taker's own.
+    """
+    args = (gone.group, taker, gone.consumer, mark, idle_ms, count)
+    reply = await _TAKEOVER.run(lane, (gone.stream, gone.key), args)
+    assert isinstance(reply, list)  # noqa: S101 - our own script
+    return [Taken(*entry) for entry in reply]  # type: ignore[misc] # entries are lists of three
+
+
+async def reap(lane: Lane, member: Membership, *, mark: bytes = b"") -> bool:
+    """Remove a consumer that holds nothing; with its own `mark`, while it still lives."""
+    args = (member.group, member.consumer, mark)
+    return bool(await _REAP.run(lane, (member.stream, member.key), args, repeatable=True))
+
+
+# --- services -----------------------------------------------------------------------------------
+
+_PROMOTE = Script("promote")
+_LEAD = Script("lead")
+_RESIGN = Script("resign")
+_EMIT = Script("emit")
+_REPLAY = Script("replay")
+
+
+class Promoted(Struct, frozen=True):
+    """What one promotion did: ids and names of the jobs, how many stay, ms until the next."""
+
+    jobs: list[tuple[bytes, bytes]]
+    remaining: int
+    next_in_ms: int | None
+
+
+async def promote(
+    lane: Lane, delayed: bytes, *, stream: bytes, dead: bytes, limit: int
+) -> Promoted:
+    """Move due jobs to the stream. Not sent again: what it did would not be told a second time."""
+    reply = await _PROMOTE.run(lane, (delayed, stream, dead), (limit,))
+    assert isinstance(reply, list)  # noqa: S101 - our own script
+    _, remaining, next_in = _numbers(reply[:3])
+    jobs: list[Any] = list(zip(reply[3::2], reply[4::2], strict=True))
+    return Promoted(jobs, remaining, next_in if next_in >= 0 else None)
+
+
+async def lead(lane: Lane, lock: bytes, *, holder: bytes, ttl_s: int) -> bool:
+    """Take or keep the lead; whether it is ours now."""
+    return bool(await _LEAD.run(lane, (lock,), (holder, ttl_s), repeatable=True))
+
+
+async def resign(lane: Lane, lock: bytes, *, holder: bytes) -> bool:
+    """Give up the lead; whether it was ours."""
+    return bool(await _RESIGN.run(lane, (lock,), (holder,), repeatable=True))
+
+
+async def emit(lane: Lane, events: bytes, batch: Sequence[Sequence[bytes]], *, max_len: int) -> int:
+    """Write events in one call; how many. Not sent again: listeners would be told twice."""
+    args: list[Argument] = [max_len]
+    for fields in batch:
+        args += len(fields), *fields
+    return _number(await _EMIT.run(lane, (events,), args))
+
+
+class Replay(Struct, frozen=True):
+    """A dead letter to put back: its id, what to add, and the key of its kept failure."""
+
+    dead_id: bytes
+    body: bytes
+    name: bytes
+    extras: bytes
+    failure_key: bytes
+
+
+async def replay(lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Replay]) -> int:
+    """Put dead letters back on the queue; how many still were there.
+
+    Not sent again after a lost connection: the number would be wrong, the jobs would not.
+    """
+    keys = (dead, stream, *[letter.failure_key for letter in letters])
+    args = [
+        text
+        for letter in letters
+        for text in (letter.dead_id, letter.body, letter.name, letter.extras)
+    ]
+    return _number(await _REPLAY.run(lane, keys, args))

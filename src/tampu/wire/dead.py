@@ -57,6 +57,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     buried_at_ms: int | None = None
     extras: bytes | None = None
+    entry: bytes | None = None  # of a malformed entry: all its fields, as `pack_fields` wrote them
 
     @property
     def name(self) -> str:
@@ -93,6 +94,7 @@ def decode_dead(flat: Sequence[bytes]) -> DeadLetter:
         worker=_text(given, b"worker"),
         buried_at_ms=_number(given, b"buried_at_ms"),
         extras=given.get(b"x"),
+        entry=given.get(b"entry"),
     )
 
 
@@ -112,6 +114,8 @@ def _own_fields(letter: DeadLetter) -> list[bytes]:
         flat += b"buried_at_ms", b"%d" % letter.buried_at_ms
     if letter.extras is not None:
         flat += b"x", letter.extras
+    if letter.entry is not None:
+        flat += b"entry", letter.entry
     return flat
 
 

@@ -1,10 +1,14 @@
 """The entry of a waiting job: `d` the envelope, `n` the name, `x` the extras."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
+from msgspec.msgpack import Encoder
 
 from tampu.wire.fields import encode_name, pair_fields
+
+_encode: Final = Encoder().encode
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -37,3 +41,8 @@ def decode_entry(flat: Sequence[bytes]) -> Entry:
     """The fields that count, wherever they stand; others are ignored."""
     fields = pair_fields(flat, what="stream entry")
     return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"))
+
+
+def pack_fields(flat: Sequence[bytes]) -> bytes:
+    """All fields of an entry as one value, for a dead letter that must keep what it cannot read."""
+    return _encode(list(flat))

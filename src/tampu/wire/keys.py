@@ -33,6 +33,7 @@ class QueueKeys:
     repeat: bytes = field(init=False, repr=False)
     promoter_lock: bytes = field(init=False, repr=False)
     scheduler_lock: bytes = field(init=False, repr=False)
+    notices: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -45,6 +46,7 @@ class QueueKeys:
             "repeat": tag + b":repeat",
             "promoter_lock": tag + b":promoter:lock",
             "scheduler_lock": tag + b":scheduler:lock",
+            "notices": tag + b":tampu:notices",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -64,6 +66,10 @@ class QueueKeys:
     def result(self, job_id: str) -> bytes:
         """Holds what the handler returned, for a while."""
         return b"%b:result:%b" % (self.tag, job_id.encode())
+
+    def failure(self, job_id: str) -> bytes:
+        """Our own: why a job was buried, for those who wait for its result."""
+        return b"%b:tampu:failure:%b" % (self.tag, job_id.encode())
 
     def producer(self, producer_id: str) -> bytes:
         """Our own: what a producer's last calls were answered, for its resends."""

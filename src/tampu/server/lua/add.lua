@@ -21,7 +21,11 @@ local slot = tonumber(number) % 16
 local remembered = redis.call('HGET', memory, slot)
 if remembered then
     local before, reply = string.match(remembered, '^(%d+) (.*)$')
-    if before == number then return reply end
+    if before == number then
+        -- A write, however small: who waits for copies of the job then waits for all before it.
+        redis.call('PEXPIRE', memory, ARGV[2])
+        return reply
+    end
     if tonumber(before) > tonumber(number) then
         return redis.error_reply('FORGOTTEN later calls of this producer have been carried out since')
     end

@@ -1,0 +1,55 @@
+"""Durations as users write them: a timedelta, seconds, or a text such as "1h30m"."""
+
+import math
+import re
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from tampu.errors import OptionError
+
+Duration: TypeAlias = timedelta | float | str
+
+MAX_MS: Final = 10 * 366 * 86_400_000
+"""Ten years: whoever asks for more has mistaken a unit."""
+
+_ACCEPTED: Final = 'takes a timedelta, seconds, or a text such as "1h30m", from 0 to 10 years'
+_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def to_ms(option: str, given: Duration) -> int:
+    """Whole milliseconds, rounded; `OptionError` names the option if it cannot be."""
+    ms = _ms(given)
+    if ms is None or not 0 <= ms <= MAX_MS:
+        raise OptionError(option, given, _ACCEPTED)
+    return round(ms)
+
+
+def to_positive_ms(option: str, given: Duration) -> int:
+    """As `to_ms`, for what cannot be 0."""
+    ms = to_ms(option, given)
+    if ms == 0:
+        raise OptionError(option, given, "must be at least a millisecond")
+    return ms
+
+
+def to_s(option: str, given: Duration) -> float:
+    """Seconds, to the millisecond."""
+    return to_ms(option, given) / 1000
+
+
+def _ms(given: object) -> float | None:
+    if isinstance(given, timedelta):
+        return given / timedelta(milliseconds=1)
+    if isinstance(given, str):
+        return _text_ms(given.replace(" ", ""))
+    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+        return given * 1000
+    return None
+
+
+def _text_ms(text: str) -> float | None:
+    if not _WHOLE.fullmatch(text):
+        return None
+    return sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))

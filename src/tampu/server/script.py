@@ -1,0 +1,63 @@
+"""One Lua file as the server runs it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha1
+from importlib.resources import files
+
+from tampu.server.command import Argument, Reply, pack
+from tampu.server.dialect import Dialect
+from tampu.server.errors import ScriptUnknown
+from tampu.server.lane import Lane
+from tampu.server.link import ignore_outcome
+
+_FLAG_LINE = "#!"
+
+
+class Script:
+    """One Lua file, ready to be called by its digest and loaded where it is not known yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        text = files("tampu.server").joinpath("lua", f"{name}.lua").read_text("utf-8")
+        self._flagged = _Text(text)
+        # Servers before 7.0 do not know the line of flags. Without it they behave as with it, but
+        # for allow-oom, which they cannot give.
+        self._plain = _Text(text.partition("\n")[2] if text.startswith(_FLAG_LINE) else text)
+
+    def text(self, dialect: Dialect) -> "_Text":
+        """The form of the script that a server understands."""
+        return self._flagged if dialect.script_flags else self._plain
+
+    async def run(
+        self,
+        lane: Lane,
+        keys: Sequence[bytes],
+        args: Sequence[Argument],
+        *,
+        repeatable: bool = False,
+        limit_s: float | None = None,
+    ) -> Reply:
+        """Call the script, loading it first where the server does not know it."""
+        text = self.text(lane.server.dialect)
+        rest = (len(keys), *keys, *args)
+        send = partial(lane.send, repeatable=repeatable, limit_s=limit_s)
+        by_digest = pack(b"EVALSHA", text.digest, *rest)
+        with suppress(ScriptUnknown):
+            return await send(by_digest)
+        with suppress(ScriptUnknown):
+            # In one write: next to nothing can come between loading and calling.
+            lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+            return await send(by_digest)
+        # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
+        return await send(pack(b"EVAL", text.body, *rest))
+
+
+class _Text:
+    """A script as one kind of server gets it."""
+
+    def __init__(self, text: str) -> None:
+        self.body = text.encode()
+        self.digest = sha1(self.body, usedforsecurity=False).hexdigest().encode()
+        self.load = pack(b"SCRIPT", b"LOAD", self.body)

@@ -1,0 +1,29 @@
+"""Options given as keywords, checked as one frozen group."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+from tampu.errors import OptionError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+
+
+def settings_from(kind: type[S], owner: str, options: Mapping[str, object]) -> S:
+    """The group made of the options; one that it does not know is an error that names it."""
+    known = [field.name for field in fields(kind)]
+    for option, given in options.items():
+        if option not in known:
+            raise OptionError(
+                option, given, f"is no option of {owner}, which takes {', '.join(known)}"
+            )
+    return kind(**options)
+
+
+def at_least(option: str, given: int, least: int) -> None:
+    """Refuse what is no whole number from `least` on."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:  # type: ignore[redundant-expr]
+        raise OptionError(option, given, f"must be a whole number from {least}")
