@@ -1,6 +1,9 @@
 """tampu: a job queue and scheduler on Redis or Valkey Streams with MessagePack."""
 
 from tampu._version import __version__
+from tampu.admin.counts import Counts
+from tampu.admin.dead import DeadJob, DeadLetters
+from tampu.backoff import Backoff
 from tampu.errors import (
     AccessDenied,
     Closed,
@@ -9,9 +12,13 @@ from tampu.errors import (
     DecodeError,
     EmbeddedFailed,
     EncodeError,
+    JobFailed,
     MissingExtra,
+    NotDurable,
     OptionError,
+    OutOfPlace,
     QueueFull,
+    ResultTimeout,
     ServerBusy,
     ServerError,
     ServerTooOld,
@@ -20,24 +27,50 @@ from tampu.errors import (
     TlsFailed,
     Verdict,
 )
+from tampu.events import JobEvent, QueueEvents
+from tampu.job import Job, NewJob, current_job
+from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
+from tampu.queue import Queue
+from tampu.wire.dead import BuryReason
+from tampu.wire.event import EventKind
 
 __all__ = [
     "AccessDenied",
+    "Backoff",
+    "Bury",
+    "BuryReason",
     "Closed",
     "CommandRefused",
     "ConnectionLost",
+    "Counts",
+    "DeadJob",
+    "DeadLetters",
     "DecodeError",
     "EmbeddedFailed",
     "EncodeError",
+    "EventKind",
+    "Job",
+    "JobEvent",
+    "JobFailed",
     "MissingExtra",
+    "NewJob",
+    "NotDurable",
     "OptionError",
+    "OutOfPlace",
+    "Queue",
+    "QueueEvents",
     "QueueFull",
+    "ResultTimeout",
+    "Retry",
     "ServerBusy",
     "ServerError",
     "ServerTooOld",
     "ServerUnreachable",
+    "Snooze",
     "TampuError",
     "TlsFailed",
+    "Unrecoverable",
     "Verdict",
     "__version__",
+    "current_job",
 ]

@@ -17,16 +17,16 @@ def new_ids(count: int, now_ms: int) -> list[str]:
     drawn = int.from_bytes(urandom(10), "big")
     # The half that counts starts low enough never to overflow into the other.
     start = (drawn & _COUNTED) >> 1
-    head = _spelled(now_ms, 10) + _spelled(drawn >> _COUNTED_BITS, 8)
-    pairs = _PAIRS
-    return [
-        head
-        + pairs[number >> 30]
-        + pairs[number >> 20 & 1023]
-        + pairs[number >> 10 & 1023]
-        + pairs[number & 1023]
-        for number in range(start, start + count)
-    ]
+    head = _spelled(now_ms, 5) + _spelled(drawn >> _COUNTED_BITS, 4)
+    end = start + count
+    ids: list[str] = []
+    while start < end:
+        # Up to the next 1024 only the last two letters differ: a sixth of the time.
+        shared, first = head + _spelled(start >> 10, 3), start & 1023
+        last = min(1024, first + end - start)
+        ids += [shared + pair for pair in _PAIRS[first:last]]
+        start += last - first
+    return ids
 
 
 def new_id(now_ms: int) -> str:
@@ -34,5 +34,5 @@ def new_id(now_ms: int) -> str:
     return new_ids(1, now_ms)[0]
 
 
-def _spelled(number: int, length: int) -> str:
-    return "".join(_LETTERS[number >> 5 * place & 31] for place in reversed(range(length)))
+def _spelled(number: int, pairs: int) -> str:
+    return "".join([_PAIRS[number >> 10 * place & 1023] for place in range(pairs - 1, -1, -1)])

@@ -1,4 +1,4 @@
-"""Lanes for the tests."""
+"""Lanes, and who reads results, for the tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 import pytest
 import uvloop
 
+from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
+from tests.contract.results import KEYS, Desk, readers
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 
@@ -46,3 +48,16 @@ async def through(running: RunningServer) -> AsyncIterator[Through]:
             return await stack.enter_async_context(lane), proxy
 
         yield opened
+
+
+@pytest.fixture
+def desk(lane: Lane) -> Desk:
+    return Desk(lane)
+
+
+@pytest.fixture
+async def reader(server: Server) -> AsyncIterator[ResultReader]:
+    opened = ResultReader(server, KEYS)
+    yield opened
+    await opened.close()
+    assert readers() == 0

@@ -245,14 +245,34 @@ class Taken(Struct, frozen=True, gc=False):
     deliveries: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Why a worker counts as gone: its mark (b"": it has none), and how much time that has left.
+
+    Of a worker that may still live, only entries are taken that have idled for so long.
+    """
+
+    mark: bytes = b""
+    left_ms: int = 0
+    idle_ms: int = 0
+
+
 async def takeover(
-    lane: Lane, gone: Membership, *, taker: bytes, mark: bytes, idle_ms: int, count: int
+    lane: Lane, gone: Membership, *, judgement: Judgement, taker: bytes, count: int
 ) -> list[Taken]:
-    """Take entries of a consumer that is gone, judged by its `mark` (b"": it has none).
+    """Take entries of a consumer that is gone; none if it has given a sign of life since.
 
     Not sent again after a lost connection: what was taken is then among the taker's own.
     """
-    args = (gone.group, taker, gone.consumer, mark, idle_ms, count)
+    args = (
+        gone.group,
+        taker,
+        gone.consumer,
+        judgement.mark,
+        judgement.idle_ms,
+        count,
+        judgement.left_ms,
+    )
     reply = await _TAKEOVER.run(lane, (gone.stream, gone.key), args)
     assert isinstance(reply, list)  # noqa: S101 - our own script
     return [Taken(*entry) for entry in reply]  # type: ignore[misc] # entries are lists of three
@@ -320,10 +340,12 @@ class Replay(Struct, frozen=True):
     failure_key: bytes
 
 
-async def replay(lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Replay]) -> int:
-    """Put dead letters back on the queue; how many still were there.
+async def replay(
+    lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Replay]
+) -> list[bool]:
+    """Put dead letters back on the queue; of each, whether it still was there.
 
-    Not sent again after a lost connection: the number would be wrong, the jobs would not.
+    Not sent again after a lost connection: the answer would be wrong, the jobs would not.
     """
     keys = (dead, stream, *[letter.failure_key for letter in letters])
     args = [
@@ -331,4 +353,4 @@ async def replay(lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Re
         for letter in letters
         for text in (letter.dead_id, letter.body, letter.name, letter.extras)
     ]
-    return _number(await _REPLAY.run(lane, keys, args))
+    return [letter == ord("1") for letter in _letters(await _REPLAY.run(lane, keys, args))]

@@ -1,13 +1,17 @@
 """Plain commands on the keys of a queue, and what their replies mean."""
 
+import asyncio
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from tampu.errors import CommandRefused
+from tampu.errors import AccessDenied, CommandRefused
 from tampu.server.command import Argument, Reply, pack
 from tampu.server.lane import Lane
+from tampu.server.link import ignore_outcome
+from tampu.wire.keys import QueueKeys
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 """An entry's id and its fields in turn; None if it was deleted while it was pending."""
@@ -95,16 +99,20 @@ async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[Consumer]:
     return [Consumer(each[b"name"], each[b"pending"], each[b"idle"]) for each in facts]
 
 
-async def last_id(lane: Lane, stream: bytes) -> bytes:
+async def last_id(lane: Lane, stream: bytes, *, limit_s: float | None = None) -> bytes:
     """The id of the newest entry, to read on from; b"0-0" for an empty stream."""
-    newest: Any = await lane.call("XREVRANGE", stream, "+", "-", "COUNT", 1, repeatable=True)
+    command = ("XREVRANGE", stream, "+", "-", "COUNT", 1)
+    newest: Any = await lane.call(*command, repeatable=True, limit_s=limit_s)
     return newest[0][0] if newest else b"0-0"
 
 
 async def read_after(
     lane: Lane, stream: bytes, after: bytes, *, count: int, block_ms: int
 ) -> list[RawEntry]:
-    """Entries behind an id, as soon as there are any; none when the time is up."""
+    """Entries behind an id, as soon as there are any; none when the time is up.
+
+    Not sent again after a lost connection: who follows a stream must know of the gap.
+    """
     reply = await lane.call(
         "XREAD",
         "COUNT",
@@ -114,7 +122,6 @@ async def read_after(
         "STREAMS",
         stream,
         after,
-        repeatable=True,
         block_s=block_ms / 1000,
     )
     return list(read_entries(reply))
@@ -128,7 +135,145 @@ async def entries_between(
     return list(reply)
 
 
-async def values_of(lane: Lane, keys: Sequence[bytes]) -> list[bytes | None]:
+async def values_of(
+    lane: Lane, keys: Sequence[bytes], *, limit_s: float | None = None
+) -> list[bytes | None]:
     """What keys of one queue hold."""
-    reply: Any = await lane.call("MGET", *keys, repeatable=True)
+    reply: Any = await lane.call("MGET", *keys, repeatable=True, limit_s=limit_s)
     return list(reply)
+
+
+async def delete_entries(lane: Lane, stream: bytes, entry_ids: Sequence[bytes]) -> int:
+    """Delete entries; how many were there. Not sent again: the number would be wrong."""
+    reply: Any = await lane.call("XDEL", stream, *entry_ids)
+    return int(reply)
+
+
+async def trim_before(lane: Lane, stream: bytes, entry_id: bytes) -> int:
+    """Delete the entries before an id; how many. Not sent again: the number would be wrong."""
+    reply: Any = await lane.call("XTRIM", stream, "MINID", "=", entry_id)
+    return int(reply)
+
+
+async def drop_all(lane: Lane, stream: bytes) -> int:
+    """Delete every entry; how many. Not sent again: the number would be wrong."""
+    reply: Any = await lane.call("XTRIM", stream, "MAXLEN", "=", 0)
+    return int(reply)
+
+
+async def server_time_ms(lane: Lane) -> int:
+    """What the server's clock says."""
+    seconds, micros = await lane.call("TIME", repeatable=True)  # type: ignore[misc]
+    return int(seconds) * 1000 + int(micros) // 1000  # type: ignore[arg-type]
+
+
+# --- how much there is --------------------------------------------------------------------------
+
+
+class Sizes(Struct, frozen=True):
+    """What the keys of a queue hold, and how much of the stream a group has pending."""
+
+    stream: int
+    pending: int
+    delayed: int
+    dead: int
+    repeat: int
+
+
+async def sizes(lane: Lane, keys: QueueKeys, group: bytes) -> Sizes:
+    """All sizes of a queue at about one moment; a group that is not there has nothing pending."""
+    asked = [
+        ("XLEN", keys.stream),
+        ("ZCARD", keys.delayed),
+        ("XLEN", keys.dead),
+        ("ZCARD", keys.repeat),
+    ]
+    calls = [lane.send(pack(*command), repeatable=True) for command in asked]
+    pending = lane.send(pack("XPENDING", keys.stream, group), repeatable=True)
+    try:
+        stream, delayed, dead, repeat = [int(await call) for call in calls]  # type: ignore[arg-type]
+        return Sizes(stream, await _pending_count(pending), delayed, dead, repeat)
+    finally:
+        for call in (*calls, pending):
+            call.add_done_callback(ignore_outcome)
+
+
+async def _pending_count(asked: asyncio.Future[Reply]) -> int:
+    try:
+        reply: Any = await asked
+    except CommandRefused as refusal:
+        if refusal.code == NO_GROUP:
+            return 0
+        raise
+    return int(reply[0])
+
+
+# --- copies -------------------------------------------------------------------------------------
+
+
+class Copies(Enum):
+    """Where a job must be besides the server's memory."""
+
+    FSYNC = "fsync"  # on the server's disk
+    REPLICA = "replica"  # in the memory of another server
+
+
+class Confirmation(Enum):
+    """What became of asking whether writes are safe."""
+
+    SAFE = auto()
+    TOO_FEW = auto()  # not within the time given
+    FORGOTTEN = auto()  # the key is not there: the server that had it is gone
+    ELSEWHERE = auto()  # the write was carried out by another node: ask again
+
+
+async def confirm(
+    lane: Lane, key: bytes, copies: Copies, *, keep_ms: int, wait_s: float
+) -> Confirmation:
+    """Whether all that the server wrote before is safe; `key` is of those writes, and expires.
+
+    The server waits for the last write of the same connection. So this makes one, and asks in the
+    same breath. Raises `ConnectionLost` if the connection breaks meanwhile.
+    """
+    touched = lane.send(pack("PEXPIRE", key, keep_ms), repeatable=True)
+    touched.add_done_callback(ignore_outcome)
+    reply: Any = await lane.send(_packed_wait(copies, wait_s), block_s=wait_s)
+    if not touched.done():
+        # Replies come in order: the write was not carried out by who was asked.
+        return Confirmation.ELSEWHERE
+    if not await touched:
+        return Confirmation.FORGOTTEN
+    confirmed = reply[0] if copies is Copies.FSYNC else reply
+    return Confirmation.SAFE if confirmed >= 1 else Confirmation.TOO_FEW
+
+
+async def probe_copies(lane: Lane, copies: Copies) -> None:
+    """Raise `CommandRefused` if the server cannot confirm copies of this kind."""
+    await lane.send(_packed_wait(copies, 0.001), block_s=0.001)
+
+
+def _packed_wait(copies: Copies, wait_s: float) -> bytes:
+    wait_ms = max(1, int(wait_s * 1000))  # 0 would be without end
+    if copies is Copies.FSYNC:
+        return pack("WAITAOF", 1, 0, wait_ms)
+    return pack("WAIT", 1, wait_ms)
+
+
+async def delete(lane: Lane, keys: Sequence[bytes]) -> None:
+    """Remove keys of one queue; those that are not there do not matter."""
+    await lane.call("UNLINK", *keys, repeatable=True)
+
+
+async def left_ms(lane: Lane, key: bytes) -> int:
+    """How long a key has left; below 0 if it has no end or is not there."""
+    reply: Any = await lane.call("PTTL", key, repeatable=True)
+    return int(reply)
+
+
+async def connected(lane: Lane, client_id: int) -> bool | None:
+    """Whether a connection is open at the server; None if it will not say."""
+    try:
+        listed: Any = await lane.call("CLIENT", "LIST", "ID", client_id, repeatable=True)
+    except (CommandRefused, AccessDenied):
+        return None
+    return bytes(listed).startswith(b"id=%d " % client_id)

@@ -24,9 +24,12 @@ class DelayedMember(Struct, frozen=True, gc=False):
 
 def encode_member(name: str, envelope: bytes, extras: Extras = NO_EXTRAS) -> bytes:
     """The member for an envelope that is already bytes."""
-    name_bytes = encode_name(name)
-    prefix = len(name_bytes).to_bytes(_PREFIX_BYTES, "little")
-    return prefix + name_bytes + append_extras(envelope, extras)
+    return join_member(encode_name(name), append_extras(envelope, extras))
+
+
+def join_member(raw_name: bytes, body: bytes) -> bytes:
+    """The member of parts that are bytes already; a body is an envelope and its extras, if any."""
+    return len(raw_name).to_bytes(_PREFIX_BYTES, "little") + raw_name + body
 
 
 def decode_member(data: bytes) -> DelayedMember:

@@ -68,6 +68,34 @@ def encode_event(
     return flat
 
 
+# The two events of every job. One list literal each, without keywords: a quarter of the time.
+
+
+def encode_active(  # noqa: PLR0917 - keywords cost a tenth of the call
+    job_id: str, ts: bytes, raw_name: bytes, attempt: int
+) -> list[bytes]:
+    """What `encode_event` writes of a job whose handler starts; `ts` is a number as text."""
+    told = job_id.encode("utf-8", "replace")
+    runs = b"%d" % attempt
+    if raw_name:
+        return [b"e", b"active", b"id", told, b"ts", ts, b"n", raw_name, b"attempt", runs]
+    return [b"e", b"active", b"id", told, b"ts", ts, b"attempt", runs]
+
+
+def encode_completed(  # noqa: PLR0917 - as above
+    job_id: str, ts: bytes, raw_name: bytes, attempt: int, duration_us: int
+) -> list[bytes]:
+    """What `encode_event` writes of a job whose handler returned; `ts` is a number as text."""
+    told = job_id.encode("utf-8", "replace")
+    runs, took = b"%d" % attempt, b"%d" % duration_us
+    if raw_name:
+        # fmt: off
+        return [b"e", b"completed", b"id", told, b"ts", ts, b"n", raw_name,
+                b"attempt", runs, b"duration_us", took]
+        # fmt: on
+    return [b"e", b"completed", b"id", told, b"ts", ts, b"attempt", runs, b"duration_us", took]
+
+
 def decode_event(flat: Sequence[bytes]) -> Event:
     """The event that the fields of an entry tell of; fields that are missing count as empty."""
     given = pair_fields(flat, what="event")

@@ -68,8 +68,12 @@ def decode_extras(data: bytes | None) -> Extras:
 
 def append_extras(envelope: bytes, extras: Extras) -> bytes:
     """The envelope with its extras behind it; the envelope alone if there are none."""
-    data = encode_extras(extras)
-    if data is None:
+    return append_raw_extras(envelope, encode_extras(extras) or b"")
+
+
+def append_raw_extras(envelope: bytes, data: bytes) -> bytes:
+    """As `append_extras`, of extras that are bytes already; b"" for none."""
+    if not data:
         return envelope
     return b"".join((envelope, data, len(data).to_bytes(4, "little"), MAGIC))
 

@@ -75,9 +75,9 @@ class QueueKeys:
         """Our own: what a producer's last calls were answered, for its resends."""
         return b"%b:tampu:producer:%b" % (self.tag, producer_id.encode())
 
-    def worker(self, consumer_id: str) -> bytes:
+    def worker(self, consumer_id: bytes) -> bytes:
         """Our own: exists while that worker lives."""
-        return b"%b:tampu:worker:%b" % (self.tag, consumer_id.encode())
+        return b"%b:tampu:worker:%b" % (self.tag, consumer_id)
 
 
 MARKER_VALUE: Final = b"1"

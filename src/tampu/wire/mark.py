@@ -19,6 +19,7 @@ class WorkerMark(Struct, frozen=True, array_like=True):
     pid: int
     started_at_ms: int
     concurrency: int
+    lease_ms: int  # what its key is given with each sign of life
 
 
 _encode: Final = Encoder().encode
@@ -32,4 +33,4 @@ def encode_mark(mark: WorkerMark) -> bytes:
 
 def decode_mark(data: bytes) -> WorkerMark:
     """What a worker said of itself."""
-    return decode_as(_decoder, data, what="worker mark", expected="a list of five values")
+    return decode_as(_decoder, data, what="worker mark", expected="a list of six values")

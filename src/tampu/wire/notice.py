@@ -6,7 +6,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
+from tampu.errors import DecodeError
 from tampu.wire.dead import BuryReason, Failure
+from tampu.wire.fields import pair_fields
 from tampu.wire.record import decode_as
 
 NOTICE_FIELD: Final = b"ids"
@@ -35,6 +37,14 @@ def encode_notice(job_ids: Sequence[str]) -> bytes:
 def decode_notice(data: bytes) -> list[str]:
     """The ids that a notice tells of."""
     return decode_as(_ids, data, what="notice", expected="a list of job ids")
+
+
+def ids_in_notice(flat: Sequence[bytes]) -> list[str]:
+    """The ids that the fields of a notice's entry tell of."""
+    fields = pair_fields(flat, what="notice")
+    if NOTICE_FIELD not in fields:
+        raise DecodeError("notice", "it names no ids")
+    return decode_notice(fields[NOTICE_FIELD])
 
 
 def encode_burial(reason: BuryReason, failure: Failure | None) -> bytes:

@@ -12,7 +12,7 @@ walking over a small value took five times as long as encoding it.
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import MsgspecError
@@ -37,11 +37,28 @@ def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> b
         raise EncodeError(what, _TOO_DEEP) from None
     except (MsgspecError, TypeError, ValueError) as error:
         raise EncodeError(what, _problem_of(error)) from None
+    _check_encoded(data, max_bytes, what)
+    return data
+
+
+def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
+    """Each value as `encode_payload` has it, in a third of the time if they are small."""
+    try:
+        encoded = list(map(_encode, values))
+    except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return [encode_payload(value, max_bytes=max_bytes) for value in values]
+    harmless = min(max_bytes, MAX_DEPTH)  # so few bytes nest no deeper
+    for data in encoded:
+        if len(data) > harmless:
+            _check_encoded(data, max_bytes, "payload")
+    return encoded
+
+
+def _check_encoded(data: bytes, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
         raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
     if may_nest_too_deep(data) and _nests_too_deep(_decode(data)):
         raise EncodeError(what, _TOO_DEEP)
-    return data
 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:

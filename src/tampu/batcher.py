@@ -1,0 +1,283 @@
+"""Joins the adds of one event loop into few calls.
+
+Hot path. While calls are in flight, further adds gather in batches, so these grow with the load by
+themselves and a lone add goes out at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tampu.batch import MAX_BYTES, MAX_JOBS, Batch, FullBatch, PlainBatch
+from tampu.clock import now_ms
+from tampu.errors import (
+    Closed,
+    ConnectionLost,
+    NotDurable,
+    QueueFull,
+    ServerError,
+    ServerUnreachable,
+    TampuError,
+)
+from tampu.events import EventWriter
+from tampu.ids import new_id
+from tampu.job import Host, Job
+from tampu.request import Request
+from tampu.server.lane import Lane
+from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, FullJobs, PlainJobs, add
+from tampu.server.streams import Confirmation, Copies, confirm
+from tampu.wire.keys import QueueKeys
+
+MAX_IN_FLIGHT: Final = 8
+REMEMBERED_CALLS: Final = 16  # by the script: none may start while one so far behind is unfinished
+LENGTH_LIMIT: Final = "QUEUEFULL"
+
+_CLOSE_LIMIT_S: Final = 5.0
+_AGAIN_S: Final = 0.02
+_LEAST_LIMIT_S: Final = 0.001
+
+
+class CallOptions(Struct, frozen=True):
+    """How calls are made: the stream's longest length (0: any), their time limit, their copies."""
+
+    max_len: int
+    limit_s: float
+    copies: Copies | None = None
+
+
+class Batcher:
+    """The one way of a producer's jobs to its queue; belongs to the loop it was made in.
+
+    An add that is cancelled before its call was sent is not carried out, and never hurts those
+    that were joined with it.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        keys: QueueKeys,
+        *,
+        host: Host,
+        options: CallOptions,
+        events: EventWriter | None = None,
+    ) -> None:
+        self._lane, self._keys, self._host, self._options = lane, keys, host, options
+        self._events = events
+        self._places = AddKeys(
+            stream=keys.stream, delayed=keys.delayed, memory=keys.producer(new_id(now_ms()))
+        )
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Batch] = deque()
+        self._plain: PlainBatch | None = None  # of those that wait, the ones to join
+        self._full: FullBatch | None = None
+        self._number = 0
+        self._in_flight: dict[int, asyncio.Task[None]] = {}  # by number, the oldest first
+        self._scheduled = self._closed = False
+
+    def add_plain(
+        self, name: str, data: object, *, raw_name: bytes, payload: bytes
+    ) -> asyncio.Future[Job[Any]]:
+        """Add one job without options."""
+        batch = self._plain
+        if batch is None or len(batch.payloads) >= MAX_JOBS or self._is_shut(batch):
+            batch = self._plain = PlainBatch()
+            self._put(batch)
+        future: asyncio.Future[Job[Any]] = self._loop.create_future()
+        batch.names.append(name)
+        batch.raw_names.append(raw_name)
+        batch.datas.append(data)
+        batch.payloads.append(payload)
+        batch.futures.append(future)
+        batch.size += len(payload)
+        return future
+
+    def add_full(self, request: Request) -> asyncio.Future[Job[Any]]:
+        """Add one job with options."""
+        batch = self._full
+        if batch is None or len(batch.requests) >= MAX_JOBS or self._is_shut(batch):
+            batch = self._full = FullBatch()
+            self._put(batch)
+        future: asyncio.Future[Job[Any]] = self._loop.create_future()
+        batch.requests.append(request)
+        batch.futures.append(future)
+        batch.size += len(request.payload)
+        return future
+
+    def add_batch(self, batch: Batch) -> asyncio.Future[list[Job[Any]]]:
+        """Add jobs that are a batch already."""
+        batch.whole = self._loop.create_future()
+        self._put(batch)
+        return batch.whole
+
+    async def close(self) -> None:
+        """Let what has begun come to its end, within a limit; what has not by then fails."""
+        limit = self._loop.time() + _CLOSE_LIMIT_S
+        while (self._waiting or self._in_flight) and self._loop.time() < limit:
+            tasks = list(self._in_flight.values())
+            if tasks:
+                await asyncio.wait(tasks, timeout=limit - self._loop.time())
+            await asyncio.sleep(0)
+        self._closed = True
+        while self._waiting:
+            self._waiting.popleft().fail(Closed(self._lane.server.name))
+        if tasks := list(self._in_flight.values()):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def _is_shut(self, batch: Batch) -> bool:
+        """Whether a batch takes no further job: it is large, or has waited too long for its limit
+        to be that of a new one as well.
+        """
+        age_s = self._loop.time() - batch.opened_at
+        return batch.size >= MAX_BYTES or age_s > self._options.limit_s / 10
+
+    def _put(self, batch: Batch) -> None:
+        if self._closed:
+            raise Closed(self._lane.server.name)
+        batch.opened_at = self._loop.time()
+        self._waiting.append(batch)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Start a call if it may be in flight; what has to wait goes on growing.
+
+        One call a turn of the loop, so that it is written before the next one is encoded: the
+        server then works on the first while we work on the second.
+        """
+        self._scheduled = False
+        waiting = self._waiting
+        if waiting and self._has_room():
+            self._start(waiting.popleft())
+            if waiting and self._has_room():
+                self._schedule()
+                return
+        for batch in waiting:
+            if batch.timer is None:
+                left_s = batch.opened_at + self._options.limit_s
+                batch.timer = self._loop.call_at(left_s, self._expire, batch)
+
+    def _start(self, batch: Batch) -> None:
+        self._leave_open(batch)
+        if (wanted := batch.wanted()) is not None:
+            self._number = number = self._number + 1
+            self._in_flight[number] = self._loop.create_task(
+                self._carry(wanted, number), name="tampu-add"
+            )
+
+    def _has_room(self) -> bool:
+        in_flight = self._in_flight
+        if not in_flight:
+            return True
+        oldest = next(iter(in_flight))
+        return len(in_flight) < MAX_IN_FLIGHT and self._number - oldest < REMEMBERED_CALLS - 1
+
+    def _leave_open(self, batch: Batch) -> None:
+        """A batch that leaves is joined no more, and has no time limit but its call's."""
+        if batch is self._plain:
+            self._plain = None
+        elif batch is self._full:
+            self._full = None
+        if batch.timer is not None:
+            batch.timer.cancel()
+
+    def _expire(self, batch: Batch) -> None:
+        """A batch whose time ran out before there was room for its call."""
+        self._waiting.remove(batch)
+        self._leave_open(batch)
+        batch.fail(ServerUnreachable(self._lane.server.name, "earlier calls had no answer in time"))
+
+    async def _carry(self, batch: Batch, number: int) -> None:
+        try:
+            batch.deliver(await self._call(batch, number))
+        except QueueFull as refusal:
+            if batch.joined and refusal.code == LENGTH_LIMIT:
+                # Who fits must not be refused because of his neighbours.
+                self._waiting.extendleft(reversed(list(batch.apart())))
+            else:
+                batch.fail(refusal)
+        except TampuError as error:
+            batch.fail(error)
+        except BaseException:
+            batch.fail(Closed(self._lane.server.name))
+            raise
+        finally:
+            del self._in_flight[number]
+            if self._waiting:
+                self._schedule()
+
+    async def _call(self, batch: Batch, number: int) -> list[Job[Any]]:
+        batch.stamp(now_ms())
+        jobs = batch.texts(self._keys)
+        limit = batch.opened_at + self._options.limit_s
+        reply = await self._add(jobs, number, limit)
+        if self._options.copies is not None:
+            await self._make_sure(jobs, number, limit)
+        handles = batch.handles(self._host, reply)
+        if self._events is not None:
+            for event in batch.events(handles):
+                self._events.tell(event)
+        return handles
+
+    async def _add(self, jobs: PlainJobs | FullJobs, number: int, limit: float) -> bytes:
+        return await add(
+            self._lane,
+            self._places,
+            jobs,
+            number=number,
+            max_len=self._options.max_len,
+            limit_s=max(_LEAST_LIMIT_S, limit - self._loop.time()),
+        )
+
+    async def _make_sure(self, jobs: PlainJobs | FullJobs, number: int, limit: float) -> None:
+        """Return when the jobs are where they were asked to be; `NotDurable` if they are not."""
+        copies = self._options.copies
+        assert copies is not None  # noqa: S101 - asked by the caller
+        server = self._lane.server.name
+        while (left_s := limit - self._loop.time()) > 0:
+            try:
+                confirmation = await confirm(
+                    self._lane,
+                    self._places.memory,
+                    copies,
+                    keep_ms=PRODUCER_MEMORY_MS,
+                    wait_s=left_s,
+                )
+            except ConnectionLost:
+                continue
+            except ServerError as error:
+                raise NotDurable(server, copies.value) from error
+            match confirmation:
+                case Confirmation.SAFE:
+                    return
+                case Confirmation.TOO_FEW:
+                    break
+                case Confirmation.FORGOTTEN:
+                    # The server that knew of the call is gone, and the jobs with it.
+                    await self._add(jobs, number, limit)
+                case Confirmation.ELSEWHERE:
+                    await asyncio.sleep(_AGAIN_S)
+        raise NotDurable(server, copies.value)
+
+
+def split(payloads: Sequence[bytes], *, most: int) -> list[tuple[int, int]]:
+    """Where to cut a list of jobs, so that each part makes one call."""
+    if sum(map(len, payloads)) <= MAX_BYTES:
+        count = len(payloads)
+        return [(start, min(start + most, count)) for start in range(0, count, most)]
+    parts: list[tuple[int, int]] = []
+    start = size = 0
+    for place, payload in enumerate(payloads):
+        if place > start and (place - start >= most or size + len(payload) > MAX_BYTES):
+            parts.append((start, place))
+            start, size = place, 0
+        size += len(payload)
+    return [*parts, (start, len(payloads))]

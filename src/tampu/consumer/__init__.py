@@ -1,0 +1,1 @@
+"""From the stream to the handler and back."""

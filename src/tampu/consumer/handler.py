@@ -1,0 +1,127 @@
+"""Handlers: a user's functions, and how each wants to be run."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from tampu.backoff import Backoff
+from tampu.duration import Duration, to_positive_ms
+from tampu.errors import OptionError
+from tampu.job import Job
+from tampu.outcome import Outcome
+from tampu.settings import at_least
+from tampu.wire.keys import check_job_name
+
+Isolation: TypeAlias = Literal["process"] | None
+Function: TypeAlias = Callable[[Job[Any]], Awaitable[object]] | Callable[[Job[Any]], object]
+
+MAX_ATTEMPTS = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function and what it asks for; what is None is as the worker has it.
+
+    An async function runs on the worker's loop, a plain one in a thread. With
+    `isolation="process"` either runs in a child process, which a time limit can kill.
+    """
+
+    function: Function
+    attempts: int | None = None
+    backoff: Backoff | None = None
+    timeout: Duration | None = None
+    isolation: Isolation = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise OptionError("handler", self.function, "must be a function that takes a job")
+        check_policy(self)
+
+
+Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
+
+
+class Runner(Protocol):
+    """One way to run a function."""
+
+    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery, which knows us
+        """Run it for one delivery; nothing but cancellation is raised."""
+
+    async def close(self) -> None:
+        """Let go of threads or processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the jobs of one name are run."""
+
+    runner: Runner
+    attempts: int
+    backoff: Backoff
+    timeout_s: float | None
+
+
+class Policy(Protocol):
+    """What both a handler and a worker may say of how jobs are run."""
+
+    @property
+    def attempts(self) -> int | None:
+        """How many runs a job has."""
+
+    @property
+    def backoff(self) -> Backoff | None:
+        """The wait between them."""
+
+    @property
+    def timeout(self) -> Duration | None:
+        """The longest that one may take."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """Whether it runs in a process of its own."""
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuse what cannot be, naming it."""
+    if policy.attempts is not None:
+        at_least("attempts", policy.attempts, 1)
+        if policy.attempts > MAX_ATTEMPTS:
+            raise OptionError("attempts", policy.attempts, f"must be at most {MAX_ATTEMPTS}")
+    backoff: object = policy.backoff
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise OptionError(
+            "backoff", backoff, "takes Backoff.fixed(...) or Backoff.exponential(...)"
+        )
+    if policy.timeout is not None:
+        to_positive_ms("timeout", policy.timeout)
+    if policy.isolation not in {None, "process"}:
+        raise OptionError("isolation", policy.isolation, 'takes None or "process"')
+
+
+def by_name(handlers: Handlers) -> dict[str | None, Handler]:
+    """Each handler by its job's name; under None the one that takes every name."""
+    if isinstance(handlers, Mapping):
+        if not handlers:
+            raise OptionError("handler", handlers, "must name at least one handler")
+        return {check_job_name(name): _handler(given) for name, given in handlers.items()}
+    return {None: _handler(handlers)}
+
+
+def is_async(function: Function) -> bool:
+    """Whether calling it gives something to await; a callable object counts by its `__call__`."""
+    bare = inspect.unwrap(function)
+    while hasattr(bare, "func"):  # functools.partial
+        bare = bare.func
+    return inspect.iscoroutinefunction(bare) or inspect.iscoroutinefunction(
+        getattr(bare, "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
+    )
+
+
+def timeout_s_of(timeout: Duration | None) -> float | None:
+    """Seconds, or None for no limit."""
+    return None if timeout is None else to_positive_ms("timeout", timeout) / 1000
+
+
+def _handler(given: Function | Handler) -> Handler:
+    return given if isinstance(given, Handler) else Handler(given)

@@ -1,0 +1,207 @@
+"""Entries become deliveries, or dead letters; past here nobody asks whether something is there.
+
+Hot path: what peers and we write for a plain job takes the short way, all else the long one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tampu.consumer.delivery import Delivery, Rejected
+from tampu.consumer.handler import Plan
+from tampu.errors import DecodeError
+from tampu.job import Host, Job
+from tampu.server.streams import RawEntry
+from tampu.wire.dead import BuryReason, DeadLetter
+from tampu.wire.entry import Entry, decode_entry, pack_fields
+from tampu.wire.envelope import Envelope, decode_envelope
+from tampu.wire.extras import MAGIC, NO_EXTRAS, Extras, decode_extras, split_extras
+from tampu.wire.payload import decode_payload
+
+_MOST_NAMES: Final = 1000
+
+
+class Arrival(Struct, frozen=True, gc=False):
+    """When a batch came, by both clocks, and how often its entries have been delivered."""
+
+    read_at: float
+    now_ms: int
+    deliveries: int = 1
+
+
+class Accepted(Struct, frozen=True):
+    """A batch, sorted."""
+
+    deliveries: list[Delivery]
+    rejected: list[Rejected]
+
+
+class Intake:
+    """Decodes or refuses. `plans` are by job name; None takes every name that has no other."""
+
+    def __init__(
+        self, plans: Mapping[str | None, Plan], *, max_payload: int, worker: str, host: Host
+    ) -> None:
+        self._plans = plans
+        self._max_payload = max_payload
+        self._worker = worker
+        self._host = host
+        self._known: dict[bytes, tuple[str, Plan | None]] = {}
+
+    def accept(  # noqa: C901 - hot path: a call an entry would cost a tenth of its time here
+        self, entries: Iterable[RawEntry], arrival: Arrival
+    ) -> Accepted:
+        """Sort entries into those to run and those to bury."""
+        accepted: list[Delivery] = []
+        rejected: list[Rejected] = []
+        most, known, host = self._max_payload, self._known, self._host
+        read_at, delivered = arrival.read_at, arrival.deliveries
+        for entry_id, fields in entries:
+            if fields is None:
+                continue  # deleted while it was pending: there is nothing to run or to keep
+            # 1.1 us an entry this way, 2.0 us the long one (no-op jobs, CPython 3.11).
+            if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"n":
+                body, raw_name = fields[1], fields[3]
+                name, plan = known.get(raw_name) or self._look_up(raw_name)
+                if plan is not None and len(body) <= most and not body.endswith(MAGIC):
+                    try:
+                        envelope = decode_envelope(body)
+                        data = decode_payload(envelope.payload)
+                    except DecodeError:
+                        envelope = None
+                    if envelope is not None and envelope.retry is None:
+                        attempt = envelope.attempt + delivered
+                        if attempt <= plan.attempts:
+                            job_id, made = envelope.id, envelope.created_at_ms
+                            job: Job[Any] = Job(job_id, name, data, attempt, made, host)
+                            accepted.append(
+                                Delivery(
+                                    entry_id,
+                                    envelope,
+                                    job,
+                                    plan,
+                                    raw_name,
+                                    b"",
+                                    read_at,
+                                    plan.timeout_s,
+                                )
+                            )
+                            continue
+            try:
+                accepted.append(self._accept_slowly(entry_id, fields, arrival))
+            except _Refusal as refusal:
+                rejected.append(self._reject((entry_id, fields), refusal, arrival))
+        return Accepted(accepted, rejected)
+
+    def _accept_slowly(self, entry_id: bytes, fields: list[bytes], arrival: Arrival) -> Delivery:
+        entry = _decode_fields(fields)
+        if entry.envelope is None:
+            raise _Refusal(BuryReason.MALFORMED, "the entry has no envelope")
+        if len(entry.envelope) > self._max_payload:
+            problem = f"{len(entry.envelope)} bytes, and {self._max_payload} are allowed"
+            raise _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem)
+        envelope, extras, raw_extras = _decode_body(entry)
+        try:
+            data = decode_payload(envelope.payload)
+        except DecodeError as error:
+            raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
+        name, plan = self._known.get(entry.raw_name) or self._look_up(entry.raw_name)
+        if plan is None:
+            problem = f"no handler for jobs named {name!r}; this worker has {self._names()}"
+            raise _Refusal(BuryReason.UNKNOWN_HANDLER, problem, envelope)
+        delivery = Delivery(
+            entry_id,
+            envelope,
+            Job(
+                envelope.id,
+                name,
+                data,
+                envelope.attempt + arrival.deliveries,
+                envelope.created_at_ms,
+                self._host,
+                extras,
+            ),
+            plan,
+            entry.raw_name,
+            raw_extras,
+            arrival.read_at,
+            plan.timeout_s if extras.timeout_ms is None else extras.timeout_ms / 1000,
+        )
+        _check_gates(delivery, arrival)
+        return delivery
+
+    def _look_up(self, raw_name: bytes) -> tuple[str, Plan | None]:
+        name = Entry(None, raw_name).name
+        plan = self._plans.get(name) or self._plans.get(None)
+        if len(self._known) >= _MOST_NAMES:
+            self._known.clear()
+        found = self._known[raw_name] = (name, plan)
+        return found
+
+    def _names(self) -> str:
+        return ", ".join(repr(name) for name in self._plans)
+
+    def _reject(self, raw: RawEntry, refusal: "_Refusal", arrival: Arrival) -> Rejected:
+        entry_id, fields = raw[0], raw[1] or []
+        entry = _decode_fields(fields)
+        envelope = refusal.envelope
+        attempt = 0 if envelope is None else envelope.attempt + arrival.deliveries - 1
+        letter = DeadLetter(
+            envelope=entry.envelope or b"",
+            source_id=entry_id.decode(),
+            reason=refusal.reason,
+            raw_name=entry.raw_name,
+            detail=refusal.detail,
+            attempt=attempt,
+            worker=self._worker,
+            buried_at_ms=arrival.now_ms,
+            extras=entry.extras,
+            entry=pack_fields(fields) if refusal.reason is BuryReason.MALFORMED else None,
+        )
+        return Rejected(entry_id, letter, "" if envelope is None else envelope.id, attempt)
+
+
+class _Refusal(Exception):
+    """Why an entry cannot be run; with the envelope, if it could be read."""
+
+    def __init__(
+        self, reason: BuryReason, detail: str | None, envelope: Envelope | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.detail, self.envelope = reason, detail, envelope
+
+
+def _decode_fields(fields: list[bytes]) -> Entry:
+    try:
+        return decode_entry(fields)
+    except DecodeError:
+        return Entry(None)
+
+
+def _decode_body(entry: Entry) -> tuple[Envelope, Extras, bytes]:
+    """The envelope and its extras, which may stand beside it or, from a peer's promoter, behind."""
+    body, behind = split_extras(entry.envelope or b"")
+    raw = entry.extras if entry.extras is not None else behind
+    try:
+        envelope = decode_envelope(body)
+    except DecodeError as error:
+        raise _Refusal(BuryReason.DECODE_FAILED, str(error)) from None
+    try:
+        return envelope, NO_EXTRAS if raw is None else decode_extras(raw), raw or b""
+    except DecodeError as error:
+        raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
+
+
+def _check_gates(delivery: Delivery, arrival: Arrival) -> None:
+    """Refuse what may not run any more: its attempts are spent or its time is over."""
+    job, envelope = delivery.job, delivery.envelope
+    if job.attempt > delivery.budget:
+        if arrival.deliveries > 1:
+            detail = f"its worker died in attempt {job.attempt - 1} of {delivery.budget}"
+            raise _Refusal(BuryReason.CRASHED, detail, envelope)
+        raise _Refusal(BuryReason.RETRIES_EXHAUSTED, None, envelope)
+    deadline_ms = job.extras.deadline_ms
+    if deadline_ms is not None and arrival.now_ms > deadline_ms:
+        late_ms = arrival.now_ms - deadline_ms
+        raise _Refusal(BuryReason.EXPIRED, f"it was to start {late_ms} ms ago", envelope)

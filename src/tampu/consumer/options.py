@@ -1,0 +1,67 @@
+"""What a worker may be told."""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tampu.backoff import DEFAULT_BACKOFF, Backoff
+from tampu.consumer.handler import Isolation, check_policy
+from tampu.duration import Duration, to_ms, to_positive_ms
+from tampu.errors import OptionError
+from tampu.metrics.sink import MetricsSink
+from tampu.settings import at_least
+from tampu.wire.keys import check_queue_name
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What a worker may be told."""
+
+    concurrency: int
+    attempts: int
+    backoff: Backoff
+    timeout: Duration | None
+    isolation: Isolation
+    store_results: bool
+    result_ttl: Duration
+    events: bool
+    events_max_len: int
+    dead_max_len: int | None
+    max_payload: int
+    lease: Duration
+    grace: Duration
+    promote: bool
+    group: str
+    metrics: MetricsSink | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """The options of a worker, checked."""
+
+    concurrency: int = 100  # handlers at a time
+    attempts: int = 25  # runs a job has, unless it or its handler says otherwise
+    backoff: Backoff = DEFAULT_BACKOFF
+    timeout: Duration | None = None  # the longest that one attempt may take
+    isolation: Isolation = None
+    store_results: bool = False
+    result_ttl: Duration = "1h"
+    events: bool = True
+    events_max_len: int = 100_000
+    dead_max_len: int | None = None  # None: no dead letter is ever dropped
+    max_payload: int = 1_048_576  # a larger job is buried unread
+    lease: Duration = 30
+    grace: Duration = 25  # what running handlers get when the worker stops
+    promote: bool = True  # whether it moves due jobs to the stream
+    group: str = "default"
+    metrics: MetricsSink | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("concurrency", "events_max_len", "max_payload"):
+            at_least(option, getattr(self, option), 1)
+        if self.dead_max_len is not None:
+            at_least("dead_max_len", self.dead_max_len, 1)
+        check_policy(self)
+        check_queue_name(self.group)
+        to_positive_ms("result_ttl", self.result_ttl)
+        to_ms("grace", self.grace)
+        if to_ms("lease", self.lease) < 500:
+            raise OptionError("lease", self.lease, "must be at least half a second")

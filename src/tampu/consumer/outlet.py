@@ -1,0 +1,128 @@
+"""A batch that leaves as soon as it may: what many put in, one call carries to the server."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final, Generic, TypeVar
+
+from tampu.errors import ServerError
+from tampu.server.lane import LaneOptions, Pauses
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A single item leaves at once. Behind a call, others gather for this long: 10 000 jobs/s of
+# handlers that wait for something then make 500 calls/s instead of 10 000.
+_LINGER_S: Final = 0.002
+
+
+class Outlet(Generic[T]):
+    """Sends what is put in, in batches of at most `most`, until it is sent.
+
+    A refusal or a lost connection is logged once and the batch is sent again with growing pauses:
+    what `send` does must be safe to repeat.
+    """
+
+    def __init__(self, what: str, send: Callable[[list[T]], Awaitable[None]], *, most: int) -> None:
+        self._what = what
+        self._send = send
+        self._most = most
+        self._items: list[T] = []
+        self._leaving: list[T] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._hurry = False
+        self._loop = asyncio.get_running_loop()
+        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._task = self._loop.create_task(self._run(), name=f"tampu-{self._what}")
+
+    def __len__(self) -> int:
+        return len(self._items) + len(self._leaving)
+
+    @property
+    def items(self) -> list[T]:
+        """All that has not been carried out yet."""
+        return self._leaving + self._items
+
+    def put(self, item: T) -> None:
+        """Add one; it leaves as soon as it may."""
+        self._items.append(item)
+        wake = self._wake
+        if wake is not None:
+            self._wake = None
+            self._idle.clear()
+            wake.set_result(None)
+        elif self._full is not None and len(self._items) >= self._most:
+            full, self._full = self._full, None
+            _end(full)
+
+    async def drain(self, limit_s: float) -> bool:
+        """Send all that is there without lingering; False if that was not done in time."""
+        self._hurry = True
+        if self._full is not None:
+            full, self._full = self._full, None
+            _end(full)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._hurry = False
+        return True
+
+    async def close(self) -> None:
+        """Stop sending."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            if not self._items:
+                self._idle.set()
+                self._wake = self._loop.create_future()
+                await self._wake
+            self._leaving, self._items = self._items[: self._most], self._items[self._most :]
+            await self._carry_out()
+            self._leaving = []
+            if len(self._items) < self._most and not self._hurry:
+                await self._linger()
+
+    async def _carry_out(self) -> None:
+        troubled = False
+        while True:
+            try:
+                await self._send(self._leaving)
+            except ServerError as error:
+                if not troubled:
+                    logger.warning(
+                        "settling is delayed", extra={"what": self._what, "problem": str(error)}
+                    )
+                troubled = True
+                await asyncio.sleep(self._pauses.next_s())
+            else:
+                self._pauses.reset()
+                if troubled:
+                    logger.info("settling goes on", extra={"what": self._what})
+                return
+
+    async def _linger(self) -> None:
+        full = self._full = self._loop.create_future()
+        timer = self._loop.call_later(_LINGER_S, _end, full)
+        await full
+        timer.cancel()
+        self._full = None
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

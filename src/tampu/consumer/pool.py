@@ -1,0 +1,160 @@
+"""The slots in which handlers run: long-lived tasks that take deliveries from one deque.
+
+Hot path. A task or a future a job would cost more than all the rest of it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+from typing import Final, Protocol
+
+from tampu.consumer.delivery import Delivery
+from tampu.outcome import Abandoned, Failed, Outcome
+from tampu.wire.dead import Failure
+
+# A slot that has not given way to others for this long does so: handlers need not ever suspend.
+_TURN_NS: Final = 5_000_000
+_WAKE_MORE: Final = 2
+_UNWINDING_S: Final = 5.0
+
+
+class Settles(Protocol):
+    """Takes what a run ended in."""
+
+    def start(self, delivery: Delivery) -> None:
+        """A run begins."""
+
+    def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+        """A run ended."""
+
+
+class Pool:
+    """Runs deliveries in as many slots as there may be handlers at a time."""
+
+    def __init__(self, size: int, settler: Settles, *, on_room: Callable[[], None]) -> None:
+        self._size = size
+        self._settler = settler
+        self._on_room = on_room  # called when a slot finds nothing to do, or little is left
+        self._todo: deque[Delivery] = deque()
+        self._running: list[Delivery | None] = [None] * size
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._ending = False  # what is cancelled now is cancelled by us
+        self.low_mark = 0  # how few waiting deliveries call for more
+
+    def start(self) -> None:
+        """Open the slots."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._slot(number), name=f"tampu-slot-{number}")
+            for number in range(self._size)
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many slots there are."""
+        return self._size
+
+    @property
+    def waiting(self) -> int:
+        """Deliveries that no slot has taken yet."""
+        return len(self._todo)
+
+    @property
+    def free(self) -> int:
+        """Slots with nothing to do."""
+        return len(self._idle)
+
+    @property
+    def busy(self) -> int:
+        """Handlers that run now."""
+        return sum(1 for delivery in self._running if delivery is not None)
+
+    def held(self) -> list[Delivery]:
+        """All that wait or run here."""
+        return [*self._todo, *(each for each in self._running if each is not None)]
+
+    def offer(self, deliveries: Iterable[Delivery], *, first: bool = False) -> None:
+        """Give work to the slots; `first` puts it before what waits already."""
+        if first:
+            self._todo.extendleft(deliveries)
+        else:
+            self._todo.extend(deliveries)
+        # Those who are woken wake others while there is work: a batch of short jobs is done by
+        # a few of them, and a batch of long ones reaches all within a few turns of the loop.
+        self._wake(_WAKE_MORE)
+
+    def withdraw(self, *, keep: int = 0) -> list[Delivery]:
+        """Take back what no slot has taken yet, the youngest first, but for so many."""
+        todo = self._todo
+        return [todo.pop() for _ in range(len(todo) - keep)]
+
+    def oldest_wait_s(self, now: float) -> float:
+        """How long the first in line has been waiting."""
+        return now - self._todo[0].read_at if self._todo else 0.0
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing more; give running handlers so long, then cancel them. Ends the slots."""
+        self._closing = True
+        self._wake(len(self._idle))
+        pending = {task for task in self._tasks if not task.done()}
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=grace_s)
+        if pending:
+            self._ending = True
+            for task in pending:
+                task.cancel()
+            await asyncio.wait(pending, timeout=_UNWINDING_S)
+
+    def _wake(self, count: int) -> None:
+        idle = self._idle
+        while count > 0 and idle:
+            sleeper = idle.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                count -= 1
+
+    async def _sleep(self) -> None:
+        sleeper = asyncio.get_running_loop().create_future()
+        self._idle.append(sleeper)
+        self._on_room()
+        await sleeper
+        if self._todo:
+            self._wake(_WAKE_MORE)
+
+    async def _slot(self, number: int) -> None:
+        todo, running, clock = self._todo, self._running, perf_counter_ns
+        start, put = self._settler.start, self._settler.put
+        turn = clock()
+        while not self._closing:
+            if not todo:
+                await self._sleep()
+                turn = clock()
+                continue
+            delivery = todo.popleft()
+            running[number] = delivery
+            if len(todo) == self.low_mark:
+                self._on_room()
+            start(delivery)
+            began = clock()
+            try:
+                outcome = await delivery.plan.runner.run(delivery)
+            except asyncio.CancelledError:
+                outcome = self._cancelled()
+            ended = clock()
+            running[number] = None
+            put(delivery, outcome, ended - began)
+            if ended - turn > _TURN_NS:
+                await asyncio.sleep(0)
+                turn = clock()
+
+    def _cancelled(self) -> Outcome:
+        """What a cancellation means: we ended the run, or the handler did it to itself."""
+        if self._ending:
+            return Abandoned()
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
+        return Failed(Failure("CancelledError", "the handler was cancelled"))

@@ -1,0 +1,84 @@
+"""What a handler returned or raised, as the outcome of its run."""
+
+import traceback
+from types import TracebackType
+from typing import Final
+
+from tampu.outcome import Done, Failed, Hopeless, Outcome, PutOff, Retry, Snooze, Unrecoverable
+from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, Failure
+from tampu.wire.fields import clip_text, clip_text_front, show_text
+
+_CALLERS: Final = frozenset({"tampu", "asyncio", "concurrent", "threading", "uvloop"})
+"""The packages whose frames lie between the worker and the handler."""
+
+_MAIN: Final = {"__mp_main__": "__main__"}
+"""A script's own module has another name in a child process."""
+
+
+def outcome_of_value(value: object) -> Outcome:
+    """The outcome of a handler that returned; a returned `Retry` and the like count as raised."""
+    if isinstance(value, Retry | Snooze | Unrecoverable):
+        return outcome_of_error(value)
+    return Done(value)
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """The outcome of a handler that raised, whatever it raised."""
+    match error:
+        case Snooze():
+            return PutOff(error.after_ms)
+        case Retry():
+            return Failed(failure_of(error), error.after_ms)
+        case Unrecoverable():
+            return Hopeless(failure_of(error))
+        case _:
+            return Failed(failure_of(error))
+
+
+def timed_out(limit_s: float) -> Outcome:
+    """The outcome of a run that took longer than its time limit."""
+    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The error in words, cut to a size that a dead letter can have; never raises."""
+    return Failure(
+        show_text(clip_text(_name_of(type(error)), MAX_MESSAGE_BYTES)),
+        show_text(clip_text(_message_of(error), MAX_MESSAGE_BYTES)),
+        show_text(clip_text_front(_traceback_of(error), MAX_TRACEBACK_BYTES)),
+    )
+
+
+def _name_of(kind: type[BaseException]) -> str:
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{_MAIN.get(kind.__module__, kind.__module__)}.{kind.__qualname__}"
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
+        return "(its text cannot be made)"
+
+
+def _traceback_of(error: BaseException) -> str:
+    """From the handler's first frame on; empty for an error that was never raised."""
+    if error.__traceback__ is None:
+        return ""
+    frames = _frames_of_handler(error.__traceback__)
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except BaseException:  # noqa: BLE001 - it looks into the user's objects
+        return ""
+
+
+def _frames_of_handler(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and _is_caller(frames):
+        frames = frames.tb_next
+    return frames
+
+
+def _is_caller(frame: TracebackType) -> bool:
+    module = frame.tb_frame.f_globals.get("__name__")
+    return isinstance(module, str) and module.partition(".")[0] in _CALLERS

@@ -1,0 +1,247 @@
+"""Reads entries, no more of them than the slots can use soon, and one read ahead of the work."""
+
+import asyncio
+import logging
+from random import Random
+from time import monotonic
+from typing import Final
+
+from tampu.clock import now_ms
+from tampu.consumer.intake import Arrival, Intake
+from tampu.consumer.pool import Pool
+from tampu.consumer.settler import Place, Settler
+from tampu.consumer.telling import Telling
+from tampu.errors import CommandRefused, ConnectionLost, ServerError
+from tampu.metrics.facts import BatchRead
+from tampu.server.command import Reply
+from tampu.server.lane import Lane, LaneOptions, Pauses
+from tampu.server.scripts import Taken
+from tampu.server.streams import (
+    NO_GROUP,
+    RawEntry,
+    create_group,
+    fields_of,
+    packed_read,
+    pending_of,
+    read_entries,
+)
+
+logger = logging.getLogger(__name__)
+
+BLOCK_MS: Final = 5000
+_MOST_A_READ: Final = 512
+# Slots are kept in work by what they do in this time: at 100 jobs/s two entries wait here, at
+# 100 000 jobs/s as many as two reads bring.
+_AHEAD_S: Final = 0.02
+_MOST_AHEAD: Final = 2 * _MOST_A_READ
+_SAMPLE_S: Final = 0.001
+# What has waited here for so long goes back, for others to run.
+_STALE_S: Final = 1.0
+_MOST_UNSETTLED: Final = 8192
+_UNSETTLED_PAUSE_S: Final = 0.05
+
+
+class Reader:
+    """Feeds the pool from the stream until it is stopped; no answer of a server ends it."""
+
+    def __init__(
+        self, lane: Lane, place: Place, *, intake: Intake, settler: Settler, telling: Telling
+    ) -> None:
+        self._lane = lane
+        self._place = place
+        self._intake = intake
+        self._settler = settler
+        self._telling = telling
+        self._teller = telling.teller
+        self._pool: Pool | None = None
+        self._stopping = False
+        self._room: asyncio.Future[None] | None = None
+        self._recovering = asyncio.Lock()
+        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
+        self._troubled = False
+        self._emptied = True
+        self._offered = 0
+        self._pace = _Pace()
+
+    def feed(self, pool: Pool) -> None:
+        """Know whom to feed."""
+        self._pool = pool
+
+    def on_room(self) -> None:
+        """The pool can use more."""
+        room = self._room
+        if room is not None:
+            self._room = None
+            if not room.done():
+                room.set_result(None)
+
+    async def run(self) -> None:
+        """Read until `stop`."""
+        reading: asyncio.Future[Reply] | None = None
+        while True:
+            if reading is None:
+                if self._stopping:
+                    return
+                count = self._wanted(coming=0)
+                if count == 0:
+                    await self._wait_for_room()
+                    continue
+                reading = self._send(count)
+            entries = await self._reply(reading)
+            reading = None
+            if entries:
+                count = 0 if self._stopping else self._wanted(coming=len(entries))
+                if count:
+                    # On its way before the work on this batch begins: the server reads meanwhile.
+                    reading = self._send(count)
+                    await asyncio.sleep(0)
+                self._take_in(entries)
+
+    async def stop(self) -> None:
+        """Read nothing more; what a read has been given already is handed back."""
+        self._stopping = True
+        self.on_room()
+        try:
+            await self._lane.unblock()
+        except ServerError as error:
+            logger.warning("a read ends by itself", extra={"problem": str(error)})
+
+    def take_over(self, taken: list[Taken]) -> None:
+        """Run entries of a worker that is gone; they are the oldest, so they come first."""
+        self._teller.tell(BatchRead(len(taken), taken_over=len(taken)))
+        for entry in taken:
+            self._take_in([(entry.entry_id, entry.fields)], deliveries=entry.deliveries, first=True)
+
+    async def recover(self) -> None:
+        """Find what we were given in a reply that was lost, and run it."""
+        place = self._place
+        async with self._recovering:
+            known = self._held()
+            pending = await pending_of(
+                self._lane, place.keys.stream, group=place.group, consumer=place.consumer
+            )
+            known |= self._held()
+            lost = [each for each in pending if each.entry_id not in known]
+            ids = [each.entry_id for each in lost]
+            for each, fields in zip(
+                lost, await fields_of(self._lane, place.keys.stream, ids), strict=True
+            ):
+                self._take_in([(each.entry_id, fields)], deliveries=each.deliveries)
+
+    def relieve(self) -> int:
+        """Hand back what has waited here for too long; how many entries that were."""
+        pool = self._fed()
+        if pool.oldest_wait_s(monotonic()) < _STALE_S:
+            return 0
+        surplus = pool.withdraw()
+        for delivery in surplus:
+            self._settler.hand_back(delivery)
+        return len(surplus)
+
+    def spare(self) -> int:
+        """How many more entries could run at once."""
+        return self._fed().free
+
+    def _fed(self) -> Pool:
+        assert self._pool is not None  # noqa: S101 - fed before it runs
+        return self._pool
+
+    def _held(self) -> set[bytes]:
+        held = {each.entry_id for each in self._fed().held()}
+        held.update(self._settler.held())
+        return held
+
+    def _wanted(self, *, coming: int) -> int:
+        """How many entries to ask for, given that so many are about to be offered; 0: not now."""
+        pool = self._fed()
+        if len(self._settler) > _MOST_UNSETTLED:
+            return 0
+        waiting, free = pool.waiting + coming, pool.free
+        ahead = self._pace.ahead(self._offered - pool.waiting - (pool.size - free))
+        pool.low_mark = ahead // 2
+        count = min(free + ahead - waiting, _MOST_A_READ)
+        return count if count >= max(1, min(ahead, _MOST_A_READ) // 2) else 0
+
+    def _send(self, count: int) -> asyncio.Future[Reply]:
+        place = self._place
+        packed = packed_read(
+            place.keys.stream,
+            group=place.group,
+            consumer=place.consumer,
+            count=count,
+            block_ms=BLOCK_MS,
+        )
+        return self._lane.send(packed, block_s=BLOCK_MS / 1000)
+
+    async def _reply(self, reading: asyncio.Future[Reply]) -> list[RawEntry]:
+        """The entries that a read brings; none if it brings trouble, which is dealt with here."""
+        try:
+            entries: list[RawEntry] = read_entries(await reading)
+        except ServerError as error:
+            await self._deal_with(error)
+            return []
+        if self._troubled:
+            logger.info("reading goes on")
+            self._troubled = False
+            self._pauses.reset()
+        if not entries and not self._emptied and not self._stopping:
+            self._telling.drained()
+        self._emptied = not entries
+        return entries
+
+    async def _deal_with(self, error: ServerError) -> None:
+        if not self._troubled:
+            logger.warning("reading is interrupted", extra={"problem": str(error)})
+        self._troubled = True
+        try:
+            if isinstance(error, CommandRefused) and error.code == NO_GROUP:
+                place = self._place
+                logger.error("the group is gone: made anew", extra={"queue": place.keys.name})
+                await create_group(self._lane, place.keys.stream, place.group)
+                return
+            await asyncio.sleep(self._pauses.next_s())
+            if isinstance(error, ConnectionLost):
+                await self.recover()
+        except ServerError as further:
+            logger.debug("still interrupted", extra={"problem": str(further)})
+
+    def _take_in(
+        self, entries: list[RawEntry], *, deliveries: int = 1, first: bool = False
+    ) -> None:
+        read_at = monotonic()
+        accepted = self._intake.accept(entries, Arrival(read_at, now_ms(), deliveries))
+        for rejected in accepted.rejected:
+            self._settler.reject(rejected, read_at=read_at)
+        if deliveries == 1:
+            self._teller.tell(BatchRead(len(entries)))
+        if self._stopping:
+            for delivery in accepted.deliveries:
+                self._settler.hand_back(delivery)
+            return
+        self._offered += len(accepted.deliveries)
+        self._fed().offer(accepted.deliveries, first=first)
+
+    async def _wait_for_room(self) -> None:
+        if len(self._settler) > _MOST_UNSETTLED:
+            await asyncio.sleep(_UNSETTLED_PAUSE_S)
+            return
+        room = self._room = asyncio.get_running_loop().create_future()
+        await room
+
+
+class _Pace:
+    """How fast the slots work, and so how much should lie ready for them."""
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._at = monotonic()
+        self._per_s = 0.0
+
+    def ahead(self, done: int) -> int:
+        """How many entries the slots will be through with in a moment, having done so many."""
+        now = monotonic()
+        elapsed = now - self._at
+        if elapsed >= _SAMPLE_S:
+            self._per_s = (self._per_s + (done - self._done) / elapsed) / 2
+            self._done, self._at = done, now
+        return max(0, min(_MOST_AHEAD, int(self._per_s * _AHEAD_S)))

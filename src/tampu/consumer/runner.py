@@ -1,0 +1,129 @@
+"""The three ways to run a handler: on the loop, in a thread, in a child process.
+
+Each turns whatever the handler does into an outcome; only cancellation passes.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from time import monotonic
+from typing import Any
+
+from tampu.consumer.child import ChildRequest
+from tampu.consumer.children import Children
+from tampu.consumer.delivery import Delivery
+from tampu.consumer.handler import Function
+from tampu.consumer.raised import outcome_of_error, outcome_of_value
+from tampu.job import enter_job
+from tampu.outcome import Done, Failed, Outcome
+from tampu.wire.dead import Failure
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
+
+
+class LoopRunner:
+    """Async functions, on the worker's own loop."""
+
+    def __init__(self, function: Function) -> None:
+        self._function: Any = function  # known to give something to await
+
+    async def run(self, delivery: Delivery) -> Outcome:
+        """Await the function; a time limit cancels it."""
+        job = delivery.job
+        enter_job(job)
+        try:
+            if delivery.timeout_s is None:
+                value = await self._function(job)
+            else:
+                return await self._limited(delivery, delivery.timeout_s)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
+            return outcome_of_error(error)
+        return Done(value) if type(value) in _PLAIN else outcome_of_value(value)
+
+    async def _limited(self, delivery: Delivery, limit_s: float) -> Outcome:
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                return outcome_of_value(await self._function(delivery.job))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return timed_out(limit_s)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class ThreadRunner:
+    """Plain functions, each in a thread, with the context of the worker's task."""
+
+    def __init__(self, function: Function, threads: ThreadPoolExecutor) -> None:
+        self._function = function
+        self._threads = threads
+
+    async def run(self, delivery: Delivery) -> Outcome:
+        """Call the function in a thread. It cannot be interrupted: past its time it has failed."""
+        enter_job(delivery.job)
+        loop = asyncio.get_running_loop()
+        began = monotonic()
+        outcome = await loop.run_in_executor(
+            self._threads, copy_context().run, self._call, delivery.job
+        )
+        limit_s = delivery.timeout_s
+        if limit_s is not None and monotonic() - began > limit_s:
+            return timed_out(limit_s)
+        return outcome
+
+    def _call(self, job: Any) -> Outcome:  # noqa: ANN401 - a Job of any result
+        try:
+            return outcome_of_value(self._function(job))
+        except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
+            return outcome_of_error(error)
+
+    async def close(self) -> None:
+        """Start nothing more; a function that still runs goes on to its end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class ProcessRunner:
+    """Functions in child processes, which can be killed."""
+
+    def __init__(self, function: Function, *, limit: int) -> None:
+        self._children = Children(function, limit=limit)
+
+    async def run(self, delivery: Delivery) -> Outcome:
+        """Have a child call the function; a time limit, or the child's end, fails the attempt."""
+        job, envelope = delivery.job, delivery.envelope
+        host, loop = job.host, asyncio.get_running_loop()
+        telling: set[asyncio.Task[None]] = set()
+
+        def report(percent: int) -> None:
+            task = loop.create_task(host.report_progress(job, percent), name="tampu-progress")
+            telling.add(task)
+            task.add_done_callback(telling.discard)
+
+        request = ChildRequest(
+            job_id=job.id,
+            name=job.name,
+            payload=envelope.payload,
+            attempt=job.attempt,
+            created_at_ms=job.created_at_ms,
+            extras=delivery.extras or None,
+        )
+        outcome = await self._children.run(
+            request, timeout_s=delivery.timeout_s, on_progress=report
+        )
+        if telling:
+            await asyncio.wait(telling)
+        return outcome
+
+    async def close(self) -> None:
+        """End the children."""
+        await self._children.close()
+
+
+def timed_out(limit_s: float) -> Failed:
+    """The outcome of a run that took too long."""
+    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))

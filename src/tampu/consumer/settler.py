@@ -1,0 +1,255 @@
+"""Carries settlements to the server in batches, and tells of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from tampu.consumer.delivery import Delivery, Rejected
+from tampu.consumer.leases import Leases
+from tampu.consumer.outlet import Outlet
+from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, settle
+from tampu.consumer.telling import Telling
+from tampu.outcome import Abandoned, Done, Outcome
+from tampu.server.lane import Lane
+from tampu.server.scripts import (
+    MAX_ACKS,
+    Again,
+    Buried,
+    Claim,
+    Finished,
+    Graveyard,
+    Shelf,
+    ack,
+    again,
+    bury,
+    finish,
+)
+from tampu.wire.dead import BuryReason, Failure, encode_dead
+from tampu.wire.delayed import join_member
+from tampu.wire.extras import append_raw_extras
+from tampu.wire.keys import QueueKeys
+from tampu.wire.notice import encode_burial, encode_notice
+
+T = TypeVar("T")
+
+_MOST_A_CALL: Final = 256
+_MOST_BYTES: Final = 4_194_304
+_STORED: Final = ord("1")
+
+
+class Grave(Struct, frozen=True):
+    """What is needed to bury one entry and to tell of it."""
+
+    entry_id: bytes
+    fields: list[bytes]
+    job_id: str
+    name: str
+    reason: BuryReason
+    failure: Failure | None
+    attempt: int
+    read_at: float
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a worker settles: its queue, its group, itself; how long results are kept."""
+
+    keys: QueueKeys
+    group: bytes
+    consumer: bytes
+    result_ttl_s: int | None  # None: results are not kept
+    dead_max_len: int
+
+
+class Settler:
+    """Decides with `settle` and carries it out; each kind of settlement in batches of its own.
+
+    So what is wrong with one kind, such as a delayed set that is none, does not stop the others.
+    """
+
+    def __init__(
+        self, lane: Lane, place: Place, *, rules: Rules, leases: Leases, telling: Telling
+    ) -> None:
+        self._lane = lane
+        self._place = place
+        self._rules = rules
+        self._leases = leases
+        self._telling = telling
+        self._keeps_nothing = rules.max_result is None
+        self._acks: Outlet[Delivery] = Outlet("acks", self._send_acks, most=MAX_ACKS)
+        self._keeps: Outlet[Keep] = Outlet("results", self._send_keeps, most=_MOST_A_CALL)
+        self._again: Outlet[Reschedule] = Outlet("retries", self._send_again, most=_MOST_A_CALL)
+        self._graves: Outlet[Grave] = Outlet("burials", self._send_graves, most=_MOST_A_CALL)
+        self.start = telling.started
+        self.on_delayed: Callable[[int], None] = lambda _: None  # told the ms until it is due
+
+    def open(self) -> None:
+        """Begin to send."""
+        for outlet in (self._acks, self._keeps, self._again, self._graves):
+            outlet.start()
+
+    def __len__(self) -> int:
+        return len(self._acks) + len(self._keeps) + len(self._again) + len(self._graves)
+
+    def held(self) -> Iterator[bytes]:
+        """The ids of entries that are decided but not settled yet."""
+        yield from (each.entry_id for each in self._acks.items)
+        yield from (each.delivery.entry_id for each in self._keeps.items)
+        yield from (each.delivery.entry_id for each in self._again.items)
+        yield from (each.entry_id for each in self._graves.items)
+
+    def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+        """Take what a run ended in; it is settled soon."""
+        self._telling.ended(delivery, outcome, duration_ns)
+        if self._keeps_nothing and type(outcome) is Done:
+            self._acks.put(delivery)
+            return
+        match settle(delivery, outcome, self._rules):
+            case Ack():
+                self._acks.put(delivery)
+            case Keep() as keep:
+                self._keeps.put(keep)
+            case Reschedule() as reschedule:
+                self._again.put(reschedule)
+            case Inter(_, letter, reason):
+                job = delivery.job
+                self._graves.put(
+                    Grave(
+                        delivery.entry_id,
+                        encode_dead(letter),
+                        job.id,
+                        job.name,
+                        reason,
+                        letter.failure,
+                        job.attempt,
+                        delivery.read_at,
+                    )
+                )
+
+    def hand_back(self, delivery: Delivery) -> None:
+        """Give back an entry that was not started; it counts as no attempt."""
+        settlement = settle(delivery, Abandoned(), self._rules)
+        assert isinstance(settlement, Reschedule)  # noqa: S101 - that is what it means
+        self._again.put(settlement)
+
+    def reject(self, rejected: Rejected, *, read_at: float) -> None:
+        """Take an entry that cannot be run."""
+        letter = rejected.letter
+        reason = letter.reason
+        assert isinstance(reason, BuryReason)  # noqa: S101 - intake knows no others
+        failure = None if letter.detail is None else Failure("", letter.detail)
+        self._graves.put(
+            Grave(
+                rejected.entry_id,
+                encode_dead(letter),
+                rejected.job_id,
+                letter.name,
+                reason,
+                failure,
+                rejected.attempt,
+                read_at,
+            )
+        )
+
+    async def drain(self, limit_s: float) -> bool:
+        """Settle all that is decided; False if that was not done in time."""
+        outlets = (self._again, self._acks, self._keeps, self._graves)
+        return all([await outlet.drain(limit_s) for outlet in outlets])
+
+    async def close(self) -> None:
+        """Stop sending."""
+        for outlet in (self._acks, self._keeps, self._again, self._graves):
+            await outlet.close()
+
+    async def _send_acks(self, batch: list[Delivery]) -> None:
+        claim = self._claim([each.read_at for each in batch])
+        ids = [each.entry_id for each in batch]
+        if not claim.owner:
+            await ack(self._lane, ids, stream=claim.stream, group=claim.group)
+            return
+        unkept = [Finished(each, b"", self._place.keys.notices) for each in ids]
+        shelf = Shelf(notices=self._place.keys.notices, notice=b"", ttl_s=1)
+        await finish(self._lane, claim, unkept, shelf=shelf)
+
+    async def _send_keeps(self, batch: list[Keep]) -> None:
+        for part in parts_of(batch, lambda keep: len(keep.result)):
+            claim = self._claim([each.delivery.read_at for each in part])
+            keys, ids = self._place.keys, [each.delivery.job.id for each in part]
+            entries = [
+                Finished(each.delivery.entry_id, each.result, keys.result(job_id))
+                for each, job_id in zip(part, ids, strict=True)
+            ]
+            shelf = Shelf(
+                notices=keys.notices,
+                notice=encode_notice(ids),
+                ttl_s=self._place.result_ttl_s or 1,
+            )
+            await finish(self._lane, claim, entries, shelf=shelf)
+
+    async def _send_again(self, batch: list[Reschedule]) -> None:
+        for part in parts_of(batch, lambda each: len(each.envelope)):
+            claim = self._claim([each.delivery.read_at for each in part])
+            entries = [_entry_again(each) for each in part]
+            letters = await again(self._lane, claim, entries, delayed=self._place.keys.delayed)
+            waits = [each.wait_ms for each in part if each.wait_ms is not None]
+            if waits:
+                self.on_delayed(min(waits))
+            for each, letter in zip(part, letters, strict=True):
+                if letter == _STORED and each.counted:
+                    self._telling.rescheduled(each)
+
+    async def _send_graves(self, batch: list[Grave]) -> None:
+        place = self._place
+        graveyard = Graveyard(
+            dead=place.keys.dead,
+            notices=place.keys.notices,
+            max_len=place.dead_max_len,
+            ttl_s=place.result_ttl_s or 1,
+        )
+        for part in parts_of(batch, lambda each: sum(map(len, each.fields))):
+            claim = self._claim([each.read_at for each in part])
+            entries = [self._entry_buried(each) for each in part]
+            told = [each.job_id for each, entry in zip(part, entries, strict=True) if entry.failure]
+            notice = encode_notice(told) if told else b""
+            letters = await bury(self._lane, claim, entries, graveyard=graveyard, notice=notice)
+            for each, letter in zip(part, letters, strict=True):
+                if letter == _STORED:
+                    self._telling.buried(
+                        each.job_id, name=each.name, reason=each.reason, attempt=each.attempt
+                    )
+
+    def _entry_buried(self, grave: Grave) -> Buried:
+        if self._place.result_ttl_s is None or not grave.job_id:
+            return Buried(grave.entry_id, grave.fields)
+        failure = encode_burial(grave.reason, grave.failure)
+        key = self._place.keys.failure(grave.job_id)
+        return Buried(grave.entry_id, grave.fields, failure, key)
+
+    def _claim(self, read_at: Sequence[float]) -> Claim:
+        """In our name without a check where no lease can have lapsed: that is a third cheaper."""
+        place = self._place
+        owner = b"" if self._leases.hold(read_at) else place.consumer
+        return Claim(place.keys.stream, place.group, owner)
+
+
+def _entry_again(each: Reschedule) -> Again:
+    delivery = each.delivery
+    if each.wait_ms is None:
+        name, extras = delivery.raw_name, delivery.extras
+        return Again(delivery.entry_id, None, each.envelope, name, extras)
+    body = append_raw_extras(each.envelope, delivery.extras)
+    return Again(delivery.entry_id, each.wait_ms, join_member(delivery.raw_name, body))
+
+
+def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in order, in parts that one call can carry: of at most 4 MiB, or of one item."""
+    part: list[T] = []
+    weight = 0
+    for item in items:
+        weight += weigh(item)
+        if part and weight > _MOST_BYTES:
+            yield part
+            part, weight = [], weigh(item)
+        part.append(item)
+    if part:
+        yield part

@@ -1,0 +1,110 @@
+"""What a worker tells of its runs: events for listeners, facts for whoever measures."""
+
+from typing import Any, Final
+
+from tampu.clock import now_ms
+from tampu.consumer.delivery import Delivery
+from tampu.consumer.settle import Reschedule
+from tampu.events import EventWriter
+from tampu.job import Job
+from tampu.metrics.facts import JobBuried, JobEnded, RetryScheduled, RunEnd
+from tampu.metrics.sink import Teller
+from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
+from tampu.wire.dead import BuryReason
+from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
+
+_ENDS: Final = {
+    Done: RunEnd.DONE,
+    Failed: RunEnd.FAILED,
+    PutOff: RunEnd.PUT_OFF,
+    Hopeless: RunEnd.HOPELESS,
+    Abandoned: RunEnd.ABANDONED,
+}
+
+
+class Telling:
+    """Tells both, or one, or nobody; never fails and never waits."""
+
+    def __init__(self, writer: EventWriter | None, teller: Teller) -> None:
+        self._tell = writer.tell if writer else None
+        self.teller = teller
+        self._silent = writer is None and teller.sink is None
+
+    def started(self, delivery: Delivery) -> None:
+        """A run begins."""
+        if self._tell is not None:
+            job = delivery.job
+            self._tell(encode_active(job.id, b"%d" % now_ms(), delivery.raw_name, job.attempt))
+
+    def ended(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+        """A run ended."""
+        if self._silent:
+            return
+        job, duration_us = delivery.job, duration_ns // 1000
+        if self._tell is not None:
+            if type(outcome) is Done:
+                stamp = b"%d" % now_ms()
+                self._tell(
+                    encode_completed(job.id, stamp, delivery.raw_name, job.attempt, duration_us)
+                )
+            elif isinstance(outcome, Failed | Hopeless):
+                reason = outcome.failure.message
+                self._event(EventKind.FAILED, job, reason=reason, duration_us=duration_us)
+        if self.teller.sink is not None:
+            end = _ENDS[type(outcome)]
+            self.teller.tell(JobEnded(job.name, job.attempt, end, duration_us))
+
+    def rescheduled(self, each: Reschedule) -> None:
+        """A failed job will run again."""
+        job, wait_ms = each.delivery.job, each.wait_ms or 0
+        attempt = job.attempt + 1
+        if self._tell is not None:
+            self._tell(
+                encode_event(
+                    EventKind.RETRY_SCHEDULED,
+                    job_id=job.id,
+                    ts_ms=now_ms(),
+                    name=job.name,
+                    attempt=attempt,
+                    backoff_ms=wait_ms,
+                )
+            )
+        self.teller.tell(RetryScheduled(job.name, attempt, wait_ms))
+
+    def buried(self, job_id: str, *, name: str, reason: BuryReason, attempt: int) -> None:
+        """A job, or what should have been one, became a dead letter."""
+        if self._tell is not None:
+            self._tell(
+                encode_event(
+                    EventKind.DEAD,
+                    job_id=job_id,
+                    ts_ms=now_ms(),
+                    name=name,
+                    attempt=attempt,
+                    reason=reason.value,
+                )
+            )
+        self.teller.tell(JobBuried(name, reason, attempt))
+
+    def progress(self, job: Job[Any], percent: int) -> None:
+        """A running job says how far it is."""
+        if self._tell is not None:
+            self._event(EventKind.PROGRESS, job, progress=percent)
+
+    def drained(self) -> None:
+        """The queue ran empty."""
+        if self._tell is not None:
+            self._tell(encode_event(EventKind.DRAINED, job_id="", ts_ms=now_ms()))
+
+    def _event(self, kind: EventKind, job: Job[Any], **fields: int | str) -> None:
+        if self._tell is not None:
+            self._tell(
+                encode_event(
+                    kind,
+                    job_id=job.id,
+                    ts_ms=now_ms(),
+                    name=job.name,
+                    attempt=job.attempt,
+                    **fields,
+                )
+            )

@@ -1,0 +1,1 @@
+"""Background loops: each with a start, a stop, and no end in between."""

@@ -1,0 +1,139 @@
+"""Takes over from workers that are gone, and clears away what they leave behind."""
+
+from typing import Final, Protocol
+
+from tampu.consumer.leases import LeaseTerms
+from tampu.errors import ConnectionLost, DecodeError
+from tampu.server.lane import Lane
+from tampu.server.scripts import Judgement, Membership, Taken, reap, takeover
+from tampu.server.streams import Consumer, connected, consumers, left_ms, values_of
+from tampu.services.service import Service
+from tampu.wire.keys import QueueKeys
+from tampu.wire.mark import CONSUMER_PREFIX, decode_mark
+
+# A worker under constant load has no spare slots, and still must not leave the dead to others.
+_LEAST_A_TICK: Final = 8
+_MOST_A_TICK: Final = 256
+_PEER_GONE_MS: Final = 3_600_000
+
+
+class Successor(Protocol):
+    """Who runs what others left."""
+
+    def spare(self) -> int:
+        """How many more entries could run at once."""
+
+    def relieve(self) -> int:
+        """Hand back what waits for too long."""
+
+    def take_over(self, taken: list[Taken]) -> None:
+        """Run these."""
+
+    async def recover(self) -> None:
+        """Find what was given to us in a reply that was lost."""
+
+
+class Reaper(Service):
+    """Looks at the other consumers of the group, again and again."""
+
+    name = "reaper"
+
+    def __init__(
+        self, lane: Lane, keys: QueueKeys, *, me: Membership, terms: LeaseTerms, heir: Successor
+    ) -> None:
+        super().__init__()
+        self._lane = lane
+        self._keys = keys
+        self._me = me
+        self._terms = terms
+        self._heir = heir
+
+    async def tick(self) -> float:
+        """Look at everybody once."""
+        self._heir.relieve()
+        me = self._me
+        others = [
+            each
+            for each in await consumers(self._lane, me.stream, me.group)
+            if each.name != me.consumer
+        ]
+        if others:
+            keys = [self._member(each).key for each in others]
+            marks = await values_of(self._lane, keys)
+            for consumer, mark in zip(others, marks, strict=True):
+                await self._look_at(consumer, mark)
+        return self._terms.beat_s
+
+    async def ended(self) -> None:
+        """It holds nothing."""
+
+    async def _look_at(self, consumer: Consumer, mark: bytes | None) -> None:
+        member = self._member(consumer)
+        if not consumer.pending:
+            if mark is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
+                await reap(self._lane, member)
+            return
+        left, is_connected = 0, None
+        if mark is not None:
+            left = await left_ms(self._lane, member.key)
+            is_connected = await self._is_connected(mark)
+        judgement = judge(
+            consumer, mark, left_ms=left, is_connected=is_connected, terms=self._terms
+        )
+        if judgement is not None:
+            await self._take_over(member, judgement)
+
+    async def _take_over(self, member: Membership, judgement: Judgement) -> None:
+        count = min(max(self._heir.spare(), _LEAST_A_TICK), _MOST_A_TICK)
+        try:
+            taken = await takeover(
+                self._lane, member, judgement=judgement, taker=self._me.consumer, count=count
+            )
+        except ConnectionLost:
+            await self._heir.recover()
+            raise
+        if taken:
+            self._heir.take_over(taken)
+
+    async def _is_connected(self, mark: bytes) -> bool | None:
+        try:
+            client_id = decode_mark(mark).client_id
+        except DecodeError:
+            return None
+        return await connected(self._lane, client_id) if client_id else None
+
+    def _member(self, consumer: Consumer) -> Membership:
+        key = self._keys.worker(consumer.name)
+        return Membership(
+            stream=self._me.stream, group=self._me.group, consumer=consumer.name, key=key
+        )
+
+
+def judge(
+    consumer: Consumer,
+    mark: bytes | None,
+    *,
+    left_ms: int,
+    is_connected: bool | None,
+    terms: LeaseTerms,
+) -> Judgement | None:
+    """Whether a consumer that holds entries is gone, and by what that is to be proven again.
+
+    A worker of ours is gone when its mark has run out, or when it has given no sign of life for a
+    while and its connection is closed as well. A peer has no mark: what it holds is taken entry by
+    entry, after a whole lease without a sign.
+    """
+    if mark is None:
+        return Judgement(idle_ms=0 if _is_ours(consumer) else terms.lease_ms)
+    try:
+        theirs = LeaseTerms(decode_mark(mark).lease_ms)
+    except DecodeError:
+        return None
+    silent_s = (theirs.lease_ms - left_ms) / 1000
+    if is_connected is False and silent_s >= theirs.doubt_s:
+        return Judgement(mark=mark, left_ms=left_ms)
+    return None
+
+
+def _is_ours(consumer: Consumer) -> bool:
+    return consumer.name.startswith(CONSUMER_PREFIX)

@@ -1,0 +1,105 @@
+"""The worker, as users have it."""
+
+import asyncio
+from typing import Self, Unpack
+
+from tampu.clock import now_ms
+from tampu.consumer.handler import Handlers, by_name
+from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.plans import make_plans
+from tampu.duration import Duration, to_s
+from tampu.engine import Blueprint, Engine
+from tampu.errors import OutOfPlace
+from tampu.ids import new_id
+from tampu.server.client import CredentialCallback
+from tampu.server.connect import Target
+from tampu.settings import settings_from
+from tampu.wire.keys import QueueKeys
+from tampu.wire.mark import CONSUMER_PREFIX
+
+
+class Worker:
+    """Runs the jobs of one queue with a handler, or with a handler for each name.
+
+    `await worker.run()` works until `stop()`; `async with worker:` works inside the block. A worker
+    is used once.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        handler: Handlers,
+        url: Target = None,
+        *,
+        credentials: CredentialCallback | None = None,
+        **options: Unpack[WorkerOptions],
+    ) -> None:
+        settings = settings_from(WorkerSettings, "Worker", options)
+        self._grace = settings.grace
+        self._blueprint = Blueprint(
+            keys=QueueKeys(queue),
+            consumer=CONSUMER_PREFIX + new_id(now_ms()).encode(),
+            settings=settings,
+            plans=make_plans(by_name(handler), settings),
+            target=url,
+            credentials=credentials,
+        )
+        self._starting: asyncio.Task[Engine] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.id} of {self._blueprint.keys.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The name under which it holds entries."""
+        return self._blueprint.consumer.decode()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Start, and work until `stop`. When it is cancelled, running handlers get no grace."""
+        await self.start()
+        try:
+            await self._stopped.wait()
+        finally:
+            await self.stop(grace=0)
+
+    async def start(self) -> None:
+        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
+        if self._starting is not None:
+            raise OutOfPlace("a second start", "to a new worker: each is used once")
+        self._starting = asyncio.create_task(
+            Engine.open(self._blueprint), name="tampu-worker-start"
+        )
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            self._starting.cancel()
+            raise
+
+    async def stop(self, grace: Duration | None = None) -> None:
+        """Take nothing more, hand back what has not begun, give running handlers `grace`.
+
+        Returns when all is settled and every connection is closed. May be called twice; a second
+        call with a shorter grace does not shorten the first.
+        """
+        grace_s = to_s("grace", self._grace if grace is None else grace)
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(grace_s), name="tampu-worker-stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, grace_s: float) -> None:
+        try:
+            if self._starting is not None:
+                await asyncio.wait([self._starting])
+                if not self._starting.cancelled() and self._starting.exception() is None:
+                    await self._starting.result().close(grace_s)
+        finally:
+            self._stopped.set()
