@@ -10,15 +10,35 @@ from typing import Final
 
 import uvloop
 
-from benchmarks import add, consume, envelope
-from benchmarks.figure import Figure
+from benchmarks import (
+    consume,
+    dispatch,
+    envelope,
+    lane_add,
+    lane_read,
+    memory,
+    produce,
+    result,
+    retry,
+)
+from benchmarks.bench import Bench
+from benchmarks.figure import Measured
+from benchmarks.peer import PACKAGE, find_peer
 from tests.servers import BACKENDS, Backend, RunningServer
 
 RESULTS: Final = Path(__file__).parent / "results"
-SCENARIOS: Final[dict[str, Callable[[RunningServer], Awaitable[list[Figure]]]]] = {
-    "envelope": envelope.run,
-    "add": add.run,
+PREFERRED: Final = ("redis8", "valkey9")  # the first is the only one that the rival can use
+PACKAGES: Final = ("tampu", "redis", "hiredis", "msgspec", "msgpack", "uvloop")
+SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Measured]]]]] = {
     "consume": consume.run,
+    "produce": produce.run,
+    "dispatch": dispatch.run,
+    "result": result.run,
+    "retry": retry.run,
+    "memory": memory.run,
+    "envelope": envelope.run,
+    "lane_add": lane_add.run,
+    "lane_read": lane_read.run,
 }
 
 
@@ -26,44 +46,46 @@ def main() -> None:
     """Run one scenario or all of them on one server."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("scenario", nargs="?", choices=SCENARIOS, help="all, if left out")
-    parser.add_argument("--backend", default="valkey9", choices=[b.name for b in BACKENDS])
+    parser.add_argument(
+        "--backend",
+        choices=[each.name for each in BACKENDS],
+        help=f"if left out: the first of {', '.join(PREFERRED)} that is there",
+    )
     parser.add_argument("--keep", action="store_true", help="write the figures to results/")
     options = parser.parse_args()
-    backend = next(b for b in BACKENDS if b.name == options.backend)
-    binary = backend.find()
-    if binary is None:
-        parser.error(f"{backend.title} is not on this machine")
+    backend, binary = _chosen(parser, options.backend)
     for name in [options.scenario] if options.scenario else SCENARIOS:
+        print(f"{name} on {backend.title}")
         with RunningServer(binary) as server:
-            figures = uvloop.run(_measured(name, server))
-        print(f"{name} on {backend.title}", *figures, sep="\n  ")
+            bench = Bench(server, find_peer(server))
+            measured = uvloop.run(_measured(name, bench))
+        print(*measured, sep="\n", flush=True)
         if options.keep:
-            _keep(name, backend, figures)
+            _keep(name, backend, measured)
 
 
-async def _measured(name: str, server: RunningServer) -> list[Figure]:
-    return await SCENARIOS[name](server)
+def _chosen(parser: argparse.ArgumentParser, name: str | None) -> tuple[Backend, Path]:
+    by_name = {each.name: each for each in BACKENDS}
+    for each in [name] if name else PREFERRED:
+        if (binary := by_name[each].find()) is not None:
+            return by_name[each], binary
+    return parser.error(f"{name or ' and '.join(PREFERRED)}: not on this machine")
 
 
-def _keep(name: str, backend: Backend, figures: list[Figure]) -> None:
+async def _measured(name: str, bench: Bench) -> list[Measured]:
+    return await SCENARIOS[name](bench)
+
+
+def _keep(name: str, backend: Backend, measured: list[Measured]) -> None:
     """Write a scenario's figures with what they were measured on."""
     RESULTS.mkdir(exist_ok=True)
     kept = {
         "scenario": name,
         "server": backend.title,
         "python": platform.python_version(),
-        "packages": {p: version(p) for p in ("redis", "hiredis", "msgspec", "msgpack", "uvloop")},
-        "figures": [
-            {
-                "what": figure.what,
-                "ratio": round(figure.ratio, 2),
-                "floor": figure.floor,
-                "ours_per_s": round(figure.ours_per_s),
-                "rival": figure.rival,
-                "rival_per_s": round(figure.rival_per_s),
-            }
-            for figure in figures
-        ],
+        "packages": {package: version(package) for package in PACKAGES},
+        "peer": PACKAGE,
+        "figures": [each.kept() for each in measured],
     }
     path = RESULTS / f"{name}-{backend.name}.json"
     path.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")

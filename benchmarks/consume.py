@@ -1,87 +1,85 @@
-"""Reading and acking batches of 512 entries: two lanes against redis-py's execute_command."""
+"""Running jobs that do nothing: one process, 100 at a time, the queue filled before."""
 
-import asyncio
-from collections import deque
-from itertools import count
-from time import perf_counter
-from typing import Any, Final
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
 
-from redis.asyncio import Redis
+from benchmarks import server_time
+from benchmarks.bench import OURS, Bench
+from benchmarks.figure import Figure, Measured, rounds_of
+from benchmarks.peer import Peer
+from benchmarks.sample import CONCURRENCY, QUEUE
+from benchmarks.tally import Tally
+from tampu.worker import Worker
 
-from benchmarks.envelope import ENVELOPE
-from benchmarks.figure import Figure, in_turns
-from tampu.server.command import pack
-from tampu.server.connect import connect
-from tampu.server.lane import Lane
-from tampu.server.script import Script
-from tampu.server.scripts import AddKeys, PlainJobs, ack, add
-from tampu.wire.keys import QueueKeys
-from tests.servers import RunningServer
-
-BATCH: Final = 512
-BATCHES: Final = 120
-GROUP: Final = b"default"
-ACKS_IN_FLIGHT: Final = 4
+JOBS: Final = 100_000
+PEERS_JOBS: Final = 20_000
+ROUNDS: Final = 3
 
 
-async def run(server: RunningServer) -> list[Figure]:
-    """The same commands and the same script; the lanes keep a read and acks in flight."""
-    async with await connect(server.url) as ours, Redis(port=server.port) as client:
-        async with await Lane.open(ours, b"{chasqui:bench}") as reads:
-            async with await Lane.open(ours, b"{chasqui:bench}") as acks:
-                ways = _Ways(reads, acks, client)
-                rates = await in_turns({"lanes": ways.by_lanes, "redis-py": ways.by_client})
-    what = f"read + ack {BATCH}"
-    return [Figure(what, rates["lanes"], "redis-py", rates["redis-py"], 1.2)]
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    what: str
+    floor: float
+    events: bool = False
+    results: bool = False
+    share: float | None = None  # of what the server alone could do
+
+    @property
+    def result(self) -> object:
+        """What the handler returns: the rival keeps nothing of a None."""
+        return 1 if self.results else None
 
 
-class _Ways:
-    def __init__(self, reads: Lane, acks: Lane, client: Redis) -> None:
-        self.reads, self.acks, self.client = reads, acks, client
-        self.keys, self.numbers = QueueKeys("bench"), count(1)
-        stream = self.keys.stream
-        self.read = ("XREADGROUP", "GROUP", GROUP, "me", "COUNT", BATCH, "STREAMS", stream, ">")
-
-    async def by_lanes(self) -> float:
-        await self._fill()
-        packed, done, waiting = pack(*self.read), 0, deque[asyncio.Task[int]]()
-        began = perf_counter()
-        reading = self.reads.send(packed)
-        while reply := await reading:
-            reading = self.reads.send(packed)
-            await asyncio.sleep(0)
-            ids = _ids(reply)
-            done += len(ids)
-            acking = ack(self.acks, ids, stream=self.keys.stream, group=GROUP)
-            waiting.append(asyncio.create_task(acking))
-            if len(waiting) > ACKS_IN_FLIGHT:
-                await waiting.popleft()
-        await asyncio.gather(*waiting)
-        return done / (perf_counter() - began)
-
-    async def by_client(self) -> float:
-        await self._fill()
-        digest = Script("ack").text(self.acks.server.dialect).digest
-        done, began = 0, perf_counter()
-        while reply := await self.client.execute_command(*self.read):
-            ids = _ids(reply)
-            done += len(ids)
-            call = ("EVALSHA", digest, 1, self.keys.stream, GROUP, *ids)
-            await self.client.execute_command(*call)
-        return done / (perf_counter() - began)
-
-    async def _fill(self) -> None:
-        await self.client.delete(self.keys.stream)
-        await self.client.xgroup_create(self.keys.stream, GROUP, "0", mkstream=True)
-        keys = AddKeys(
-            stream=self.keys.stream,
-            delayed=self.keys.delayed,
-            memory=self.keys.producer("bench"),
-        )
-        jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
-        for _ in range(BATCHES):
-            await add(self.acks, keys, jobs, number=next(self.numbers))
+MODES: Final = (
+    _Mode("events off", floor=12, share=0.6),
+    _Mode("events on", floor=8, events=True),
+    _Mode("results stored", floor=6, results=True),
+)
 
 
-def _ids(reply: Any) -> list[bytes]:  # noqa: ANN401 - a server's nested reply
-    return [entry[0] for entry in reply[0][1]]
+@dataclass(frozen=True, slots=True)
+class _Run:
+    per_s: float
+    alone_per_s: float = 0.0  # what the server could do if it had nothing but its commands to do
+
+
+async def run(bench: Bench) -> list[Measured]:
+    """Each mode against the rival, and against the server's own time."""
+    return [line for mode in MODES for line in await _measured(bench, mode)]
+
+
+async def _measured(bench: Bench, mode: _Mode) -> list[Measured]:
+    ways = bench.ways(lambda: _ours(bench, mode), lambda peer: _theirs(bench, peer, mode))
+    runs = await rounds_of(ways, ROUNDS)
+    rates = {name: median(each.per_s for each in taken) for name, taken in runs.items()}
+    what = f"consume, {mode.what}"
+    share = sorted(runs[OURS], key=lambda each: each.per_s / each.alone_per_s)[ROUNDS // 2]
+    return [
+        bench.compared(what, rates, floor=mode.floor),
+        Figure(what, share.per_s, "the server alone", share.alone_per_s, mode.share),
+    ]
+
+
+async def _ours(bench: Bench, mode: _Mode) -> _Run:
+    await bench.fill(JOBS)
+    tally = Tally(JOBS, mode.result)
+    worker = Worker(
+        QUEUE,
+        tally.handle,
+        bench.url,
+        concurrency=CONCURRENCY,
+        events=mode.events,
+        store_results=mode.results,
+    )
+    with bench.server.admin() as admin:
+        server_time.forget(admin)
+        async with worker:
+            per_s = await tally.done()
+        return _Run(per_s, JOBS / server_time.spent_s(admin))
+
+
+async def _theirs(bench: Bench, peer: Peer, mode: _Mode) -> _Run:
+    await bench.fill(PEERS_JOBS)
+    options = {"events_enabled": mode.events, "store_results": mode.results}
+    return _Run(await peer.run("consume", jobs=PEERS_JOBS, result=mode.result, options=options))

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgpack
 
-from benchmarks.figure import Figure
+from benchmarks.bench import Bench
+from benchmarks.figure import Figure, Measured
 from tampu.wire.envelope import Envelope, decode_envelope, encode_fresh
-from tests.servers import RunningServer
 
 JOB_ID: Final = "01M7EZ5QDTGMD2KR1JWEZAS2SM"
 PAYLOAD: Final = msgpack.packb({"to": "ada@example.com", "n": 1})
@@ -19,9 +19,9 @@ CALLS: Final = 20_000
 ROUNDS: Final = 15
 
 
-async def run(server: RunningServer) -> list[Figure]:
+async def run(bench: Bench) -> list[Measured]:
     """Encode and decode once each; the rival's decode with and without what makes it a value."""
-    del server  # the codec needs none
+    del bench  # the codec needs none
     assert msgpack.packb([JOB_ID, PAYLOAD, CREATED_AT_MS, 0]) == ENVELOPE
     assert decode_with_msgpack(ENVELOPE) == decode_envelope(ENVELOPE)
     ours, checked, bare = fastest(

@@ -4,6 +4,7 @@ from tampu._version import __version__
 from tampu.admin.counts import Counts
 from tampu.admin.dead import DeadJob, DeadLetters
 from tampu.backoff import Backoff
+from tampu.consumer.handler import Handler
 from tampu.errors import (
     AccessDenied,
     Closed,
@@ -31,8 +32,10 @@ from tampu.events import JobEvent, QueueEvents
 from tampu.job import Job, NewJob, current_job
 from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
 from tampu.queue import Queue
-from tampu.wire.dead import BuryReason
+from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.event import EventKind
+from tampu.worker import Worker
 
 __all__ = [
     "AccessDenied",
@@ -49,6 +52,8 @@ __all__ = [
     "EmbeddedFailed",
     "EncodeError",
     "EventKind",
+    "Failure",
+    "Handler",
     "Job",
     "JobEvent",
     "JobFailed",
@@ -67,10 +72,14 @@ __all__ = [
     "ServerTooOld",
     "ServerUnreachable",
     "Snooze",
+    "SyncDeadLetters",
+    "SyncJob",
+    "SyncQueue",
     "TampuError",
     "TlsFailed",
     "Unrecoverable",
     "Verdict",
+    "Worker",
     "__version__",
     "current_job",
 ]

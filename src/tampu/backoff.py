@@ -39,7 +39,8 @@ class Backoff:
         jitter: Duration = 0,
     ) -> Self:
         """A wait that grows by the multiplier each time, up to `max`."""
-        if not (math.isfinite(multiplier) and multiplier >= 1):
+        given: object = multiplier
+        if not isinstance(given, int | float) or not 1 <= given < math.inf:
             raise OptionError("multiplier", multiplier, "must be a finite number from 1")
         return cls(
             BackoffKind.EXPONENTIAL,

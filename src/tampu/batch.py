@@ -4,20 +4,23 @@ Hot path. A job without options is a place in four lists; the only object made f
 that its producer gets.
 """
 
-import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tampu.errors import TampuError
 from tampu.ids import new_ids
 from tampu.job import Host, Job
-from tampu.request import Request
 from tampu.server.scripts import FullJobs, PlainJobs
 from tampu.wire.envelope import encode_fresh
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.keys import QueueKeys
+
+if TYPE_CHECKING:
+    from asyncio import Future, TimerHandle
+
+    from tampu.request import Request
 
 MAX_JOBS: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -35,9 +38,9 @@ class Batch(ABC):
         self.size = 0  # bytes of payloads, as far as they were added one by one
         self.ids: list[str] = []
         self.now_ms = 0
-        self.futures: list[asyncio.Future[Job[Any]]] = []
-        self.whole: asyncio.Future[list[Job[Any]]] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.futures: list[Future[Job[Any]]] = []
+        self.whole: Future[list[Job[Any]]] | None = None
+        self.timer: TimerHandle | None = None
 
     @property
     def joined(self) -> bool:

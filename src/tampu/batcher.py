@@ -27,7 +27,7 @@ from tampu.ids import new_id
 from tampu.job import Host, Job
 from tampu.request import Request
 from tampu.server.lane import Lane
-from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, FullJobs, PlainJobs, add
+from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, FullJobs, PlainJobs, add, load_add
 from tampu.server.streams import Confirmation, Copies, confirm
 from tampu.wire.keys import QueueKeys
 
@@ -76,6 +76,7 @@ class Batcher:
         self._number = 0
         self._in_flight: dict[int, asyncio.Task[None]] = {}  # by number, the oldest first
         self._scheduled = self._closed = False
+        load_add(lane)
 
     def add_plain(
         self, name: str, data: object, *, raw_name: bytes, payload: bytes

@@ -53,6 +53,10 @@ class EventWriter:
         self._dropped = 0
         self._overflowing = self._refused = self._closed = False
 
+    def __len__(self) -> int:
+        """Events that wait to be written."""
+        return len(self._buffer)
+
     @property
     def dropped(self) -> int:
         """Events that were told and, as far as is known, not written."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from tampu.admin.counts import Counts, count_jobs
 from tampu.admin.dead import DeadLetters
@@ -76,6 +76,9 @@ class Queue:
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Queue cannot be pickled: make one where it is used")
+
     @property
     def name(self) -> str:
         """The queue's name."""
@@ -121,7 +124,7 @@ class Queue:
         return await batcher.add_plain(name, data, raw_name=raw_name, payload=payload)
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
-        """Add many jobs, in their order, in few calls.
+        """Add many jobs in few calls; in their order, as long as the connection holds.
 
         All are checked and encoded before the first is sent. When this raises a `ServerError`, some
         may have been added all the same; but `QueueFull` for `max_len` means none of up to a

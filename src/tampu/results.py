@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from random import Random
 from typing import Final
 
@@ -119,6 +120,8 @@ class ResultReader:
         self._looks: Lane | None = None
         self._reads: Lane | None = None  # its own: a blocked read delays all that follow it
         self._task: asyncio.Task[None] | None = None
+        self._next_ids: list[str] = []
+        self._next_look: asyncio.Task[dict[str, _Ending]] | None = None
         self._needed_at = 0.0  # when somebody last waited
         self._closed = False
 
@@ -165,20 +168,43 @@ class ResultReader:
 
     async def _ending(self, job_id: str, waiter: _Waiter, timeout_s: float) -> _Ending | None:
         """How the job ended; None if it did not in time."""
+        if timeout_s <= 0:
+            lane = await self._prepared(_LEAST_LOOK_S)
+            return (await self._look(lane, [job_id], limit_s=_LEAST_LOOK_S)).get(job_id)
         loop = waiter.get_loop()
         deadline = loop.time() + timeout_s
         limit_s = min(max(timeout_s, _LEAST_LOOK_S), _LONGEST_LOOK_S)
-        lane = await self._prepared(limit_s, follow=timeout_s > 0)
-        found = await self._look(lane, [job_id], limit_s=limit_s)
-        left_s = deadline - loop.time()
-        if not found and left_s > 0:
-            await asyncio.wait([waiter], timeout=left_s)
+        found = await self._look_together(job_id, limit_s)
+        if job_id not in found:
+            await asyncio.wait([waiter], timeout=max(0.0, deadline - loop.time()))
             if waiter.done():
                 return _checked(waiter.result())
             # A peer's worker keeps results and tells nobody of them.
             with suppress(ServerError):
-                found = await self._look(lane, [job_id], limit_s=_LEAST_LOOK_S)
+                found = await self._look_together(job_id, _LEAST_LOOK_S)
         return found.get(job_id)
+
+    async def _look_together(self, job_id: str, limit_s: float) -> dict[str, _Ending]:
+        """One look for all who ask at about the same time; the reader sees what comes after it."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look_next(), name="tampu-results-look")
+            self._next_look.add_done_callback(_ignore_outcome)
+        self._next_ids.append(job_id)
+        look = self._next_look
+        await asyncio.wait([look], timeout=limit_s)
+        if not look.done():
+            raise ServerUnreachable(self._server.name, TOO_SLOW)
+        try:
+            return look.result()
+        except ServerError as error:
+            raise copy(error) from None  # each gets its own
+
+    async def _look_next(self) -> dict[str, _Ending]:
+        try:
+            lane = await self._prepared(_LONGEST_LOOK_S, follow=True)
+        finally:
+            job_ids, self._next_ids, self._next_look = self._next_ids, [], None
+        return await self._look(lane, job_ids)
 
     async def _prepared(self, limit_s: float, *, follow: bool = False) -> Lane:
         """The lane to look over. With `follow`, the reader sees every notice from now on."""
@@ -258,6 +284,12 @@ class ResultReader:
     async def _wake(self, lane: Lane, job_ids: Sequence[str]) -> None:
         for job_id, ending in (await self._look(lane, job_ids)).items():
             self._waiters.tell(job_id, ending)
+
+
+def _ignore_outcome(look: asyncio.Task[dict[str, _Ending]]) -> None:
+    """Look at a failure that nobody waits for any more, so that asyncio does not report it."""
+    if not look.cancelled():
+        look.exception()
 
 
 def _checked(told: _Ending | Closed) -> _Ending:

@@ -73,7 +73,7 @@ class Worker:
 
     async def start(self) -> None:
         """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        if self._starting is not None:
+        if self._starting is not None or self._stopping is not None:
             raise OutOfPlace("a second start", "to a new worker: each is used once")
         self._starting = asyncio.create_task(
             Engine.open(self._blueprint), name="tampu-worker-start"
@@ -82,6 +82,7 @@ class Worker:
             await self._starting
         except asyncio.CancelledError:
             self._starting.cancel()
+            await self.stop(grace=0)  # it may have been through already
             raise
 
     async def stop(self, grace: Duration | None = None) -> None:

@@ -12,6 +12,7 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
 from tests.contract.results import KEYS, Desk, readers
+from tests.contract.workers import Crew, crew_on
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 
@@ -61,3 +62,9 @@ async def reader(server: Server) -> AsyncIterator[ResultReader]:
     yield opened
     await opened.close()
     assert readers() == 0
+
+
+@pytest.fixture
+async def crew(running: RunningServer) -> AsyncIterator[Crew]:
+    async with crew_on(running) as hired:
+        yield hired

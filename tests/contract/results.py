@@ -102,13 +102,17 @@ async def until_blocked(running: RunningServer, reads: int = 1) -> None:
 
 
 async def waiting(
-    reader: ResultReader, running: RunningServer, job_ids: Sequence[str]
+    reader: ResultReader, running: RunningServer, job_ids: Sequence[str], timeout_s: float = 20.0
 ) -> list[asyncio.Task[object]]:
     """Tasks that wait for results, past their first look."""
     reset_calls(running)
-    tasks = [asyncio.create_task(reader.wait(job_id, SOON)) for job_id in job_ids]
-    await wait_until(
-        lambda: calls(running, "mget") >= len(job_ids), within=SOON, sentence="all have looked"
-    )
+    tasks = [asyncio.create_task(reader.wait(job_id, timeout_s)) for job_id in job_ids]
+
+    def looked() -> bool:
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        known = set(reader._waiters.all_ids()) == set(job_ids)
+        return known and "tampu-results-look" not in names
+
+    await wait_until(looked, within=SOON, sentence="all have looked")
     await until_blocked(running)
     return tasks

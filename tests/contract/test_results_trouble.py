@@ -12,7 +12,7 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.wire.result import encode_result
 from tests.conftest import Start
-from tests.contract.results import KEYS, SOON, Desk, calls, readers, store, until_blocked, waiting
+from tests.contract.results import KEYS, SOON, Desk, calls, readers, store, waiting
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -126,8 +126,7 @@ class TestTrouble:
         async with await connect(running.url) as server:
             reader = ResultReader(server, KEYS)
             store(running, "before", 1)
-            task = asyncio.create_task(reader.wait("after", 20))
-            await until_blocked(running)
+            (task,) = await waiting(reader, running, ["after"])
             running.kill()
             running.restart()
             store(running, "after", 2)

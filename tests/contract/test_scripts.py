@@ -11,7 +11,8 @@ from tampu.server import scripts
 from tampu.server.command import Reply, pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts import AddKeys, FullJobs, PlainJobs, ack, add
+from tampu.server.scripts import AddKeys, FullJobs, PlainJobs, add
+from tampu.server.streams import ack
 from tests.conftest import Start
 from tests.contract.lanes import PATIENT, Through
 from tests.proxy import Proxy

@@ -167,10 +167,9 @@ class _Link:
         return _request.decode(self._read(int.from_bytes(head, "big")))
 
     def _read(self, size: int) -> bytearray:
-        """So many bytes; fewer at the end. No file object: that would keep the pipe from closing
-        in a fork."""
+        """So many bytes; fewer at the end. A file object would do it, but not close in a fork."""
         data = bytearray()
-        while part := self._pipe.recv(min(READ_BYTES, size - len(data))):
+        while (missing := size - len(data)) and (part := self._pipe.recv(min(READ_BYTES, missing))):
             data += part
         return data
 
@@ -265,7 +264,7 @@ def _leave_signals_to_parent() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)  # the parent started us without
 
 
-def _do_nothing(number: int, frame: FrameType | None) -> None:
+def _do_nothing(number: int, where: FrameType | None) -> None:
     pass
 
 

@@ -76,18 +76,20 @@ class Children:
         kills the child. What `close` interrupts is `Abandoned`.
         """
         async with self._places:
-            if self._closed:
-                return Abandoned()
-            try:
-                child = self._pop_idle() or self._start()
-            except Exception as error:  # noqa: BLE001 - above all: no process or descriptor left
-                return outcome_of_error(error)
-            try:
-                return await child.run(request, timeout_s, on_progress)
-            except _Gone as gone:
-                return self._outcome_of_end(str(gone))
-            finally:
-                self._put_back(child)
+            while not self._closed:
+                idle = self._idle.pop() if self._idle else None
+                try:
+                    child = idle or self._start()
+                except Exception as error:  # noqa: BLE001 - above all: no process to be had
+                    return outcome_of_error(error)
+                try:
+                    return await child.run(request, timeout_s, on_progress)
+                except _Gone as gone:
+                    if idle is None or gone.took_job:
+                        return self._outcome_of_end(str(gone))
+                finally:
+                    self._put_back(child)
+            return Abandoned()
 
     async def close(self) -> None:
         """End idle children, kill busy ones, and wait until all are gone."""
@@ -102,14 +104,6 @@ class Children:
 
     def _outcome_of_end(self, how: str) -> Outcome:
         return Abandoned() if self._closed else Failed(Failure("ProcessCrashed", how))
-
-    def _pop_idle(self) -> "_Child | None":
-        while self._idle:
-            child = self._idle.pop()
-            if child.lives():
-                return child
-            child.let_go()
-        return None
 
     def _start(self) -> "_Child":
         child = _Child(self._reference, self._forget)
@@ -140,7 +134,14 @@ class Children:
 
 
 class _Gone(Exception):
-    """The child has ended; the text says how."""
+    """The child has ended; the text says how.
+
+    One that died while it was idle has not taken the job, which then is none the worse for it.
+    """
+
+    def __init__(self, how: str, *, took_job: bool = True) -> None:
+        self.took_job = took_job
+        super().__init__(how)
 
 
 class _Child:
@@ -180,10 +181,6 @@ class _Child:
         await self._ended()
         return timed_out(timeout_s)
 
-    def lives(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.exitcode is None
-
     def kill(self) -> None:
         """Kill the process, if it still runs."""
         if self._ending is None or not self._ending.done():
@@ -222,7 +219,7 @@ class _Child:
         try:
             await asyncio.get_running_loop().sock_sendall(self._pipe, frame(request))
         except ConnectionError:
-            raise _Gone(await self._ended()) from None
+            raise _Gone(await self._ended(), took_job=False) from None
         while isinstance(report := await self._receive(REPORT), Progress):
             on_progress(report.percent)
         self.idle = True
@@ -234,8 +231,8 @@ class _Child:
         while len(unread) < end or len(unread) < (end := _end_of_frame(unread)):
             try:
                 data = await loop.sock_recv(self._pipe, READ_BYTES)
-            except ConnectionError:
-                data = b""
+            except ConnectionError:  # reset: what we sent lies there unread
+                raise _Gone(await self._ended(), took_job=False) from None
             if not data:
                 raise _Gone(await self._ended())
             unread += data

@@ -34,8 +34,7 @@ class Outlet(Generic[T]):
         self._wake: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle = asyncio.Event()  # set while there is nothing to send
         self._hurry = False
         self._loop = asyncio.get_running_loop()
         self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
@@ -91,17 +90,38 @@ class Outlet(Generic[T]):
                 self._idle.set()
                 self._wake = self._loop.create_future()
                 await self._wake
-            self._leaving, self._items = self._items[: self._most], self._items[self._most :]
+            self._leaving = self._next_batch()
             await self._carry_out()
             self._leaving = []
             if len(self._items) < self._most and not self._hurry:
                 await self._linger()
 
+    def _next_batch(self) -> list[T]:
+        items, most = self._items, self._most
+        self._items = items[most:]
+        if self._items:
+            del items[most:]
+        return items
+
     async def _carry_out(self) -> None:
+        try:
+            await self._send_until_sent(self._leaving)
+        except Exception:  # border: what is wrong with one item must not stop the others
+            logger.exception("a batch cannot be settled whole", extra={"what": self._what})
+            for item in self._leaving:
+                await self._send_alone(item)
+
+    async def _send_alone(self, item: T) -> None:
+        try:
+            await self._send_until_sent([item])
+        except Exception:  # border: as above
+            logger.exception("an entry cannot be settled: it stays", extra={"what": self._what})
+
+    async def _send_until_sent(self, batch: list[T]) -> None:
         troubled = False
         while True:
             try:
-                await self._send(self._leaving)
+                await self._send(batch)
             except ServerError as error:
                 if not troubled:
                     logger.warning(

@@ -4,14 +4,18 @@ Hot path. A task or a future a job would cost more than all the rest of it.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter_ns
 from typing import Final, Protocol
 
 from tampu.consumer.delivery import Delivery
 from tampu.outcome import Abandoned, Failed, Outcome
 from tampu.wire.dead import Failure
+
+logger = logging.getLogger(__name__)
 
 # A slot that has not given way to others for this long does so: handlers need not ever suspend.
 _TURN_NS: Final = 5_000_000
@@ -46,11 +50,7 @@ class Pool:
 
     def start(self) -> None:
         """Open the slots."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._slot(number), name=f"tampu-slot-{number}")
-            for number in range(self._size)
-        ]
+        self._tasks = [self._opened(number) for number in range(self._size)]
 
     @property
     def size(self) -> int:
@@ -107,6 +107,20 @@ class Pool:
             for task in pending:
                 task.cancel()
             await asyncio.wait(pending, timeout=_UNWINDING_S)
+
+    def _opened(self, number: int) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._slot(number), name=f"tampu-slot-{number}")
+        task.add_done_callback(partial(self._ended, number))
+        return task
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        """A slot that died of something unforeseen is opened anew; its entry stays pending."""
+        if task.cancelled() or task.exception() is None:
+            return
+        logger.error("a slot died", exc_info=task.exception())
+        self._running[number] = None
+        if not self._closing:
+            self._tasks[number] = self._opened(number)
 
     def _wake(self, count: int) -> None:
         idle = self._idle

@@ -35,7 +35,7 @@ def outcome_of_error(error: BaseException) -> Outcome:
             return Failed(failure_of(error))
 
 
-def timed_out(limit_s: float) -> Outcome:
+def timed_out(limit_s: float) -> Failed:
     """The outcome of a run that took longer than its time limit."""
     return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
 

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from tampu.clock import now_ms
-from tampu.consumer.intake import Arrival, Intake
+from tampu.consumer.intake import Accepted, Arrival, Intake
 from tampu.consumer.pool import Pool
 from tampu.consumer.settler import Place, Settler
 from tampu.consumer.telling import Telling
@@ -37,8 +37,10 @@ _MOST_AHEAD: Final = 2 * _MOST_A_READ
 _SAMPLE_S: Final = 0.001
 # What has waited here for so long goes back, for others to run.
 _STALE_S: Final = 1.0
+# With more than this on its way to the server, work waits: the server sets the pace.
 _MOST_UNSETTLED: Final = 8192
-_UNSETTLED_PAUSE_S: Final = 0.05
+_MOST_UNTOLD: Final = 4096
+_CONGESTION_PAUSE_S: Final = 0.002
 
 
 class Reader:
@@ -151,10 +153,13 @@ class Reader:
         held.update(self._settler.held())
         return held
 
+    def _congested(self) -> bool:
+        return len(self._settler) > _MOST_UNSETTLED or self._telling.backlog > _MOST_UNTOLD
+
     def _wanted(self, *, coming: int) -> int:
         """How many entries to ask for, given that so many are about to be offered; 0: not now."""
         pool = self._fed()
-        if len(self._settler) > _MOST_UNSETTLED:
+        if self._congested():
             return 0
         waiting, free = pool.waiting + coming, pool.free
         ahead = self._pace.ahead(self._offered - pool.waiting - (pool.size - free))
@@ -209,7 +214,7 @@ class Reader:
         self, entries: list[RawEntry], *, deliveries: int = 1, first: bool = False
     ) -> None:
         read_at = monotonic()
-        accepted = self._intake.accept(entries, Arrival(read_at, now_ms(), deliveries))
+        accepted = self._accepted(entries, Arrival(read_at, now_ms(), deliveries))
         for rejected in accepted.rejected:
             self._settler.reject(rejected, read_at=read_at)
         if deliveries == 1:
@@ -221,9 +226,22 @@ class Reader:
         self._offered += len(accepted.deliveries)
         self._fed().offer(accepted.deliveries, first=first)
 
+    def _accepted(self, entries: list[RawEntry], arrival: Arrival) -> Accepted:
+        try:
+            return self._intake.accept(entries, arrival)
+        except Exception:  # border: bytes from anywhere must not end the reader
+            logger.exception("an entry cannot be taken in: it stays")
+        if len(entries) == 1:
+            return Accepted([], [])
+        apart = [self._accepted([entry], arrival) for entry in entries]
+        return Accepted(
+            [each for part in apart for each in part.deliveries],
+            [each for part in apart for each in part.rejected],
+        )
+
     async def _wait_for_room(self) -> None:
-        if len(self._settler) > _MOST_UNSETTLED:
-            await asyncio.sleep(_UNSETTLED_PAUSE_S)
+        if self._congested():
+            await asyncio.sleep(_CONGESTION_PAUSE_S)
             return
         room = self._room = asyncio.get_running_loop().create_future()
         await room

@@ -10,21 +10,20 @@ from tampu.consumer.leases import Leases
 from tampu.consumer.outlet import Outlet
 from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, settle
 from tampu.consumer.telling import Telling
-from tampu.outcome import Abandoned, Done, Outcome
+from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome
 from tampu.server.lane import Lane
 from tampu.server.scripts import (
-    MAX_ACKS,
     Again,
     Buried,
     Claim,
     Finished,
     Graveyard,
     Shelf,
-    ack,
     again,
     bury,
     finish,
 )
+from tampu.server.streams import MAX_ACKS, ack
 from tampu.wire.dead import BuryReason, Failure, encode_dead
 from tampu.wire.delayed import join_member
 from tampu.wire.extras import append_raw_extras
@@ -75,6 +74,7 @@ class Settler:
         self._rules = rules
         self._leases = leases
         self._telling = telling
+        self._silent = telling.silent
         self._keeps_nothing = rules.max_result is None
         self._acks: Outlet[Delivery] = Outlet("acks", self._send_acks, most=MAX_ACKS)
         self._keeps: Outlet[Keep] = Outlet("results", self._send_keeps, most=_MOST_A_CALL)
@@ -100,10 +100,13 @@ class Settler:
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Take what a run ended in; it is settled soon."""
-        self._telling.ended(delivery, outcome, duration_ns)
+        if not self._silent:
+            self._telling.ended(delivery, outcome, duration_ns)
         if self._keeps_nothing and type(outcome) is Done:
             self._acks.put(delivery)
             return
+        if isinstance(outcome, Failed | Hopeless):
+            self._telling.failed(delivery.job, outcome.failure)
         match settle(delivery, outcome, self._rules):
             case Ack():
                 self._acks.put(delivery)

@@ -1,5 +1,9 @@
-"""What a worker tells of its runs: events for listeners, facts for whoever measures."""
+"""What a worker tells of its runs: events for listeners, facts for whoever measures, and the log.
 
+The log never holds what a handler was given or what it said: both may be secret.
+"""
+
+import logging
 from typing import Any, Final
 
 from tampu.clock import now_ms
@@ -10,8 +14,10 @@ from tampu.job import Job
 from tampu.metrics.facts import JobBuried, JobEnded, RetryScheduled, RunEnd
 from tampu.metrics.sink import Teller
 from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
-from tampu.wire.dead import BuryReason
+from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
+
+logger = logging.getLogger(__name__)
 
 _ENDS: Final = {
     Done: RunEnd.DONE,
@@ -26,9 +32,15 @@ class Telling:
     """Tells both, or one, or nobody; never fails and never waits."""
 
     def __init__(self, writer: EventWriter | None, teller: Teller) -> None:
-        self._tell = writer.tell if writer else None
+        self._writer = writer
+        self._tell = None if writer is None else writer.tell
         self.teller = teller
-        self._silent = writer is None and teller.sink is None
+        self.silent = writer is None and teller.sink is None
+
+    @property
+    def backlog(self) -> int:
+        """Events that wait to be written."""
+        return 0 if self._writer is None else len(self._writer)
 
     def started(self, delivery: Delivery) -> None:
         """A run begins."""
@@ -38,8 +50,6 @@ class Telling:
 
     def ended(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """A run ended."""
-        if self._silent:
-            return
         job, duration_us = delivery.job, duration_ns // 1000
         if self._tell is not None:
             if type(outcome) is Done:
@@ -53,6 +63,14 @@ class Telling:
         if self.teller.sink is not None:
             end = _ENDS[type(outcome)]
             self.teller.tell(JobEnded(job.name, job.attempt, end, duration_us))
+
+    def failed(self, job: Job[Any], failure: Failure) -> None:
+        """An attempt failed; what becomes of the job is told when it is settled."""
+        logger.info(
+            "an attempt failed",
+            extra=_facts(job.id, job.name, attempt=job.attempt)
+            | {"error_type": failure.error_type},
+        )
 
     def rescheduled(self, each: Reschedule) -> None:
         """A failed job will run again."""
@@ -73,6 +91,10 @@ class Telling:
 
     def buried(self, job_id: str, *, name: str, reason: BuryReason, attempt: int) -> None:
         """A job, or what should have been one, became a dead letter."""
+        logger.warning(
+            "a job was buried",
+            extra=_facts(job_id, name, attempt=attempt) | {"reason": reason.value},
+        )
         if self._tell is not None:
             self._tell(
                 encode_event(
@@ -108,3 +130,7 @@ class Telling:
                     **fields,
                 )
             )
+
+
+def _facts(job_id: str, name: str, *, attempt: int) -> dict[str, object]:
+    return {"job_id": job_id, "job_name": name, "attempt": attempt}

@@ -22,7 +22,9 @@ from tampu.errors import (
 
 
 class ScriptUnknown(CommandRefused):
-    """The server does not know a script by its digest; it never gets past `scripts.py`."""
+    """The server does not know a script by its digest; it never gets past `script.py`."""
+
+    unknown = False  # an earlier sending of the same call may have been carried out
 
 
 # What each refusal means. A code that is not here will not get better by itself: give up.

@@ -121,16 +121,19 @@ class Lane:
         repeatable: bool = False,
         block_s: float = 0.0,
         limit_s: float | None = None,
+        unknown: bool = False,
     ) -> asyncio.Future[Reply]:
         """Put one packed command on its way; the future gets its reply or a `ServerError`.
 
         `repeatable` promises that carrying it out twice does no harm. `block_s` is how long the
-        command itself may wait at the server. Cancelling the future gives up the reply only.
+        command itself may wait at the server. `unknown` says that an earlier call for the same
+        may have been carried out. Cancelling the future gives up the reply only.
         """
         if self._closed:
             raise Closed(self._server.name)
         future: asyncio.Future[Reply] = self._loop.create_future()
         call = Call(packed, future=future, repeatable=repeatable, block_s=block_s)
+        call.unknown = unknown
         limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
         timer = self._loop.call_later(limit_s, self._expire, call, limit_s)
         self._calls.add(call)

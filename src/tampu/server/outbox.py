@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tampu.errors import ConnectionLost, ServerError, Verdict
 from tampu.server.command import Reply
+from tampu.server.errors import ScriptUnknown
 
 
 class Call:
@@ -42,7 +43,9 @@ class Call:
         """
         if self.future.done():
             return
-        if self.unknown and error.verdict is not Verdict.UNKNOWN:
+        if isinstance(error, ScriptUnknown):
+            error.unknown = self.unknown  # who loads the script sends the call again
+        elif self.unknown and error.verdict is not Verdict.UNKNOWN:
             error = ConnectionLost(error.server, f"and when it was sent again: {error}")
         self.future.set_exception(error)
 

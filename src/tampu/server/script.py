@@ -48,10 +48,15 @@ class Script:
             return await send(by_digest)
         with suppress(ScriptUnknown):
             # In one write: next to nothing can come between loading and calling.
-            lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+            self.load(lane, limit_s=limit_s)
             return await send(by_digest)
         # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
         return await send(pack(b"EVAL", text.body, *rest))
+
+    def load(self, lane: Lane, *, limit_s: float | None = None) -> None:
+        """Have the server know the script before the next call; one that refuses will tell then."""
+        text = self.text(lane.server.dialect)
+        lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
 
 
 class _Text:

@@ -13,10 +13,9 @@ from tampu.server.script import Script
 
 # How long a silent producer's last answers are kept: far longer than any resend may take.
 PRODUCER_MEMORY_MS = 600_000
-MAX_ACKS = 1000
+MAX_RENEWALS = 1000
 
 _ADD = Script("add")
-_ACK = Script("ack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +82,9 @@ async def add(
     return reply
 
 
-async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes) -> int:
-    """Acknowledge and delete finished entries, 1 to 1000 of them; how many were pending.
-
-    It is sent again after a lost reply, and then counts what the first sending left.
-    """
-    if not 1 <= len(entry_ids) <= MAX_ACKS:
-        raise OptionError("entry_ids", f"{len(entry_ids)} ids", f"takes 1 to {MAX_ACKS} of them")
-    reply = await _ACK.run(lane, (stream,), (group, *entry_ids), repeatable=True)
-    assert isinstance(reply, int)  # noqa: S101 - our own script
-    return reply
+def load_add(lane: Lane) -> None:
+    """Have the server know the script, so that the first calls in flight keep their order."""
+    _ADD.load(lane)
 
 
 # --- settling -----------------------------------------------------------------------------------
@@ -230,7 +222,7 @@ async def beat(lane: Lane, member: Membership, *, mark: bytes, ttl_ms: int, idle
     reply = await _BEAT.run(
         lane,
         (member.stream, member.key),
-        (member.group, member.consumer, mark, ttl_ms, idle_ms, MAX_ACKS),
+        (member.group, member.consumer, mark, ttl_ms, idle_ms, MAX_RENEWALS),
         repeatable=True,
     )
     left_ms, renewed = _numbers(reply)

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from tampu.errors import AccessDenied, CommandRefused
-from tampu.server.command import Argument, Reply, pack
+from tampu.errors import AccessDenied, CommandRefused, OptionError
+from tampu.server.command import Argument, Ids, Reply, pack
 from tampu.server.lane import Lane
 from tampu.server.link import ignore_outcome
 from tampu.wire.keys import QueueKeys
@@ -17,6 +17,7 @@ RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 """An entry's id and its fields in turn; None if it was deleted while it was pending."""
 
 NO_GROUP = "NOGROUP"
+MAX_ACKS = 1000
 _PAGE = 1000
 
 
@@ -59,6 +60,29 @@ def packed_read(
 def read_entries(reply: Reply) -> Any:  # noqa: ANN401 - list[RawEntry], straight from the server
     """The entries in a reply to a read of one stream; none for an empty one."""
     return reply[0][1] if reply else ()  # type: ignore[index]
+
+
+async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes) -> int:
+    """Acknowledge and delete finished entries, 1 to 1000 of them; how many were pending.
+
+    Sent again after a lost reply, and then counts what the first sending left. Where the server has
+    no one command for it, deleting comes first: of what is done between the two, an entry without
+    fields stays pending, which whoever takes over drops, and nothing runs twice. A script would do
+    both in one step and take a sixth more of the server's time.
+    """
+    if not 1 <= len(entry_ids) <= MAX_ACKS:
+        raise OptionError("entry_ids", f"{len(entry_ids)} ids", f"takes 1 to {MAX_ACKS} of them")
+    ids = Ids(entry_ids)
+    if lane.server.dialect.ack_and_delete:
+        command = ids.behind(b"XACKDEL", stream, group, b"IDS", ids.count)
+        codes: Any = await lane.send(command, repeatable=True)
+        return int(codes.count(1))
+    deleting = lane.send(ids.behind(b"XDEL", stream), repeatable=True)
+    acking = lane.send(ids.behind(b"XACK", stream, group), repeatable=True)
+    acking.add_done_callback(ignore_outcome)
+    await deleting
+    acked: Any = await acking
+    return int(acked)
 
 
 async def pending_of(lane: Lane, stream: bytes, *, group: bytes, consumer: bytes) -> list[Pending]:

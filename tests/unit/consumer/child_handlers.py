@@ -54,14 +54,11 @@ async def pid_of_busy(job: AnyJob) -> int:
     return os.getpid()
 
 
-async def loop_id(job: AnyJob) -> int:
-    return id(asyncio.get_running_loop())
-
-
-async def sees_context(job: AnyJob) -> str:
+async def loop_and_context(job: AnyJob) -> object:
+    """Its loop, and what an earlier job left in the context."""
     before = _seen.get()
-    _seen.set(job.id)
-    return before
+    _seen.set(job.data)
+    return [id(asyncio.get_running_loop()), before]
 
 
 ERRORS: dict[str, BaseException] = {

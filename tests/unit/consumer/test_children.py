@@ -1,91 +1,26 @@
 import asyncio
-import contextlib
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tampu.consumer import children as children_module
 from tampu.consumer.child import ChildRequest
 from tampu.consumer.children import Children
 from tampu.consumer.handler import Function
 from tampu.errors import OptionError
-from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
+from tampu.outcome import Done, Failed, Hopeless, PutOff
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.extras import Extras, encode_extras
 from tampu.wire.payload import encode_payload
 from tests.unit.consumer import child_handlers as handlers
-from tests.waiting import block_until, wait_until
-
-Make = Callable[..., Children]
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    """Make children for a handler; all are closed after the test."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        def made(function: Function, *, limit: int = 1) -> Children:
-            made = Children(function, limit=limit)
-            stack.push_async_callback(made.close)
-            return made
-
-        yield made
-
-
-@pytest.fixture
-def pid_file(tmp_path: Path) -> Path:
-    return tmp_path / "pid"
-
-
-def request(data: object = None, *, job_id: str = "1", **fields: Any) -> ChildRequest:
-    payload = encode_payload(data, max_bytes=1 << 30)
-    return ChildRequest(
-        **{"name": "n", "attempt": 1, "created_at_ms": 5, **fields}, job_id=job_id, payload=payload
-    )
-
-
-async def run(children: Children, data: object = None, **fields: Any) -> Outcome:
-    """The outcome of one job, without a time limit."""
-    return await children.run(request(data, **fields), timeout_s=None, on_progress=unexpected)
-
-
-async def value_of(children: Children, data: object = None, **fields: Any) -> Any:  # noqa: ANN401
-    outcome = await run(children, data, **fields)
-    assert isinstance(outcome, Done), outcome
-    return outcome.value
-
-
-def unexpected(percent: int) -> None:
-    raise AssertionError(percent)
-
-
-async def pid_in(file: Path) -> int:
-    """The pid that a handler wrote, as soon as it has."""
-    await wait_until(file.exists, within=20, sentence="the handler runs")
-    return int(file.read_text())
-
-
-def is_gone(pid: int) -> bool:
-    """Not even a zombie is left."""
-    return not Path(f"/proc/{pid}").exists()
-
-
-def children_of_this_process() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+from tests.unit.consumer.child_runs import (
+    Make,
+    children_of_this_process,
+    request,
+    run,
+    unexpected,
+    value_of,
+)
 
 
 @pytest.mark.parametrize("function", [handlers.echo, handlers.echo_async], ids=["plain", "async"])
@@ -102,17 +37,24 @@ async def test_a_callable_object_that_can_be_pickled_is_a_handler_too(make: Make
 
 
 async def test_the_child_has_the_whole_job_and_it_is_the_current_one(make: Make) -> None:
-    extras = encode_extras(Extras(tenant="acme"))
-    outcome = await run(
-        make(handlers.facts), "d", name="mail", attempt=3, created_at_ms=7, extras=extras
+    whole = ChildRequest(
+        job_id="a",
+        name="mail",
+        payload=encode_payload("d", max_bytes=10),
+        attempt=3,
+        created_at_ms=7,
+        extras=encode_extras(Extras(tenant="acme")),
     )
-    assert outcome == Done(["1", "mail", "d", 3, 7, "acme", True])
+    outcome = await make(handlers.facts).run(whole, timeout_s=None, on_progress=unexpected)
+    assert outcome == Done(["a", "mail", "d", 3, 7, "acme", True])
 
 
 async def test_jobs_of_a_child_share_its_loop_but_not_their_context(make: Make) -> None:
-    assert len({await value_of(make(handlers.loop_id))}) == 1
-    children = make(handlers.sees_context)
-    assert [await value_of(children, job_id=id_) for id_ in "ab"] == ["nothing", "nothing"]
+    children = make(handlers.loop_and_context)
+    first, second = await value_of(children, "a"), await value_of(children, "b")
+    assert isinstance(first, list)
+    assert first[1] == "nothing"
+    assert second == first
 
 
 async def test_what_a_handler_raises_is_the_same_outcome_as_in_the_worker(make: Make) -> None:
@@ -165,86 +107,6 @@ async def test_a_handler_that_exits_or_recurses_fails_and_its_child_lives_on(
     assert children_of_this_process() == before
 
 
-@pytest.mark.parametrize(
-    ("data", "how"),
-    [
-        ("exit", "exit code 3"),
-        ("kill", "signal SIGKILL"),
-        ("segfault", "signal SIGSEGV"),
-        ("fork", "exit code 4"),
-        ("closes", "exit code 1"),
-    ],
-)
-async def test_a_crashed_child_is_a_failed_attempt_and_is_replaced(
-    make: Make, data: str, how: str
-) -> None:
-    children = make(handlers.crashes)
-    first = await value_of(children)
-    async with asyncio.timeout(4):
-        outcome = await run(children, data)
-    assert outcome == Failed(Failure("ProcessCrashed", f"the child process ended with {how}"))
-    assert is_gone(first)
-    assert await value_of(children) != first
-
-
-async def test_a_child_that_died_while_idle_costs_no_attempt(make: Make) -> None:
-    children = make(handlers.pid, limit=2)
-    first = await value_of(children)
-    os.kill(first, signal.SIGKILL)
-    await wait_until(lambda: state_of(first) == "Z", within=5, sentence="it has ended")
-    assert await value_of(children) != first
-    await wait_until(lambda: is_gone(first), within=5, sentence="no zombie is left")
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-async def test_past_its_time_a_job_has_failed_and_its_child_is_killed(
-    make: Make, pid_file: Path
-) -> None:
-    children = make(handlers.sleeps)
-    assert isinstance(await run(children, [str(pid_file), 0]), Done)  # ready: it may be slow
-    began = time.monotonic()
-    outcome = await children.run(
-        request([str(pid_file), 60]), timeout_s=0.2, on_progress=unexpected
-    )
-    assert outcome == Failed(Failure("JobTimeout", "it ran longer than its time limit of 0.2 s"))
-    assert 0.2 <= time.monotonic() - began < 2
-    assert is_gone(await pid_in(pid_file))
-    assert isinstance(await run(children, [str(pid_file), 0]), Done)
-
-
-async def test_the_time_limit_does_not_count_the_start_of_a_child(make: Make) -> None:
-    outcome = await make(handlers.echo).run(request(1), timeout_s=0.05, on_progress=unexpected)
-    assert outcome == Done(1)
-
-
-async def test_cancelling_kills_the_child(make: Make, pid_file: Path) -> None:
-    children = make(handlers.sleeps)
-    task = asyncio.create_task(run(children, [str(pid_file), 60]))
-    pid = await pid_in(pid_file)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await wait_until(lambda: is_gone(pid), within=2, sentence="the child is gone")
-    assert isinstance(await run(children, [str(pid_file), 0]), Done)
-
-
-async def test_cancelling_while_a_child_starts_leaves_none(make: Make) -> None:
-    resource_tracker.ensure_running()
-    before = children_of_this_process()
-    children = make(handlers.echo)
-    task = asyncio.create_task(run(children, 1))
-    await wait_until(
-        lambda: children_of_this_process() != before, within=5, sentence="a child was started"
-    )
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await wait_until(lambda: children_of_this_process() == before, within=2, sentence="it is gone")
-
-
 async def test_fifty_jobs_spread_over_four_children_that_are_used_again(make: Make) -> None:
     children = make(handlers.pid_of_busy, limit=4)
     pids = await asyncio.gather(*(value_of(children) for _ in range(50)))
@@ -277,7 +139,7 @@ async def test_progress_arrives_before_the_outcome(
     make: Make, function: Function, told: list[int]
 ) -> None:
     seen: list[int] = []
-    outcome = await make(function).run(request(), timeout_s=None, on_progress=seen.append)
+    outcome = await make(function).run(request(None), timeout_s=None, on_progress=seen.append)
     assert (outcome, seen) == (Done("there"), told)
 
 
@@ -319,27 +181,6 @@ async def test_a_payload_that_is_no_messagepack_is_buried(make: Make) -> None:
     assert outcome.reason is BuryReason.DECODE_FAILED
 
 
-async def test_signals_for_the_whole_group_do_not_end_a_child(make: Make) -> None:
-    children = make(handlers.signals_itself)
-    assert [await value_of(children) for _ in range(2)] == ["alive", "alive"]
-
-
-async def test_signals_that_come_while_a_child_starts_do_not_end_it(make: Make) -> None:
-    resource_tracker.ensure_running()
-    before = children_of_this_process()
-    task = asyncio.create_task(value_of(make(handlers.echo), 1))
-    while not (started := children_of_this_process() - before):
-        await asyncio.sleep(0)
-    for pid in started:
-        os.kill(pid, signal.SIGINT)
-        os.kill(pid, signal.SIGTERM)
-    assert await task == 1
-
-
-async def test_programs_that_a_handler_starts_can_be_terminated(make: Make) -> None:
-    assert await value_of(make(handlers.ends_a_program)) == -signal.SIGTERM
-
-
 async def test_a_handler_whose_module_is_missing_in_the_child_fails_with_that_error(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,86 +197,15 @@ async def test_a_handler_whose_module_is_missing_in_the_child_fails_with_that_er
     assert await run(children) == Done("mended")
 
 
-async def test_a_child_that_is_not_ready_in_time_is_killed(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(children_module, "START_LIMIT_S", 0.001)
-    before = children_of_this_process()
-    children = make(handlers.echo)
-    outcome = await run(children)
-    assert outcome == Failed(Failure("ProcessCrashed", "no child process was ready in 0.001 s"))
-    await children.close()
-    assert children_of_this_process() <= before | {tracker_pid()}
-
-
-async def test_no_process_to_be_had_is_a_failed_attempt(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
-    resource_tracker.ensure_running()
-    monkeypatch.setattr("multiprocessing.spawn._python_exe", b"/nonexistent", raising=True)
-    outcome = await run(make(handlers.echo))
-    assert isinstance(outcome, Failed)
-
-
-@pytest.mark.parametrize("given", [lambda job: job, open], ids=["lambda", "odd"])
-def test_a_handler_that_a_child_could_not_import_is_refused_at_once(given: Any) -> None:  # noqa: ANN401
+def test_a_handler_that_a_child_could_not_import_is_refused_at_once() -> None:
     def local(job: object) -> None:
         pass
 
-    function = local if given is open else given
-    with pytest.raises(OptionError, match="must be importable by a child process"):
-        Children(function, limit=1)
+    for function in (local, lambda job: job):
+        with pytest.raises(OptionError, match="must be importable by a child process"):
+            Children(function, limit=1)
 
 
 def test_there_is_at_least_one_child() -> None:
     with pytest.raises(OptionError, match="limit=0"):
         Children(handlers.echo, limit=0)
-
-
-def tracker_pid() -> int:
-    """multiprocessing's own helper: started with its first process, it stays with the program."""
-    pid: int = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
-    return pid
-
-
-async def test_building_starts_nothing_and_closing_leaves_nothing(make: Make) -> None:
-    resource_tracker.ensure_running()
-    processes, files, threads = children_of_this_process(), open_files(), threading.active_count()
-    children = make(handlers.crashes, limit=3)
-    assert children_of_this_process() == processes
-    await asyncio.gather(*(run(children, data) for data in ("", "kill", "exit", "", "", "")))
-    assert children_of_this_process() != processes
-    await children.close()
-    await children.close()
-    assert children_of_this_process() == processes
-    assert open_files() == files
-    assert threading.active_count() == threads
-    assert len(asyncio.all_tasks()) == 1
-
-
-async def test_closing_kills_busy_children_and_abandons_their_jobs(
-    make: Make, pid_file: Path
-) -> None:
-    children = make(handlers.sleeps)
-    running = asyncio.create_task(run(children, [str(pid_file), 60]))
-    waiting = asyncio.create_task(run(children, [str(pid_file), 60]))
-    pid = await pid_in(pid_file)
-    async with asyncio.timeout(2):
-        await children.close()
-        assert is_gone(pid)
-        assert await running == await waiting == Abandoned()
-    assert await run(children, [str(pid_file), 0]) == Abandoned()
-
-
-async def test_an_idle_child_that_does_not_end_by_itself_is_killed(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(children_module, "END_LIMIT_S", 0.1)
-    resource_tracker.ensure_running()
-    before = children_of_this_process()
-    children = make(handlers.leaves_a_thread)
-    await value_of(children)
-    async with asyncio.timeout(3):
-        await children.close()
-    assert children_of_this_process() == before

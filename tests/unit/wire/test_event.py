@@ -5,7 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError
-from tampu.wire.event import MAX_TEXT_BYTES, Event, EventKind, decode_event, encode_event
+from tampu.wire.event import (
+    MAX_TEXT_BYTES,
+    Event,
+    EventKind,
+    decode_event,
+    encode_active,
+    encode_completed,
+    encode_event,
+)
 from tests.golden.chasquimq import fields_of, golden
 from tests.unit.wire.shapes import texts, uint64
 
@@ -114,3 +122,33 @@ def test_any_fields_are_an_event_or_refused(flat: list[bytes]) -> None:
         decode_event(flat)
     except DecodeError:
         assert len(flat) % 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts | st.just("\ud800"), uint64, texts, uint64, uint64)
+def test_the_quick_builders_write_what_the_general_one_does(
+    job_id: str, ts_ms: int, name: str, attempt: int, duration_us: int
+) -> None:
+    ts, raw_name = b"%d" % ts_ms, name.encode()
+    assert encode_active(job_id, ts, raw_name, attempt) == encode_event(
+        EventKind.ACTIVE, job_id=job_id, ts_ms=ts_ms, name=name, attempt=attempt
+    )
+    assert encode_completed(job_id, ts, raw_name, attempt, duration_us) == encode_event(
+        EventKind.COMPLETED,
+        job_id=job_id,
+        ts_ms=ts_ms,
+        name=name,
+        attempt=attempt,
+        duration_us=duration_us,
+    )
+
+
+@pytest.mark.parametrize("name", [b"", b"job"])
+def test_the_quick_builders_write_or_leave_out_the_name(name: bytes) -> None:
+    flat = encode_active("i", b"1", name, 2)
+    assert decode_event(flat) == Event(EventKind.ACTIVE, "i", 1, name.decode(), {"attempt": 2})
+    assert (b"n" in flat[::2]) is bool(name)
+    flat = encode_completed("i", b"1", name, 2, 17)
+    fields: dict[str, int | str] = {"attempt": 2, "duration_us": 17}
+    assert decode_event(flat) == Event(EventKind.COMPLETED, "i", 1, name.decode(), fields)
+    assert (b"n" in flat[::2]) is bool(name)

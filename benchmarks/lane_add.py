@@ -7,23 +7,23 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from benchmarks.bench import Bench
 from benchmarks.envelope import ENVELOPE
-from benchmarks.figure import Figure, in_turns
+from benchmarks.figure import Figure, Measured, in_turns
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.script import Script
 from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, add
 from tampu.wire.keys import QueueKeys
-from tests.servers import RunningServer
 
 BATCH: Final = 1000
 BATCHES: Final = 60
 PIPELINES: Final = 12
 
 
-async def run(server: RunningServer) -> list[Figure]:
+async def run(bench: Bench) -> list[Measured]:
     """One script call over a lane, the same call by redis-py's evalsha, a pipeline of XADDs."""
-    async with await connect(server.url) as ours, Redis(port=server.port) as theirs:
+    async with await connect(bench.url) as ours, Redis(port=bench.server.port) as theirs:
         async with await Lane.open(ours, b"{chasqui:bench}") as lane:
             rates = await in_turns(_ways(lane, theirs))
     ours_per_s = rates["lane"]

@@ -1,0 +1,88 @@
+"""Reading and acking batches of 512 entries: two lanes against redis-py's execute_command."""
+
+import asyncio
+from collections import deque
+from itertools import count
+from time import perf_counter
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from benchmarks.bench import Bench
+from benchmarks.envelope import ENVELOPE
+from benchmarks.figure import Figure, Measured, in_turns
+from tampu.server.command import pack
+from tampu.server.connect import connect
+from tampu.server.lane import Lane
+from tampu.server.script import Script
+from tampu.server.scripts import AddKeys, PlainJobs, add
+from tampu.server.streams import ack
+from tampu.wire.keys import QueueKeys
+
+BATCH: Final = 512
+BATCHES: Final = 120
+GROUP: Final = b"default"
+ACKS_IN_FLIGHT: Final = 4
+
+
+async def run(bench: Bench) -> list[Measured]:
+    """The same commands and the same script; the lanes keep a read and acks in flight."""
+    async with await connect(bench.url) as ours, Redis(port=bench.server.port) as client:
+        async with await Lane.open(ours, b"{chasqui:bench}") as reads:
+            async with await Lane.open(ours, b"{chasqui:bench}") as acks:
+                ways = _Ways(reads, acks, client)
+                rates = await in_turns({"lanes": ways.by_lanes, "redis-py": ways.by_client})
+    what = f"read + ack {BATCH}"
+    return [Figure(what, rates["lanes"], "redis-py", rates["redis-py"], 1.2)]
+
+
+class _Ways:
+    def __init__(self, reads: Lane, acks: Lane, client: Redis) -> None:
+        self.reads, self.acks, self.client = reads, acks, client
+        self.keys, self.numbers = QueueKeys("bench"), count(1)
+        stream = self.keys.stream
+        self.read = ("XREADGROUP", "GROUP", GROUP, "me", "COUNT", BATCH, "STREAMS", stream, ">")
+
+    async def by_lanes(self) -> float:
+        await self._fill()
+        packed, done, waiting = pack(*self.read), 0, deque[asyncio.Task[int]]()
+        began = perf_counter()
+        reading = self.reads.send(packed)
+        while reply := await reading:
+            reading = self.reads.send(packed)
+            await asyncio.sleep(0)
+            ids = _ids(reply)
+            done += len(ids)
+            acking = ack(self.acks, ids, stream=self.keys.stream, group=GROUP)
+            waiting.append(asyncio.create_task(acking))
+            if len(waiting) > ACKS_IN_FLIGHT:
+                await waiting.popleft()
+        await asyncio.gather(*waiting)
+        return done / (perf_counter() - began)
+
+    async def by_client(self) -> float:
+        await self._fill()
+        digest = Script("ack").text(self.acks.server.dialect).digest
+        done, began = 0, perf_counter()
+        while reply := await self.client.execute_command(*self.read):
+            ids = _ids(reply)
+            done += len(ids)
+            call = ("EVALSHA", digest, 1, self.keys.stream, GROUP, *ids)
+            await self.client.execute_command(*call)
+        return done / (perf_counter() - began)
+
+    async def _fill(self) -> None:
+        await self.client.delete(self.keys.stream)
+        await self.client.xgroup_create(self.keys.stream, GROUP, "0", mkstream=True)
+        keys = AddKeys(
+            stream=self.keys.stream,
+            delayed=self.keys.delayed,
+            memory=self.keys.producer("bench"),
+        )
+        jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
+        for _ in range(BATCHES):
+            await add(self.acks, keys, jobs, number=next(self.numbers))
+
+
+def _ids(reply: Any) -> list[bytes]:  # noqa: ANN401 - a server's nested reply
+    return [entry[0] for entry in reply[0][1]]

@@ -1,0 +1,47 @@
+"""How long one job takes, again and again. Plain Python: rivals are timed with it too."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from statistics import quantiles
+from time import perf_counter
+from typing import Final
+
+PAUSE_S: Final = 0.003  # between two jobs: the worker is idle again
+WARM_UP: Final = 20
+LIMIT_S: Final = 10.0
+
+
+class Arrivals:
+    """A handler that says when it was entered."""
+
+    def __init__(self) -> None:
+        self._entered: asyncio.Future[float] | None = None
+
+    async def handle(self, job: object) -> None:
+        """Run one job."""
+        at = perf_counter()
+        del job
+        if self._entered is not None and not self._entered.done():
+            self._entered.set_result(at)
+
+    async def once(self, add: Callable[[], Awaitable[object]]) -> float:
+        """Seconds from the call of add to the handler."""
+        self._entered = asyncio.get_running_loop().create_future()
+        began = perf_counter()
+        await add()
+        return await self._entered - began
+
+
+async def milliseconds(once: Callable[[], Awaitable[float]], count: int) -> list[float]:
+    """So many samples, one after another, behind some that warm up."""
+    taken = []
+    for _ in range(WARM_UP + count):
+        async with asyncio.timeout(LIMIT_S):
+            taken.append(1000 * await once())
+        await asyncio.sleep(PAUSE_S)
+    return taken[WARM_UP:]
+
+
+def percentile(samples: list[float], percent: int) -> float:
+    """The value that so many percent of the samples do not exceed."""
+    return quantiles(samples, n=100, method="inclusive")[percent - 1]

@@ -1,0 +1,255 @@
+"""A queue for threads without an event loop: a thin door to the one core."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from datetime import datetime
+from typing import Any, Self, TypeVar, Unpack
+
+from tampu.admin.counts import Counts
+from tampu.admin.dead import DeadJob, DeadLetters
+from tampu.duration import Duration
+from tampu.errors import Closed, OutOfPlace
+from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
+from tampu.queue import Queue
+from tampu.queue_options import QueueOptions
+from tampu.server.client import CredentialCallback
+from tampu.server.connect import Target
+from tampu.wire.dead import BuryReason
+
+T = TypeVar("T")
+
+
+class Portal:
+    """An event loop in a thread of its own, and the way for other threads to call into it.
+
+    The thread starts with the first call and ends with `close`, or with the program.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the loop and wait for it, from any thread but the loop's own.
+
+        What ends the wait, such as KeyboardInterrupt, cancels the coroutine.
+        """
+        running = self._submitted(work)
+        try:
+            return running.result()
+        except CancelledError:
+            raise Closed(self._name) from None  # it was on its way while the portal was closed
+        finally:
+            running.cancel()
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one last coroutine, then end the loop and join its thread. May be called twice."""
+        if self._pid != os.getpid():
+            return  # what a fork has inherited of it is not there to be closed
+        with self._lock:
+            self._closed = True
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+        if loop is None or thread is None:
+            return
+        if threading.current_thread() is thread:
+            raise _own_thread()
+        try:
+            asyncio.run_coroutine_threadsafe(last(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def _submitted(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        if self._pid != os.getpid():
+            raise OutOfPlace("a queue that was made before a fork", "to the process that made it")
+        with self._lock:  # so that nothing is submitted behind the last coroutine
+            if self._closed:
+                raise Closed(self._name)
+            loop = self._loop or self._start()
+            if threading.current_thread() is self._thread:
+                raise _own_thread()
+            return asyncio.run_coroutine_threadsafe(work(), loop)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_run, args=(loop,), name="tampu-portal", daemon=True)
+        self._thread.start()
+        return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(_cancel_rest())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _cancel_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def _own_thread() -> OutOfPlace:
+    return OutOfPlace("a call that waits", "outside of the loop that it would wait for")
+
+
+class SyncJob:
+    """A job that was added; the same as `Job` at a producer, for code without a loop."""
+
+    __slots__ = ("_job", "_portal")
+
+    def __init__(self, job: Job[Any], portal: Portal) -> None:
+        self._job, self._portal = job, portal
+
+    def __repr__(self) -> str:
+        return f"<SyncJob {self.id} {self.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._job.name
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - what the producer gave
+        """The job's data, as it was given."""
+        return self._job.data
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was added, by the clock of this machine."""
+        return self._job.created_at
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the id was taken, and nothing was added."""
+        return self._job.duplicate
+
+    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> Any:  # noqa: ANN401
+        """What the handler returned; raises `JobFailed` or `ResultTimeout`."""
+        return self._portal.call(lambda: self._job.result(timeout))
+
+
+class SyncDeadLetters:
+    """The dead letters of a queue; see `DeadLetters`."""
+
+    def __init__(self, letters: DeadLetters, portal: Portal) -> None:
+        self._letters, self._portal = letters, portal
+
+    def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadJob]:
+        """The oldest dead letters; see `DeadLetters.peek`."""
+        return self._portal.call(lambda: self._letters.peek(count, after=after))
+
+    def replay(
+        self,
+        count: int = 100,
+        *,
+        ids: Sequence[str] | None = None,
+        name: str | None = None,
+        reason: BuryReason | str | None = None,
+    ) -> int:
+        """Put dead letters back on the queue; see `DeadLetters.replay`."""
+        again = self._letters.replay
+        return self._portal.call(lambda: again(count, ids=ids, name=name, reason=reason))
+
+    def purge(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        older_than: Duration | None = None,
+        name: str | None = None,
+        reason: BuryReason | str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Delete dead letters; see `DeadLetters.purge`."""
+        return self._portal.call(
+            lambda: self._letters.purge(
+                ids=ids, older_than=older_than, name=name, reason=reason, everything=everything
+            )
+        )
+
+
+class SyncQueue:
+    """Adds jobs from any number of threads; the same as `Queue`, for code without a loop."""
+
+    def __init__(
+        self,
+        name: str,
+        url: Target = None,
+        *,
+        credentials: CredentialCallback | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        self._queue = Queue(name, url, credentials=credentials, **options)
+        self._portal = Portal(f"queue {name}")
+        self.dead = SyncDeadLetters(self._queue.dead, self._portal)
+
+    def __repr__(self) -> str:
+        return f"<SyncQueue {self.name!r}>"
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._queue.__aenter__)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._queue.name
+
+    def close(self) -> None:
+        """Disconnect and end the thread. May be called twice; it stays closed."""
+        self._portal.close(self._queue.close)
+
+    def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> SyncJob:
+        """Add one job; see `Queue.add`."""
+        return self._handle(self._portal.call(lambda: self._queue.add(name, data, **options)))
+
+    def add_many(self, jobs: Iterable[NewJob]) -> list[SyncJob]:
+        """Add many jobs; see `Queue.add_many`."""
+        given = list(jobs)  # the caller's generator runs in the caller's thread
+        return [*map(self._handle, self._portal.call(lambda: self._queue.add_many(given)))]
+
+    def add_each(
+        self, name: str, datas: Iterable[object], **options: Unpack[JobOptions]
+    ) -> list[SyncJob]:
+        """Add one job for each of the data; see `Queue.add_each`."""
+        given = list(datas)
+        added = self._portal.call(lambda: self._queue.add_each(name, given, **options))
+        return [*map(self._handle, added)]
+
+    def counts(self) -> Counts:
+        """How many jobs there are; see `Queue.counts`."""
+        return self._portal.call(self._queue.counts)
+
+    def result(self, job_id: str, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> object:
+        """What a job's handler returned; see `Queue.result`."""
+        return self._portal.call(lambda: self._queue.result(job_id, timeout))
+
+    def results(self, job_ids: Sequence[str]) -> dict[str, object]:
+        """What is there by now; see `Queue.results`."""
+        return self._portal.call(lambda: self._queue.results(job_ids))
+
+    def _handle(self, job: Job[Any]) -> SyncJob:
+        return SyncJob(job, self._portal)

@@ -1,0 +1,44 @@
+"""What the fault tests share: a ledger, and worker processes that end with the test."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tampu import Queue
+from tests.faults.ledger import Ledger
+from tests.faults.worker_process import WorkerProcess
+from tests.servers import RunningServer
+
+QUEUE = "faults"
+
+Hire = Callable[..., Awaitable[WorkerProcess]]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    kept = Ledger(tmp_path / "ledger")
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+async def queue(running: RunningServer) -> AsyncIterator[Queue]:
+    async with Queue(QUEUE, running.url) as producer:
+        yield producer
+
+
+@pytest.fixture
+async def hire(running: RunningServer, ledger: Ledger) -> AsyncIterator[Hire]:
+    """Start worker processes; all are ended after the test."""
+    hired: list[WorkerProcess] = []
+
+    async def started(queue: str = QUEUE, **options: object) -> WorkerProcess:
+        options.setdefault("url", running.url)
+        url = str(options.pop("url"))
+        hired.append(await WorkerProcess.start(url, queue, ledger, **options))  # type: ignore[arg-type]
+        return hired[-1]
+
+    yield started
+    for process in hired:
+        process.end()

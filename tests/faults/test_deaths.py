@@ -1,0 +1,121 @@
+"""Workers that die: what they held is run by others, once more and not oftener."""
+
+import asyncio
+import time
+from random import Random
+
+import pytest
+
+from tampu import BuryReason, Queue
+from tampu.worker import Worker
+from tests.faults.conftest import QUEUE, Hire
+from tests.faults.ledger import Kind, Ledger, check
+from tests.faults.worker_process import Deeds, WorkerProcess
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+PILLS = ("exit", "kill", "segfault")
+
+
+async def add_all(queue: Queue, ledger: Ledger, name: str, count: int) -> None:
+    """Add jobs whose tags are numbers from 1 on."""
+    tags = range(1, count + 1)
+    for tag in tags:
+        ledger.sent(tag)
+    await queue.add_each(name, tags)
+    for tag in tags:
+        ledger.added(tag)
+
+
+async def is_at_rest(queue: Queue) -> bool:
+    counts = await queue.counts()
+    return counts.waiting == counts.active == counts.delayed == 0
+
+
+async def test_jobs_of_a_killed_worker_are_done_by_another_within_seconds(
+    running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
+) -> None:
+    doomed = await hire(concurrency=100)
+    await add_all(queue, ledger, "hang", 100)
+    await wait_until(
+        lambda: ledger.count(Kind.STARTED) == 100, within=10, sentence="100 jobs are running"
+    )
+    deeds = Deeds(ledger, lambda: heir.id)
+    async with Worker(QUEUE, deeds.by_name(), running.url) as heir:
+        await doomed.kill()
+        killed_at = time.monotonic()
+        await wait_until(
+            lambda: ledger.count(Kind.DONE) == 100, within=10, sentence="another has done them"
+        )
+        took_s = time.monotonic() - killed_at
+        await wait_until(lambda: is_at_rest(queue), within=5, sentence="all are settled")
+    report = check(ledger.lines())
+    report.assert_sound()
+    assert set(report.runs.values()) == {2}
+    assert took_s < 10
+
+
+async def test_workers_that_are_killed_one_after_another_lose_nothing(
+    queue: Queue, ledger: Ledger, hire: Hire
+) -> None:
+    jobs, kills, rng = 20_000, 5, Random(7)  # noqa: S311 - who is killed
+    crew = list(await asyncio.gather(*(hire(concurrency=25) for _ in range(3))))
+    await add_all(queue, ledger, "short", jobs)
+    for number in range(1, kills + 1):
+        goal = jobs * number // (kills + 1)
+        await wait_until(
+            lambda goal=goal: ledger.count(Kind.DONE) >= goal,  # type: ignore[misc]
+            within=20,
+            sentence="some more jobs are done",
+        )
+        doomed = crew.pop(rng.randrange(len(crew)))
+        await doomed.kill()
+        crew.append(await hire(concurrency=25))
+    await wait_until(lambda: is_at_rest(queue), within=30, sentence="all are settled")
+    report = check(ledger.lines())
+    report.assert_sound()
+    assert len(report.runs) == jobs
+    assert len(report.repeated) <= jobs // 50
+    for process in crew:
+        await process.stop()
+
+
+@pytest.mark.parametrize("pill", PILLS)
+async def test_a_job_that_kills_its_worker_each_time_is_buried(
+    queue: Queue, ledger: Ledger, hire: Hire, pill: str
+) -> None:
+    ledger.sent(0)
+    await queue.add(pill, 0, attempts=2)
+    ledger.added(0)
+    await add_all(queue, ledger, "short", 200)
+
+    async def keep_one_alive(process: WorkerProcess) -> None:
+        while True:
+            await process.gone()
+            process = await hire(concurrency=1, lease="1s")
+
+    async with asyncio.TaskGroup() as watch:
+        watcher = watch.create_task(keep_one_alive(await hire(concurrency=1, lease="1s")))
+        await wait_until(
+            lambda: is_at_rest(queue), within=20, sentence="the pill is buried, the others done"
+        )
+        watcher.cancel()
+    (letter,) = await queue.dead.peek()
+    assert (letter.data, letter.reason, letter.attempt) == (0, BuryReason.CRASHED, 2)
+    report = check(ledger.lines(), [letter.data])
+    report.assert_sound()
+    assert report.runs["0"] == 2
+    assert ledger.count(Kind.FAULT) == 2
+
+
+async def test_a_worker_that_acknowledges_without_running_is_found_out(
+    queue: Queue, ledger: Ledger, hire: Hire
+) -> None:
+    worker = await hire(mutant=10)
+    await add_all(queue, ledger, "short", 100)
+    await wait_until(lambda: is_at_rest(queue), within=10, sentence="all are settled")
+    await worker.stop()
+    report = check(ledger.lines())
+    assert report.lost == {str(tag) for tag in range(10, 101, 10)}
+    with pytest.raises(AssertionError, match="10 lost"):
+        report.assert_sound()

@@ -1,0 +1,17 @@
+"""Links between the pages lead somewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.guide.pages import anchors_of, links_of, name_of, pages
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    broken = [
+        f"{target.name}#{anchor}"
+        for target, anchor in links_of(page)
+        if not target.exists() or (anchor and anchor not in anchors_of(target))
+    ]
+    assert broken == []

@@ -1,0 +1,80 @@
+"""The tables of the guide name exactly what there is: what is new and not told of fails here."""
+
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from tampu import BuryReason, EventKind, Handler, NewJob, Verdict
+from tampu.admin.counts import Counts
+from tampu.backoff import DEFAULT_BACKOFF
+from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.job import JobOptions
+from tampu.metrics import facts
+from tampu.queue_options import QueueOptions, QueueSettings
+from tests.guide.pages import GUIDE, first_cells
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SHOWN = {DEFAULT_BACKOFF: "Backoff.exponential(0.1, jitter=0.1)"}
+
+
+def _defaults(kind: "type[DataclassInstance]") -> list[tuple[str, str]]:
+    return [
+        (field.name, SHOWN.get(field.default) or repr(field.default).replace("'", '"'))
+        for field in fields(kind)
+        if field.default is not MISSING
+    ]
+
+
+class TestOptions:
+    def test_of_a_queue(self) -> None:
+        told = first_cells(GUIDE / "producing.md", "Options of a queue")
+        assert told == _defaults(QueueSettings)
+        assert [name for name, _ in told] == list(QueueOptions.__annotations__)
+
+    def test_of_a_job(self) -> None:
+        told = first_cells(GUIDE / "producing.md", "Options of a job")
+        assert [name for name, _ in told] == list(JobOptions.__annotations__)
+        assert list(NewJob.__struct_fields__) == ["name", "data", *JobOptions.__annotations__]
+
+    def test_of_a_worker(self) -> None:
+        told = first_cells(GUIDE / "handling.md", "Options of a worker")
+        assert told == _defaults(WorkerSettings)
+        assert [name for name, _ in told] == list(WorkerOptions.__annotations__)
+
+    def test_of_a_handler(self) -> None:
+        told = first_cells(GUIDE / "handling.md", "Options of a handler")
+        assert told == _defaults(Handler)
+
+
+class TestKinds:
+    def test_every_reason_of_a_burial_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "retrying.md", "Why a job is buried")
+        assert told == [(f"BuryReason.{each.name}", each.value) for each in BuryReason]
+
+    def test_every_kind_of_event_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "events.md", "Kinds")
+        assert told == [(f"EventKind.{each.name}", each.value) for each in EventKind]
+
+    def test_every_verdict_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "producing.md", "When an add raises")
+        assert [name for name, _ in told] == [f"Verdict.{each.name}" for each in Verdict]
+
+    def test_every_count_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "producing.md", "Counting")
+        assert [name for name, _ in told] == list(Counts.__struct_fields__)
+
+    def test_every_fact_for_metrics_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "handling.md", "Measuring")
+        assert [name for name, _ in told] == [
+            kind.__name__
+            for kind in vars(facts).values()
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+        ]
+
+
+def test_a_table_is_read_row_by_row(tmp_path: pytest.TempPathFactory) -> None:
+    ...
