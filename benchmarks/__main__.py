@@ -40,6 +40,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Measured]]]]] = {
     "lane_add": lane_add.run,
     "lane_read": lane_read.run,
 }
+WITHOUT_PEER: Final = frozenset({"envelope", "lane_add", "lane_read"})
 
 
 def main() -> None:
@@ -57,11 +58,11 @@ def main() -> None:
     for name in [options.scenario] if options.scenario else SCENARIOS:
         print(f"{name} on {backend.title}")
         with RunningServer(binary) as server:
-            bench = Bench(server, find_peer(server))
+            bench = Bench(server, None if name in WITHOUT_PEER else find_peer(server))
             measured = uvloop.run(_measured(name, bench))
         print(*measured, sep="\n", flush=True)
         if options.keep:
-            _keep(name, backend, measured)
+            _keep(name, backend, measured, with_peer=bench.peer is not None)
 
 
 def _chosen(parser: argparse.ArgumentParser, name: str | None) -> tuple[Backend, Path]:
@@ -76,7 +77,7 @@ async def _measured(name: str, bench: Bench) -> list[Measured]:
     return await SCENARIOS[name](bench)
 
 
-def _keep(name: str, backend: Backend, measured: list[Measured]) -> None:
+def _keep(name: str, backend: Backend, measured: list[Measured], *, with_peer: bool) -> None:
     """Write a scenario's figures with what they were measured on."""
     RESULTS.mkdir(exist_ok=True)
     kept = {
@@ -84,7 +85,7 @@ def _keep(name: str, backend: Backend, measured: list[Measured]) -> None:
         "server": backend.title,
         "python": platform.python_version(),
         "packages": {package: version(package) for package in PACKAGES},
-        "peer": PACKAGE,
+        "peer": PACKAGE if with_peer else None,
         "figures": [each.kept() for each in measured],
     }
     path = RESULTS / f"{name}-{backend.name}.json"

@@ -14,7 +14,6 @@ from benchmarks.figure import Figure, Measured, in_turns
 from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.script import Script
 from tampu.server.scripts import AddKeys, PlainJobs, add
 from tampu.server.streams import ack
 from tampu.wire.keys import QueueKeys
@@ -26,7 +25,7 @@ ACKS_IN_FLIGHT: Final = 4
 
 
 async def run(bench: Bench) -> list[Measured]:
-    """The same commands and the same script; the lanes keep a read and acks in flight."""
+    """The same commands; the lanes keep a read and acks in flight."""
     async with await connect(bench.url) as ours, Redis(port=bench.server.port) as client:
         async with await Lane.open(ours, b"{chasqui:bench}") as reads:
             async with await Lane.open(ours, b"{chasqui:bench}") as acks:
@@ -62,14 +61,20 @@ class _Ways:
 
     async def by_client(self) -> float:
         await self._fill()
-        digest = Script("ack").text(self.acks.server.dialect).digest
         done, began = 0, perf_counter()
         while reply := await self.client.execute_command(*self.read):
             ids = _ids(reply)
             done += len(ids)
-            call = ("EVALSHA", digest, 1, self.keys.stream, GROUP, *ids)
-            await self.client.execute_command(*call)
+            await self._ack_by_client(ids)
         return done / (perf_counter() - began)
+
+    async def _ack_by_client(self, ids: list[bytes]) -> None:
+        call, stream = self.client.execute_command, self.keys.stream
+        if self.acks.server.dialect.ack_and_delete:
+            await call("XACKDEL", stream, GROUP, "IDS", len(ids), *ids)
+        else:
+            await call("XDEL", stream, *ids)
+            await call("XACK", stream, GROUP, *ids)
 
     async def _fill(self) -> None:
         await self.client.delete(self.keys.stream)

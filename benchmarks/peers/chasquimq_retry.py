@@ -15,7 +15,7 @@ async def retry(asked: dict[str, Any]) -> float:
 
     async def handle(job: Job) -> None:
         tally.start()
-        if job.attempt == 1:
+        if job.attempts_made == 0:
             raise RuntimeError("the first attempt")
         tally.count()
 

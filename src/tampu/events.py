@@ -19,7 +19,7 @@ from tampu.server.connect import Server, Target, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.scripts import emit
 from tampu.server.streams import last_id, read_after
-from tampu.wire.event import Event, EventKind, decode_event
+from tampu.wire.event import Event, EventKind, Told, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BUFFERED: Final = 10_000
 EVENTS_A_CALL: Final = 500
-CALLS_IN_FLIGHT: Final = 2
+CALLS_IN_FLIGHT: Final = 2  # with three, one could overtake a call that has to load the script
 LINGER_S: Final = 0.002
 CLOSE_LIMIT_S: Final = 1.0
 
@@ -44,7 +44,7 @@ class EventWriter:
         self._lane = lane
         self._key = key
         self._max_len = max_len
-        self._buffer: list[list[bytes]] = []
+        self._buffer: list[Told] = []
         self._alarm = 0  # more events than this in the buffer need attention
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class EventWriter:
         """Events that were told and, as far as is known, not written."""
         return self._dropped
 
-    def tell(self, fields: list[bytes]) -> None:
+    def tell(self, fields: Told) -> None:
         """Have an event written soon."""
         # Twice a job on the hot path, so one comparison serves all that can be the matter.
         buffer = self._buffer
@@ -141,9 +141,9 @@ class EventWriter:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _send(self, batch: Sequence[list[bytes]]) -> None:
+    async def _send(self, batch: Sequence[Told]) -> None:
         try:
-            await emit(self._lane, self._key, batch, max_len=self._max_len)
+            await emit(self._lane, self._key, pack_events(batch), max_len=self._max_len)
         except ServerError as error:
             self._dropped += len(batch)
             if not self._refused:

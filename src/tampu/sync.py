@@ -54,13 +54,13 @@ class Portal:
         if self._pid != os.getpid():
             return  # what a fork has inherited of it is not there to be closed
         with self._lock:
+            if threading.current_thread() is self._thread:
+                raise _own_thread()
             self._closed = True
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
         if loop is None or thread is None:
             return
-        if threading.current_thread() is thread:
-            raise _own_thread()
         try:
             asyncio.run_coroutine_threadsafe(last(), loop).result()
         finally:

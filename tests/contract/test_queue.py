@@ -38,6 +38,7 @@ from tests.contract.queues import (
     waiting_ids,
 )
 from tests.servers import RunningServer, free_port
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -332,8 +333,12 @@ class TestConnecting:
         before = len(admin.client_list())
         queue = Queue(QUEUE, running.url)
         await asyncio.gather(*[queue.add("a", number) for number in range(50)])
-        assert len(admin.client_list()) == before + 1
         assert len(waiting(admin)) == 50
+        await wait_until(
+            lambda: len(admin.client_list()) == before + 1,
+            within=5,
+            sentence="one connection is left",
+        )
         await queue.close()
 
     async def test_after_close_it_says_so_and_holds_no_socket(
@@ -347,7 +352,9 @@ class TestConnecting:
         for call in (queue.add("a"), queue.counts(), queue.dead.peek(), queue.add_many([])):
             with pytest.raises(Closed):
                 await call
-        assert len(admin.client_list()) == before
+        await wait_until(
+            lambda: len(admin.client_list()) == before, within=5, sentence="no connection is left"
+        )
 
     async def test_a_queue_that_was_never_used_is_closed_too(self) -> None:
         queue = Queue(QUEUE, "redis://127.0.0.1:1/0")

@@ -12,7 +12,7 @@ from tampu import ConnectionLost, Job, NewJob, Queue, QueueFull, ServerError
 from tests.conftest import Start
 from tests.contract.queues import KEYS, QUEUE, delayed, waiting, waiting_ids
 from tests.proxy import Proxy
-from tests.servers import Backend, RunningServer
+from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 ADDED = b"$0\r\n\r\n"  # what the add script answers
@@ -95,7 +95,7 @@ async def test_a_server_that_forgets_its_scripts_costs_nothing(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
-        jobs = []
+        jobs: list[Job[object]] = []
         for number in range(20):
             admin.script_flush()
             jobs += await asyncio.gather(queue.add("a", number), queue.add("b", tenant="t"))
@@ -127,11 +127,8 @@ async def test_a_server_that_comes_back_in_time_gets_the_job(start: Start) -> No
             assert waiting_ids(admin) == [job.id]
 
 
-async def test_at_the_memory_limit_adds_are_refused_and_the_rest_stays(
-    start: Start, backend: Backend
-) -> None:
+async def test_at_the_memory_limit_adds_are_refused_and_the_rest_stays(start: Start) -> None:
     server = start("--maxmemory-policy", "noeviction")
-    assert backend.name
     with server.admin() as admin:
         async with Queue(QUEUE, server.url, max_len=1000, on_full="wait") as queue:
             before = await queue.add_each("a", range(10))

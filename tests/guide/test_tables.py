@@ -4,7 +4,6 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING
 
 import msgspec
-import pytest
 
 from tampu import BuryReason, EventKind, Handler, NewJob, Verdict
 from tampu.admin.counts import Counts
@@ -72,9 +71,7 @@ class TestKinds:
         assert [name for name, _ in told] == [
             kind.__name__
             for kind in vars(facts).values()
-            if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+            if isinstance(kind, type)
+            and issubclass(kind, msgspec.Struct)
+            and kind is not msgspec.Struct
         ]
-
-
-def test_a_table_is_read_row_by_row(tmp_path: pytest.TempPathFactory) -> None:
-    ...

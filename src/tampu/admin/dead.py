@@ -25,7 +25,7 @@ from tampu.server.streams import (
 from tampu.settings import at_least
 from tampu.wire.dead import BuryReason, DeadLetter, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
-from tampu.wire.event import EventKind, encode_event
+from tampu.wire.event import EventKind, Told, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import show_text
 from tampu.wire.keys import QueueKeys
@@ -252,7 +252,7 @@ def _content(letter: DeadLetter) -> tuple[str | None, object]:
         return envelope.id, None
 
 
-def _replayed(letter: Replay, now: int) -> list[bytes]:
+def _replayed(letter: Replay, now: int) -> Told:
     job_id = decode_envelope(letter.body).id
     name = show_text(letter.name)
     return encode_event(EventKind.REPLAYED, job_id=job_id, ts_ms=now, name=name)

@@ -69,6 +69,7 @@ class Leases:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self._given_up = False  # before there was a loop to tell
 
     async def start(self) -> None:
         """Give the first sign of life; raises what keeps us from it."""
@@ -95,13 +96,17 @@ class Leases:
         thread, self._thread = self._thread, None
         if thread is None:
             return
+        self._given_up = True
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None and not loop.is_closed():
             loop.call_soon_threadsafe(stopping.set)
         await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
     async def _live(self, tell: Callable[[BaseException | None], None]) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._given_up:
+            self._stopping.set()
         try:
             async with await connect(self._target, credentials=self._credentials) as server:
                 options = LaneOptions(limit_s=max(1.0, self._terms.doubt_s))

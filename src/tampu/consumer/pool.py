@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
 from typing import Final, Protocol
@@ -141,6 +142,7 @@ class Pool:
     async def _slot(self, number: int) -> None:
         todo, running, clock = self._todo, self._running, perf_counter_ns
         start, put = self._settler.start, self._settler.put
+        task = _this_task()
         turn = clock()
         while not self._closing:
             if not todo:
@@ -160,6 +162,8 @@ class Pool:
             ended = clock()
             running[number] = None
             put(delivery, outcome, ended - began)
+            if task.cancelling():
+                await _forget_cancellation(task)
             if ended - turn > _TURN_NS:
                 await asyncio.sleep(0)
                 turn = clock()
@@ -168,7 +172,21 @@ class Pool:
         """What a cancellation means: we ended the run, or the handler did it to itself."""
         if self._ending:
             return Abandoned()
-        task = asyncio.current_task()
-        while task is not None and task.cancelling():
-            task.uncancel()
         return Failed(Failure("CancelledError", "the handler was cancelled"))
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a slot is one
+    return task
+
+
+async def _forget_cancellation(task: asyncio.Task[None]) -> None:
+    """Have a cancellation that a handler left behind reach neither the next job nor the slot.
+
+    If it is ours instead, it came with `_closing`, and the slot ends all the same.
+    """
+    while task.cancelling():
+        task.uncancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -22,17 +22,21 @@ def outcome_of_value(value: object) -> Outcome:
     return Done(value)
 
 
-def outcome_of_error(error: BaseException) -> Outcome:
-    """The outcome of a handler that raised, whatever it raised."""
+def outcome_of_error(error: BaseException, *, last: bool = True) -> Outcome:
+    """The outcome of a handler that raised, whatever it raised.
+
+    Only what buries a job is kept with its traceback, so one that is not the `last` attempt goes
+    without: making the text takes longer than all the rest of a failed run.
+    """
     match error:
         case Snooze():
             return PutOff(error.after_ms)
         case Retry():
-            return Failed(failure_of(error), error.after_ms)
+            return Failed(failure_of(error, traced=last), error.after_ms)
         case Unrecoverable():
             return Hopeless(failure_of(error))
         case _:
-            return Failed(failure_of(error))
+            return Failed(failure_of(error, traced=last))
 
 
 def timed_out(limit_s: float) -> Failed:
@@ -40,12 +44,12 @@ def timed_out(limit_s: float) -> Failed:
     return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     """The error in words, cut to a size that a dead letter can have; never raises."""
     return Failure(
         show_text(clip_text(_name_of(type(error)), MAX_MESSAGE_BYTES)),
         show_text(clip_text(_message_of(error), MAX_MESSAGE_BYTES)),
-        show_text(clip_text_front(_traceback_of(error), MAX_TRACEBACK_BYTES)),
+        show_text(clip_text_front(_traceback_of(error), MAX_TRACEBACK_BYTES)) if traced else "",
     )
 
 

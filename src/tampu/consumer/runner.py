@@ -13,10 +13,9 @@ from tampu.consumer.child import ChildRequest
 from tampu.consumer.children import Children
 from tampu.consumer.delivery import Delivery
 from tampu.consumer.handler import Function
-from tampu.consumer.raised import outcome_of_error, outcome_of_value
+from tampu.consumer.raised import outcome_of_error, outcome_of_value, timed_out
 from tampu.job import enter_job
-from tampu.outcome import Done, Failed, Outcome
-from tampu.wire.dead import Failure
+from tampu.outcome import Done, Outcome
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 
@@ -36,10 +35,12 @@ class LoopRunner:
                 value = await self._function(job)
             else:
                 return await self._limited(delivery, delivery.timeout_s)
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
-            return outcome_of_error(error)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not _loop_runs():
+                raise  # not the handler's: the loop is gone, and this task with it
+            return outcome_of_error(error, last=job.attempt >= delivery.budget)
         return Done(value) if type(value) in _PLAIN else outcome_of_value(value)
 
     async def _limited(self, delivery: Delivery, limit_s: float) -> Outcome:
@@ -69,18 +70,18 @@ class ThreadRunner:
         loop = asyncio.get_running_loop()
         began = monotonic()
         outcome = await loop.run_in_executor(
-            self._threads, copy_context().run, self._call, delivery.job
+            self._threads, copy_context().run, self._call, delivery
         )
         limit_s = delivery.timeout_s
         if limit_s is not None and monotonic() - began > limit_s:
             return timed_out(limit_s)
         return outcome
 
-    def _call(self, job: Any) -> Outcome:  # noqa: ANN401 - a Job of any result
+    def _call(self, delivery: Delivery) -> Outcome:
         try:
-            return outcome_of_value(self._function(job))
+            return outcome_of_value(self._function(delivery.job))
         except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
-            return outcome_of_error(error)
+            return outcome_of_error(error, last=delivery.job.attempt >= delivery.budget)
 
     async def close(self) -> None:
         """Start nothing more; a function that still runs goes on to its end."""
@@ -124,6 +125,9 @@ class ProcessRunner:
         await self._children.close()
 
 
-def timed_out(limit_s: float) -> Failed:
-    """The outcome of a run that took too long."""
-    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

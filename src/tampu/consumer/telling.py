@@ -46,17 +46,14 @@ class Telling:
         """A run begins."""
         if self._tell is not None:
             job = delivery.job
-            self._tell(encode_active(job.id, b"%d" % now_ms(), delivery.raw_name, job.attempt))
+            self._tell(encode_active(job.id, now_ms(), job.name, job.attempt))
 
     def ended(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """A run ended."""
         job, duration_us = delivery.job, duration_ns // 1000
         if self._tell is not None:
             if type(outcome) is Done:
-                stamp = b"%d" % now_ms()
-                self._tell(
-                    encode_completed(job.id, stamp, delivery.raw_name, job.attempt, duration_us)
-                )
+                self._tell(encode_completed(job.id, now_ms(), job.name, job.attempt, duration_us))
             elif isinstance(outcome, Failed | Hopeless):
                 reason = outcome.failure.message
                 self._event(EventKind.FAILED, job, reason=reason, duration_us=duration_us)

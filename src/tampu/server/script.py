@@ -1,7 +1,6 @@
 """One Lua file as the server runs it."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha1
 from importlib.resources import files
@@ -44,14 +43,19 @@ class Script:
         rest = (len(keys), *keys, *args)
         send = partial(lane.send, repeatable=repeatable, limit_s=limit_s)
         by_digest = pack(b"EVALSHA", text.digest, *rest)
-        with suppress(ScriptUnknown):
+        # A server that was started again forgets its scripts, and may have run this one before.
+        try:
             return await send(by_digest)
-        with suppress(ScriptUnknown):
+        except ScriptUnknown as forgotten:
+            unknown = forgotten.unknown
+        try:
             # In one write: next to nothing can come between loading and calling.
             self.load(lane, limit_s=limit_s)
-            return await send(by_digest)
+            return await send(by_digest, unknown=unknown)
+        except ScriptUnknown as forgotten:
+            unknown = forgotten.unknown
         # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
-        return await send(pack(b"EVAL", text.body, *rest))
+        return await send(pack(b"EVAL", text.body, *rest), unknown=unknown)
 
     def load(self, lane: Lane, *, limit_s: float | None = None) -> None:
         """Have the server know the script before the next call; one that refuses will tell then."""

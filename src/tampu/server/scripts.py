@@ -314,12 +314,9 @@ async def resign(lane: Lane, lock: bytes, *, holder: bytes) -> bool:
     return bool(await _RESIGN.run(lane, (lock,), (holder,), repeatable=True))
 
 
-async def emit(lane: Lane, events: bytes, batch: Sequence[Sequence[bytes]], *, max_len: int) -> int:
-    """Write events in one call; how many. Not sent again: listeners would be told twice."""
-    args: list[Argument] = [max_len]
-    for fields in batch:
-        args += len(fields), *fields
-    return _number(await _EMIT.run(lane, (events,), args))
+async def emit(lane: Lane, events: bytes, packed: bytes, *, max_len: int) -> int:
+    """Write packed events in one call; how many. Not sent again: listeners would be told twice."""
+    return _number(await _EMIT.run(lane, (events,), (max_len, packed)))
 
 
 class Replay(Struct, frozen=True):

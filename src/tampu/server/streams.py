@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from tampu.errors import AccessDenied, CommandRefused, OptionError
+from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
 from tampu.server.command import Argument, Ids, Reply, pack
 from tampu.server.lane import Lane
 from tampu.server.link import ignore_outcome
@@ -43,6 +43,10 @@ async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
         await lane.call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM", repeatable=True)
     except CommandRefused as refusal:
         if refusal.code == "BUSYGROUP":
+            return False
+        raise
+    except ConnectionLost as lost:
+        if "BUSYGROUP" in lost.problem:  # made when it was sent the first time, or before
             return False
         raise
     return True

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.msgpack import Encoder
 
 from tampu.wire.fields import clip_text, pair_fields, show_number, show_text, tell_text
 
@@ -32,7 +33,6 @@ class EventKind(Enum):
 
 
 _KINDS: Final = {kind.value: kind for kind in EventKind}
-_SPELLED: Final = {kind: kind.value.encode() for kind in EventKind}
 
 # One order serves every kind: each writes those of these that it has.
 _ORDER: Final = ("attempt", "backoff_ms", "delay_ms", "reason", "duration_us")
@@ -50,50 +50,64 @@ class Event(Struct, frozen=True):
     fields: dict[str, int | str]
 
 
+Told: TypeAlias = "list[str | int]"
+"""An event to be written: field, value, field, value; the server writes numbers as text."""
+
+
 def encode_event(
     kind: EventKind, *, job_id: str, ts_ms: int, name: str = "", **fields: int | str
-) -> list[bytes]:
+) -> Told:
     """The fields of an event in the order in which peers write them; ours come last.
 
     An empty name is not written.
     """
-    flat = [b"e", _SPELLED[kind], b"id", tell_text(job_id), b"ts", b"%d" % ts_ms]
+    told: Told = ["e", kind.value, "id", _text(job_id), "ts", ts_ms]
     if name:
-        flat += b"n", tell_text(name)
+        told += "n", _text(name)
     for field in _ORDER:
         if field in fields:
-            flat += field.encode(), _spell(fields.pop(field))
+            told += field, _value(fields.pop(field))
     for field, value in fields.items():
-        flat += field.encode(), _spell(value)
-    return flat
+        told += field, _value(value)
+    return told
 
 
 # The two events of every job. One list literal each, without keywords: a quarter of the time.
 
 
 def encode_active(  # noqa: PLR0917 - keywords cost a tenth of the call
-    job_id: str, ts: bytes, raw_name: bytes, attempt: int
-) -> list[bytes]:
-    """What `encode_event` writes of a job whose handler starts; `ts` is a number as text."""
-    told = job_id.encode("utf-8", "replace")
-    runs = b"%d" % attempt
-    if raw_name:
-        return [b"e", b"active", b"id", told, b"ts", ts, b"n", raw_name, b"attempt", runs]
-    return [b"e", b"active", b"id", told, b"ts", ts, b"attempt", runs]
+    job_id: str, ts_ms: int, name: str, attempt: int
+) -> Told:
+    """What `encode_event` writes of a job whose handler starts; of texts that came as UTF-8."""
+    if name:
+        return ["e", "active", "id", job_id, "ts", ts_ms, "n", name, "attempt", attempt]
+    return ["e", "active", "id", job_id, "ts", ts_ms, "attempt", attempt]
 
 
 def encode_completed(  # noqa: PLR0917 - as above
-    job_id: str, ts: bytes, raw_name: bytes, attempt: int, duration_us: int
-) -> list[bytes]:
-    """What `encode_event` writes of a job whose handler returned; `ts` is a number as text."""
-    told = job_id.encode("utf-8", "replace")
-    runs, took = b"%d" % attempt, b"%d" % duration_us
-    if raw_name:
+    job_id: str, ts_ms: int, name: str, attempt: int, duration_us: int
+) -> Told:
+    """What `encode_event` writes of a job whose handler returned; of texts that came as UTF-8."""
+    if name:
         # fmt: off
-        return [b"e", b"completed", b"id", told, b"ts", ts, b"n", raw_name,
-                b"attempt", runs, b"duration_us", took]
+        return ["e", "completed", "id", job_id, "ts", ts_ms, "n", name,
+                "attempt", attempt, "duration_us", duration_us]
         # fmt: on
-    return [b"e", b"completed", b"id", told, b"ts", ts, b"attempt", runs, b"duration_us", took]
+    return [
+        "e", "completed", "id", job_id, "ts", ts_ms, "attempt", attempt, "duration_us", duration_us
+    ]  # fmt: skip
+
+
+_encode: Final = Encoder().encode
+
+
+def pack_events(batch: Sequence[Told]) -> bytes:
+    """Events for the script that writes them: one argument instead of a dozen an event.
+
+    Packing the arguments one by one took 1.9 us an event, this takes 0.1 us. The server's decoder
+    knows no byte strings, which is why events are told in texts.
+    """
+    return _encode(batch)
 
 
 def decode_event(flat: Sequence[bytes]) -> Event:
@@ -114,5 +128,10 @@ def decode_event(flat: Sequence[bytes]) -> Event:
     )
 
 
-def _spell(value: int | str) -> bytes:
-    return b"%d" % value if isinstance(value, int) else clip_text(value, MAX_TEXT_BYTES)
+def _value(value: int | str) -> int | str:
+    return value if isinstance(value, int) else show_text(clip_text(value, MAX_TEXT_BYTES))
+
+
+def _text(text: str) -> str:
+    """The text without what UTF-8 has no bytes for."""
+    return text if text.isascii() else show_text(tell_text(text))

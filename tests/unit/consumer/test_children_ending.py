@@ -78,7 +78,10 @@ async def test_the_time_limit_does_not_count_the_start_of_a_child(make: Make) ->
     assert outcome == Done(1)
 
 
-async def test_cancelling_kills_the_child(make: Make, pid_file: Path) -> None:
+async def test_cancelling_kills_the_child(
+    make: Make, pid_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children_module, "END_LIMIT_S", 60)  # it is not left to end by itself
     children = make(handlers.sleeps)
     task = asyncio.create_task(run(children, [str(pid_file), 60]))
     pid = await pid_in(pid_file)
@@ -89,7 +92,10 @@ async def test_cancelling_kills_the_child(make: Make, pid_file: Path) -> None:
     assert isinstance(await run(children, [str(pid_file), 0]), Done)
 
 
-async def test_cancelling_while_a_child_starts_leaves_none(make: Make) -> None:
+async def test_cancelling_while_a_child_starts_leaves_none(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children_module, "END_LIMIT_S", 60)
     resource_tracker.ensure_running()
     before = children_of_this_process()
     children = make(handlers.echo)

@@ -1,0 +1,120 @@
+"""The server's clock jumps by an hour while jobs run."""
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tampu import Queue
+from tampu.wire.keys import QueueKeys
+from tampu.worker import Worker
+from tests.conftest import Start
+from tests.faults.conftest import QUEUE, Hire
+from tests.faults.ledger import Kind, Ledger, check
+from tests.faults.worker_process import Deeds
+from tests.servers import ROOT, RunningServer
+from tests.waiting import wait_until
+
+SHIFT_SOURCE = ROOT.parent / "shared" / "faults" / "clockshift.c"
+KEYS = QueueKeys(QUEUE)
+HOUR_S = 3600
+JOBS = 20
+
+Jump = Callable[[int], None]
+
+
+@pytest.fixture
+def shift_library(tmp_path: Path) -> Path:
+    """A library that shifts the clock of the process that it is loaded into."""
+    gcc = shutil.which("gcc")
+    if gcc is None or not SHIFT_SOURCE.exists():
+        pytest.skip("no gcc, or no source of the library that shifts clocks")
+    library = tmp_path / "clockshift.so"
+    subprocess.run([gcc, "-shared", "-fPIC", "-o", library, SHIFT_SOURCE, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture
+def shifted(
+    shift_library: Path, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RunningServer, Jump]:
+    """A server and how to move its clock."""
+    offset = tmp_path / "offset"
+    offset.write_bytes(struct.pack("q", 0))
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(shift_library))
+        patch.setenv("CLOCKSHIFT", str(offset))
+        server = start()
+
+    def jump(seconds: int) -> None:
+        with server.admin() as admin, offset.open("r+b") as file:
+            before = admin.time()[0]
+            file.write(struct.pack("q", seconds))
+            file.flush()
+            if abs(admin.time()[0] - before - seconds) > 60:
+                pytest.skip("the library does not shift this server's clock: linked statically")
+
+    return server, jump
+
+
+async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
+    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire, tmp_path: Path
+) -> None:
+    server, jump = shifted
+    async with Queue(QUEUE, server.url) as queue:
+        first = await hire(url=server.url, concurrency=JOBS)
+        await begin(queue, ledger, "value", range(JOBS))
+        deeds = Deeds(ledger, lambda: second.id)
+        async with Worker(QUEUE, deeds.by_name(), server.url) as second:
+            jump(HOUR_S)
+            ledger.fault(first.id)  # its sign of life has run out: what it holds may be taken
+            await add(queue, ledger, "short", range(JOBS, 2 * JOBS))
+            await until_done(ledger, range(JOBS, 2 * JOBS))
+            (tmp_path / "ledger.gate").touch()
+            await until_done(ledger, range(JOBS))
+        check(ledger.lines()).assert_sound()
+
+        with server.admin() as admin:
+            mark = KEYS.worker(first.id.encode())
+            await wait_until(
+                lambda: bool(admin.exists(mark)), within=5, sentence="it says that it lives"
+            )
+        await begin(queue, ledger, "hang", range(2 * JOBS, 3 * JOBS))
+        deeds = Deeds(ledger, lambda: third.id)
+        async with Worker(QUEUE, deeds.by_name(), server.url) as third:
+            await first.kill()
+            await until_done(ledger, range(2 * JOBS, 3 * JOBS))
+        report = check(ledger.lines())
+        report.assert_sound()
+        assert max(report.runs.values()) <= 2
+
+
+async def add(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:
+    for tag in tags:
+        ledger.sent(tag)
+    await queue.add_each(name, tags)
+    for tag in tags:
+        ledger.added(tag)
+
+
+async def begin(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:
+    """Add jobs, and return when all of them are running."""
+    await add(queue, ledger, name, tags)
+    await wait_until(
+        lambda: told(ledger, Kind.STARTED) >= set(map(str, tags)),
+        within=10,
+        sentence="all jobs are running",
+    )
+
+
+async def until_done(ledger: Ledger, tags: range) -> None:
+    await wait_until(
+        lambda: told(ledger, Kind.DONE) >= set(map(str, tags)), within=10, sentence="they are done"
+    )
+
+
+def told(ledger: Ledger, kind: Kind) -> set[str]:
+    return {line.tag for line in ledger.lines() if line.kind is kind}

@@ -1,0 +1,107 @@
+"""One of two workers stops in the middle of its work."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tampu import Job, Queue
+from tampu.wire.keys import QueueKeys
+from tampu.worker import Worker
+from tests.faults.conftest import QUEUE
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+KEYS = QueueKeys(QUEUE)
+SHORT, LONG = 3000, 200
+AT_ONCE = 5  # what the one that leaves can run
+GRACE_S = 1.0
+
+
+class Shift:
+    """Two handlers, of the one that leaves and the one that stays; long jobs wait for a gate."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, list[tuple[int, int]]] = {"leaver": [], "stayer": []}
+        self.done: list[tuple[str, int]] = []
+        self.gate = asyncio.Event()
+
+    def handler(self, who: str) -> Callable[[Job[Any]], Awaitable[None]]:
+        async def handle(job: Job[Any]) -> None:
+            if job.name == "long":
+                self.begun[who].append((job.data, job.attempt))
+                await self.gate.wait()
+            self.done.append((job.name, job.data))
+
+        return handle
+
+
+def held(running: RunningServer) -> dict[str, int]:
+    with running.admin() as admin:
+        found = admin.xinfo_consumers(KEYS.stream, "default")
+        return {each["name"].decode(): each["pending"] for each in found}
+
+
+async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
+    running: RunningServer, queue: Queue
+) -> None:
+    shift = Shift()
+    leaver = Worker(QUEUE, shift.handler("leaver"), running.url, concurrency=AT_ONCE)
+    stayer = Worker(QUEUE, shift.handler("stayer"), running.url, concurrency=2 * LONG)
+    try:
+        await leaver.start()
+        # Many short jobs make a worker read ahead; then it holds more than it can begin.
+        await queue.add_each("short", range(SHORT))
+        await queue.add_each("long", range(LONG))
+        await wait_until(
+            lambda: len(shift.begun["leaver"]) == AT_ONCE and held(running)[leaver.id] > AT_ONCE,
+            within=10,
+            sentence="the leaver holds more than it has begun",
+        )
+        await stayer.start()
+        await leave(leaver, shift)
+        assert {attempt for _, attempt in shift.begun["stayer"]} == {1}  # nothing was counted
+        assert set(held(running)) == {stayer.id}
+        shift.gate.set()
+        every = [("short", tag) for tag in range(SHORT)] + [("long", tag) for tag in range(LONG)]
+        await wait_until(lambda: len(shift.done) == len(every), within=10, sentence="all are done")
+        assert sorted(shift.done) == sorted(every)
+    finally:
+        shift.gate.set()
+        await leaver.stop(grace=0)
+        await stayer.stop(grace=0)
+    await assert_nothing_is_left(running)
+
+
+async def leave(leaver: Worker, shift: Shift) -> None:
+    """Stop it, and see the other begin all that it leaves."""
+    asked_at = time.monotonic()
+    stopping = asyncio.create_task(leaver.stop(grace=GRACE_S))
+    await wait_until(
+        lambda: len(shift.begun["stayer"]) >= LONG - AT_ONCE,
+        within=1.0,
+        sentence="the stayer has begun what the leaver had not",
+    )
+    await stopping
+    assert time.monotonic() - asked_at < GRACE_S + 1
+    await wait_until(
+        lambda: {tag for tag, _ in shift.begun["stayer"]} == set(range(LONG)),
+        within=1.0,
+        sentence="what the leaver could not end is begun too",
+    )
+
+
+async def assert_nothing_is_left(running: RunningServer) -> None:
+    """No thread, no task, no pending entry, no consumer and no connection but the producer's."""
+    assert [each for each in threading.enumerate() if each.name == "tampu-leases"] == []
+    names = {task.get_name() for task in asyncio.all_tasks()} - {"tampu-lane", "tampu-link"}
+    assert not [name for name in names if name.startswith("tampu-")]
+    assert held(running) == {}
+    with running.admin() as admin:
+        assert admin.xinfo_groups(KEYS.stream)[0]["pending"] == 0
+        await wait_until(
+            lambda: len(admin.client_list(_type="normal")) == 2,  # ours and the producer's
+            within=2,
+            sentence="no connection is left",
+        )
