@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
+PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
 PARALLEL := -n 4
@@ -46,8 +47,8 @@ format: $(STAMP) ## put the code in shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## measure; one part: make bench SCENARIO=add
+bench: $(STAMP) ## measure; one part: make bench SCENARIO=consume
 	$(BIN)/python -m benchmarks $(SCENARIO)
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(OLDEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

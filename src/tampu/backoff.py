@@ -85,3 +85,23 @@ class Backoff:
 
 DEFAULT_BACKOFF: Final = Backoff(BackoffKind.EXPONENTIAL, 100, 30_000, 2.0, 100)
 """The peer's own: 100 ms, doubling up to 30 s, and up to 100 ms more."""
+
+MAX_ATTEMPTS: Final = 2**32 - 1
+"""What the wire has room for."""
+
+
+def check_retrying(attempts: object, backoff: object) -> None:
+    """Refuse what cannot be, naming it; None leaves it to somebody else.
+
+    No attempts at all are refused too: such a job would be dead on arrival.
+    """
+    if attempts is not None and not (
+        isinstance(attempts, int)
+        and not isinstance(attempts, bool)
+        and 1 <= attempts <= MAX_ATTEMPTS
+    ):
+        raise OptionError("attempts", attempts, f"must be a whole number from 1 to {MAX_ATTEMPTS}")
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise OptionError(
+            "backoff", backoff, "takes Backoff.fixed(...) or Backoff.exponential(...)"
+        )

@@ -208,7 +208,7 @@ class Batcher:
         except TampuError as error:
             batch.fail(error)
         except BaseException:
-            batch.fail(Closed(self._lane.server.name))
+            batch.fail(ConnectionLost(self._lane.server.name, "the queue was closed"))
             raise
         finally:
             del self._in_flight[number]

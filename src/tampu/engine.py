@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from random import Random
+from threading import get_ident
 from typing import Any, Final, Self
 
 from tampu.consumer.handler import Plan
@@ -86,14 +87,20 @@ class _Host:
 
     def __init__(self, telling: Telling) -> None:
         self._telling = telling
+        self._loop = asyncio.get_running_loop()
+        self._thread = get_ident()
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """Not from inside: a handler that waits for its own result waits for ever."""
         raise OutOfPlace("job.result()", "to the program that added the job")
 
-    async def report_progress(self, job: Job[Any], progress: int) -> None:
-        """Tell listeners."""
-        self._telling.progress(job, max(0, min(100, int(progress))))
+    def report_progress(self, job: Job[Any], percent: int) -> None:
+        """Tell listeners; handlers may be in threads, events belong to the loop."""
+        if get_ident() == self._thread:
+            self._telling.progress(job, percent)
+            return
+        with suppress(RuntimeError):  # a thread that outlives its loop tells nobody
+            self._loop.call_soon_threadsafe(self._telling.progress, job, percent)
 
 
 class Engine:

@@ -55,8 +55,8 @@ class Host(Protocol):
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """What the job's handler returned."""
 
-    async def report_progress(self, job: "Job[Any]", progress: int) -> None:
-        """Tell listeners how far a running job is."""
+    def report_progress(self, job: "Job[Any]", percent: int) -> None:
+        """Tell listeners how far a running job is; from any thread."""
 
 
 class Job(Struct, Generic[R], frozen=True, eq=False, weakref=True):
@@ -113,9 +113,12 @@ class Job(Struct, Generic[R], frozen=True, eq=False, weakref=True):
         value: Any = await self.host.wait_for_result(self.id, timeout)
         return value  # type: ignore[no-any-return] # what R is, only the caller knows
 
-    async def progress(self, percent: int) -> None:
-        """Tell listeners how far this job is, from 0 to 100; never fails the job."""
-        await self.host.report_progress(self, percent)
+    def progress(self, percent: int) -> None:
+        """Tell listeners how far this job is, from 0 to 100; neither waits nor fails.
+
+        Numbers beyond the range count as its ends. Plain handlers may call it too.
+        """
+        self.host.report_progress(self, max(0, min(100, int(percent))))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")

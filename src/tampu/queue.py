@@ -233,9 +233,9 @@ class Queue:
         """As `result`; for the jobs that this queue gave out."""
         return await self.result(job_id, timeout)
 
-    async def report_progress(self, job: Job[Any], progress: int) -> None:
+    def report_progress(self, job: Job[Any], percent: int) -> None:
         """Refused: only the worker that runs a job knows how far it is."""
-        del job, progress
+        del job, percent
         raise OutOfPlace("progress()", "into the handler that runs the job")
 
     # --- connecting -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tampu.errors import OptionError
 from tampu.request import Rules
 from tampu.server.scripts import PRODUCER_MEMORY_MS
 from tampu.server.streams import Copies
-from tampu.settings import at_least
+from tampu.settings import at_least, check_flag
 
 MAX_PAYLOAD_CAP: Final = 64 * 1024 * 1024
 JOBS_A_CALL: Final = 350
@@ -66,7 +66,7 @@ class QueueSettings:
         if to_positive_ms("time_limit", self.time_limit) > PRODUCER_MEMORY_MS:
             accepted = f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
             raise OptionError("time_limit", self.time_limit, accepted)
-        _check_flag("events", self.events)
+        check_flag("events", self.events)
         _check_text("group", self.group)
 
     @property
@@ -104,11 +104,6 @@ class QueueSettings:
 def _check_choice(option: str, given: object, choices: Sequence[str]) -> None:
     if not isinstance(given, str) or given not in choices:
         raise OptionError(option, given, f"takes one of {', '.join(choices)}")
-
-
-def _check_flag(option: str, given: object) -> None:
-    if not isinstance(given, bool):
-        raise OptionError(option, given, "takes True or False")
 
 
 def _check_text(option: str, given: object) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from tampu.backoff import Backoff
+from tampu.backoff import check_retrying
 from tampu.clock import instant_ms
 from tampu.duration import Duration, to_ms, to_positive_ms
 from tampu.errors import OptionError
@@ -18,8 +18,6 @@ from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys, check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
 from tampu.wire.retry import RetryOverride
-
-MAX_ATTEMPTS: Final = 2**32 - 1
 
 _OPTIONS: Final = tuple(JobOptions.__annotations__)
 
@@ -144,20 +142,8 @@ def _due(job: NewJob, rules: Rules, now_ms: int) -> tuple[bytes, int]:
 def _retry(job: NewJob) -> RetryOverride | None:
     if job.attempts is None and job.backoff is None:
         return None
-    attempts: object = job.attempts
-    if attempts is not None and (
-        isinstance(attempts, bool)
-        or not isinstance(attempts, int)
-        or not 1 <= attempts <= MAX_ATTEMPTS
-    ):
-        # 0 is refused as well: such a job would be dead on arrival.
-        raise OptionError("attempts", attempts, f"must be a whole number from 1 to {MAX_ATTEMPTS}")
-    backoff: object = job.backoff
-    if backoff is not None and not isinstance(backoff, Backoff):
-        raise OptionError(
-            "backoff", backoff, "takes Backoff.fixed(...) or Backoff.exponential(...)"
-        )
-    return RetryOverride(job.attempts, None if backoff is None else backoff.to_wire())
+    check_retrying(job.attempts, job.backoff)
+    return RetryOverride(job.attempts, None if job.backoff is None else job.backoff.to_wire())
 
 
 def _extras(job: NewJob, due_ms: int) -> Extras:

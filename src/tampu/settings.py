@@ -27,3 +27,9 @@ def at_least(option: str, given: int, least: int) -> None:
     """Refuse what is no whole number from `least` on."""
     if isinstance(given, bool) or not isinstance(given, int) or given < least:  # type: ignore[redundant-expr]
         raise OptionError(option, given, f"must be a whole number from {least}")
+
+
+def check_flag(option: str, given: object) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(given, bool):
+        raise OptionError(option, given, "takes True or False")

@@ -448,7 +448,7 @@ class TestLooking:
     async def test_progress_is_the_worker_s_to_tell(self, queue: Queue) -> None:
         job = await queue.add("a")
         with pytest.raises(OutOfPlace):
-            await job.progress(50)
+            job.progress(50)
 
 
 async def test_listeners_are_told_of_what_was_added_if_asked_for(

@@ -63,8 +63,9 @@ class TestCalls:
         assert crew.admin.xlen(KEYS.events) >= 2 * JOBS
         assert crew.calls() < FEW
 
-    async def test_large_settlements_are_carried_in_parts(self, crew: Crew) -> None:
-        """Twenty payloads of 900 kB that fail, and as results: one call of 18 MB serves nobody."""
+    async def test_large_payloads_survive_failures_and_come_back_as_results(
+        self, crew: Crew
+    ) -> None:
         boom = Boom(times=20)
         await crew.hire(boom, store_results=True, backoff=Backoff.fixed(0))
         data = bytes(900_000)

@@ -94,8 +94,10 @@ class TestWhatCannotBeRun:
         calls = Calls()
         added = await crew.queue.add("late", 1, expires=0.001)
         await wait_until(
-            lambda: crew.admin.time()[0] * 1000 + crew.admin.time()[1] // 1000
-            > added.created_at_ms + 10,
+            lambda: (
+                crew.admin.time()[0] * 1000 + crew.admin.time()[1] // 1000
+                > added.created_at_ms + 10
+            ),
             within=SOON,
             sentence="its time is over",
         )

@@ -62,7 +62,12 @@ class TestOneJob:
         ]
         assert {event.name for event in told} == {"greet"}
         first, failed, retry, _, second, completed = told
-        assert [each.fields["attempt"] for each in (first, failed, second, completed)] == [1, 1, 2, 2]
+        assert [each.fields["attempt"] for each in (first, failed, second, completed)] == [
+            1,
+            1,
+            2,
+            2,
+        ]
         assert failed.fields["reason"] == "just the message"
         assert retry.fields == {"attempt": 2, "backoff_ms": 20}
 
@@ -112,7 +117,7 @@ class TestOneJob:
     async def test_progress_is_told_between_active_and_completed(self, crew: Crew) -> None:
         async def handler(job: Job[Any]) -> None:
             for percent in (-5, 10, 50, 1000):
-                await job.progress(percent)
+                job.progress(percent)
 
         await crew.hire(handler)
         job = await crew.queue.add("greet")
@@ -189,7 +194,7 @@ class TestListening:
 class TestOff:
     async def test_without_events_there_is_no_stream_of_them(self, crew: Crew) -> None:
         async def handler(job: Job[Any]) -> None:
-            await job.progress(50)
+            job.progress(50)
             if job.data == "bad":
                 raise ValueError
 

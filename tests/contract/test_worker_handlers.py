@@ -56,7 +56,11 @@ class TestKinds:
         async def more(job: Job[Any], by: int) -> object:
             return job.data + by
 
-        handlers = {"method": Adder().add, "object": Adder(), "partial": functools.partial(more, by=3)}
+        handlers = {
+            "method": Adder().add,
+            "object": Adder(),
+            "partial": functools.partial(more, by=3),
+        }
         await crew.hire(handlers, store_results=True)
         jobs = [await crew.queue.add(name, 10) for name in handlers]
         assert [await job.result() for job in jobs] == [11, 12, 13]
@@ -192,7 +196,9 @@ class TestTimeLimits:
         assert letter.failure.error_type == "JobTimeout"
 
     async def test_what_a_child_process_does_ends_at_its_time_limit(
-        self, crew: Crew, tmp_path: Any  # noqa: ANN401 - a Path
+        self,
+        crew: Crew,
+        tmp_path: Any,  # noqa: ANN401 - a Path
     ) -> None:
         handler = Handler(child_handlers.sleeps, isolation="process", attempts=1, timeout=0.1)
         await crew.hire(handler)
@@ -247,7 +253,11 @@ class TestHostileHandlers:
         ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
     )
     async def test_whatever_it_raises_the_attempt_failed_and_the_worker_lives(
-        self, crew: Crew, error: BaseException, kind: str, plain: bool  # noqa: FBT001
+        self,
+        crew: Crew,
+        error: BaseException,
+        kind: str,
+        plain: bool,  # noqa: FBT001
     ) -> None:
         calls = Calls()
 

@@ -92,7 +92,11 @@ class TestHowOften:
         await crew.hire(calls, attempts=3)
         crew.put({b"d": envelope(attempt=3), b"n": b"late"})
         (letter,) = await crew.dead()
-        assert (letter.reason.value, letter.attempt, letter.name) == ("retries_exhausted", 3, "late")
+        assert (letter.reason.value, letter.attempt, letter.name) == (
+            "retries_exhausted",
+            3,
+            "late",
+        )
         assert len(calls) == 0
 
     async def test_retries_keep_name_data_id_and_time(self, crew: Crew) -> None:

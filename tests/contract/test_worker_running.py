@@ -55,9 +55,7 @@ class TestOneJob:
         assert calls.jobs[0].name == "named"
 
     @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 900_000])
-    async def test_a_payload_of_any_size_arrives_byte_for_byte(
-        self, crew: Crew, size: int
-    ) -> None:
+    async def test_a_payload_of_any_size_arrives_byte_for_byte(self, crew: Crew, size: int) -> None:
         calls = Calls()
         await crew.hire(calls)
         data = bytes(i % 251 for i in range(size))

@@ -97,7 +97,9 @@ class TestStopping:
         assert (counts.waiting, counts.active) == (1, 0)
 
     async def test_a_child_process_that_outlasts_the_grace_is_killed(
-        self, crew: Crew, tmp_path: Any  # noqa: ANN401 - a Path
+        self,
+        crew: Crew,
+        tmp_path: Any,  # noqa: ANN401 - a Path
     ) -> None:
         worker = await crew.hire(Handler(child_handlers.sleeps, isolation="process"))
         told = tmp_path / "pid"

@@ -149,7 +149,9 @@ class Crew:
     def events(self, job_id: str | None = None) -> list[Event]:
         """The events so far, oldest first; those of one job, or all."""
         entries = self.admin.xrange(KEYS.events)
-        told = [decode_event([each for pair in flat.items() for each in pair]) for _, flat in entries]
+        told = [
+            decode_event([each for pair in flat.items() for each in pair]) for _, flat in entries
+        ]
         return [event for event in told if job_id in {None, event.job_id}]
 
     async def dead(self, count: int = 1) -> list[Any]:
@@ -217,7 +219,11 @@ def handler_threads() -> list[str]:
 
 
 def envelope(
-    data: bytes = b"\x01", *, job_id: str = "j", attempt: int = 0, retry: RetryOverride | None = None
+    data: bytes = b"\x01",
+    *,
+    job_id: str = "j",
+    attempt: int = 0,
+    retry: RetryOverride | None = None,
 ) -> bytes:
     """A job as a peer writes it; `data` is MessagePack."""
     return encode_envelope(Envelope(job_id, data, 1_794_725_043_642, attempt, retry))

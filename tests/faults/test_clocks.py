@@ -14,7 +14,7 @@ from tampu.worker import Worker
 from tests.conftest import Start
 from tests.faults.conftest import QUEUE, Hire
 from tests.faults.ledger import Kind, Ledger, check
-from tests.faults.worker_process import Deeds
+from tests.faults.worker_process import Deeds, gate_of
 from tests.servers import ROOT, RunningServer
 from tests.waiting import wait_until
 
@@ -61,7 +61,7 @@ def shifted(
 
 
 async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
-    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire, tmp_path: Path
+    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire
 ) -> None:
     server, jump = shifted
     async with Queue(QUEUE, server.url) as queue:
@@ -73,7 +73,8 @@ async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
             ledger.fault(first.id)  # its sign of life has run out: what it holds may be taken
             await add(queue, ledger, "short", range(JOBS, 2 * JOBS))
             await until_done(ledger, range(JOBS, 2 * JOBS))
-            (tmp_path / "ledger.gate").touch()
+            for number in (1, 2):
+                gate_of(ledger, number).touch()
             await until_done(ledger, range(JOBS))
         check(ledger.lines()).assert_sound()
 

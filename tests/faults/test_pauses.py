@@ -1,12 +1,13 @@
 """Workers that do not answer for a while: stopped by the system, or by their own handlers."""
 
-from pathlib import Path
+import asyncio
 
 from tampu import Queue
+from tampu.consumer.options import WorkerOptions
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
 from tests.faults.ledger import Kind, Ledger, check
-from tests.faults.worker_process import Deeds
+from tests.faults.worker_process import Deeds, gate_of
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -28,41 +29,78 @@ async def is_at_rest(queue: Queue) -> bool:
 
 
 async def test_a_worker_that_was_stopped_for_longer_than_its_lease_disturbs_nobody(
-    running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire, tmp_path: Path
+    running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
     stopped = await hire(lease="1s", store_results=True)
     names = [name for name in KINDS for _ in range(EACH)]
     ids = [await add(queue, ledger, name, tag) for tag, name in enumerate(names)]
-    await wait_until(
-        lambda: ledger.count(Kind.STARTED) == len(ids), within=10, sentence="all jobs are running"
-    )
+    await until_told(ledger, Kind.STARTED, len(ids))
     stopped.pause()
     deeds = Deeds(ledger, lambda: other.id)
-    async with Worker(QUEUE, deeds.by_name(), running.url, lease="1s", store_results=True) as other:
-        await wait_until(lambda: is_at_rest(queue), within=10, sentence="another has done them")
-    values = await queue.results(ids[:EACH])
-    assert set(values.values()) == {other.id}
-    settled = await queue.counts()
-    assert settled.dead == EACH
+    options = WorkerOptions(concurrency=len(ids), lease="1s", store_results=True)
+    async with Worker(QUEUE, deeds.by_name(), running.url, **options) as other:
+        # Every second job is settled by the other when the stopped worker comes back to it, and
+        # every second one still runs there.
+        await until_counts(queue, active=len(ids) // 2)
+        values = await queue.results(ids[:EACH])
+        assert list(values.values()) == [other.id] * (EACH // 2)
+        settled = await queue.counts()
+        assert settled.dead == EACH // 2
+        gate_of(ledger, 1).touch()
+        stopped.resume()
+        await until_ended_by(ledger, stopped.id, len(ids))
+        await stopped.stop()  # behind which nothing is left to be settled
+        assert await queue.results(ids[:EACH]) == values
+        assert await queue.counts() == settled
 
-    ended = ledger.count(Kind.DONE) + ledger.count(Kind.FAILED)
-    (tmp_path / "ledger.gate").touch()
-    stopped.resume()
-    await wait_until(
-        lambda: ledger.count(Kind.DONE) + ledger.count(Kind.FAILED) == ended + len(ids),
-        within=10,
-        sentence="the stopped worker has ended its runs too",
-    )
-    new_id = await add(queue, ledger, "value", len(ids))
-    assert await queue.result(new_id, timeout=10) == stopped.id
-    await stopped.stop()  # behind which nothing is left to be settled
-
-    assert await queue.results(ids[:EACH]) == values
-    assert await queue.counts() == settled
+        gate_of(ledger, 2).touch()
+        await until_counts(queue, active=0)
+    results = await queue.results(ids[:EACH])
+    assert list(results.values()) == [other.id] * EACH
     report = check(ledger.lines(), [letter.data for letter in await queue.dead.peek(100)])
     report.assert_sound()
+    assert (await queue.counts()).dead == EACH
     runs = [report.runs[str(tag)] for tag in range(len(ids))]
     assert runs == [2] * EACH + [2] * EACH + [3] * EACH
+
+
+async def test_a_worker_that_was_stopped_goes_on_working(
+    queue: Queue, ledger: Ledger, hire: Hire
+) -> None:
+    gate_of(ledger, 1).touch()
+    worker = await hire(lease="1s", store_results=True)
+    await queue.result(await add(queue, ledger, "value", 0), timeout=10)
+    worker.pause()
+    await asyncio.sleep(1.5)  # longer than its lease
+    new_id = await add(queue, ledger, "value", 1)
+    worker.resume()
+    assert await queue.result(new_id, timeout=10) == worker.id
+    await worker.stop()
+    check(ledger.lines()).assert_sound()
+
+
+async def until_told(ledger: Ledger, kind: Kind, count: int) -> None:
+    await wait_until(
+        lambda: ledger.count(kind) == count, within=10, sentence=f"{count} jobs have {kind.value}"
+    )
+
+
+async def until_counts(queue: Queue, *, active: int) -> None:
+    """Return when nothing waits and so many jobs run."""
+
+    async def holds() -> bool:
+        counts = await queue.counts()
+        return (counts.waiting, counts.active, counts.delayed) == (0, active, 0)
+
+    await wait_until(holds, within=10, sentence=f"{active} jobs run and no other is left")
+
+
+async def until_ended_by(ledger: Ledger, worker: str, count: int) -> None:
+    def ended() -> int:
+        told = (line for line in ledger.lines() if line.worker == worker)
+        return sum(line.kind in {Kind.DONE, Kind.FAILED} for line in told)
+
+    await wait_until(lambda: ended() == count, within=10, sentence="it has ended its runs too")
 
 
 async def test_a_handler_that_keeps_the_interpreter_to_itself_runs_once(

@@ -48,16 +48,25 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
 
 
 async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
-    running: RunningServer, hire: Hire, ledger: Ledger
+    running: RunningServer, queue: Queue, hire: Hire, ledger: Ledger
 ) -> None:
     doomed = await asyncio.gather(*(hire(lease="1s") for _ in range(3)))
+
+    async def each_has_run_one() -> bool:
+        await queue.add_each("short", range(50))
+        return len(pending_by_consumer(running)) == 3
+
+    await wait_until(each_has_run_one, within=10, sentence="each has run a job")
+    await wait_until(
+        lambda: sum(pending_by_consumer(running).values()) == 0, within=5, sentence="all are done"
+    )
     for process in doomed:
         await process.kill()
     assert len(pending_by_consumer(running)) == 3
     deeds = Deeds(ledger, lambda: worker.id)
     async with Worker(QUEUE, deeds.by_name(), running.url, lease="1s") as worker:
         await wait_until(
-            lambda: set(pending_by_consumer(running)) == {worker.id},
+            lambda: not set(pending_by_consumer(running)) - {worker.id},
             within=10,
             sentence="the dead are cleared away",
         )

@@ -204,9 +204,9 @@ class _Run:
         """A handler makes the result; it cannot wait for it."""
         raise OutOfPlace("job.result()", "to the producer of a job, not to its handler")
 
-    async def report_progress(self, job: Job[Any], progress: int) -> None:
+    def report_progress(self, job: Job[Any], percent: int) -> None:
         """Tell the parent; after the end nobody wants to know."""
-        report = Progress(max(0, min(100, int(progress))))
+        report = Progress(percent)
         with self._reporting:
             if not self._over:
                 self._link.send(report)

@@ -1,22 +1,20 @@
 """Handlers: a user's functions, and how each wants to be run."""
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tampu.backoff import Backoff
+from tampu.backoff import Backoff, check_retrying
 from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
 from tampu.job import Job
 from tampu.outcome import Outcome
-from tampu.settings import at_least
 from tampu.wire.keys import check_job_name
 
 Isolation: TypeAlias = Literal["process"] | None
 Function: TypeAlias = Callable[[Job[Any]], Awaitable[object]] | Callable[[Job[Any]], object]
-
-MAX_ATTEMPTS = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +82,13 @@ class Policy(Protocol):
 
 def check_policy(policy: Policy) -> None:
     """Refuse what cannot be, naming it."""
-    if policy.attempts is not None:
-        at_least("attempts", policy.attempts, 1)
-        if policy.attempts > MAX_ATTEMPTS:
-            raise OptionError("attempts", policy.attempts, f"must be at most {MAX_ATTEMPTS}")
-    backoff: object = policy.backoff
-    if backoff is not None and not isinstance(backoff, Backoff):
-        raise OptionError(
-            "backoff", backoff, "takes Backoff.fixed(...) or Backoff.exponential(...)"
-        )
+    check_retrying(policy.attempts, policy.backoff)
     if policy.timeout is not None:
         to_positive_ms("timeout", policy.timeout)
     if policy.isolation not in {None, "process"}:
         raise OptionError("isolation", policy.isolation, 'takes None or "process"')
+    if policy.isolation is not None and sys.platform == "win32":
+        raise OptionError("isolation", policy.isolation, "is not to be had on Windows")
 
 
 def by_name(handlers: Handlers) -> dict[str | None, Handler]:

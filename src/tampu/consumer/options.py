@@ -8,7 +8,7 @@ from tampu.consumer.handler import Isolation, check_policy
 from tampu.duration import Duration, to_ms, to_positive_ms
 from tampu.errors import OptionError
 from tampu.metrics.sink import MetricsSink
-from tampu.settings import at_least
+from tampu.settings import at_least, check_flag
 from tampu.wire.keys import check_queue_name
 
 
@@ -59,9 +59,27 @@ class WorkerSettings:
             at_least(option, getattr(self, option), 1)
         if self.dead_max_len is not None:
             at_least("dead_max_len", self.dead_max_len, 1)
-        check_policy(self)
-        check_queue_name(self.group)
+        for option in ("store_results", "events", "promote"):
+            check_flag(option, getattr(self, option))
+        self._check_policy()
+        self._check_group()
         to_positive_ms("result_ttl", self.result_ttl)
         to_ms("grace", self.grace)
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
+        if self.metrics is not None and not callable(getattr(self.metrics, "record", None)):
+            raise OptionError("metrics", self.metrics, "takes a sink: an object with record(facts)")
+
+    def _check_policy(self) -> None:
+        """As of a handler, but there is nobody else to leave something open to."""
+        at_least("attempts", self.attempts, 1)
+        backoff: object = self.backoff
+        if backoff is None:
+            raise OptionError("backoff", backoff, "cannot be left open")
+        check_policy(self)
+
+    def _check_group(self) -> None:
+        try:
+            check_queue_name(self.group)
+        except OptionError as refusal:
+            raise OptionError("group", refusal.given, refusal.accepted) from None

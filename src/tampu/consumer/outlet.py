@@ -58,7 +58,7 @@ class Outlet(Generic[T]):
         if wake is not None:
             self._wake = None
             self._idle.clear()
-            wake.set_result(None)
+            _end(wake)  # it is done already if we are closed
         elif self._full is not None and len(self._items) >= self._most:
             full, self._full = self._full, None
             _end(full)

@@ -6,6 +6,7 @@ Each turns whatever the handler does into an outcome; only cancellation passes.
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -97,14 +98,6 @@ class ProcessRunner:
     async def run(self, delivery: Delivery) -> Outcome:
         """Have a child call the function; a time limit, or the child's end, fails the attempt."""
         job, envelope = delivery.job, delivery.envelope
-        host, loop = job.host, asyncio.get_running_loop()
-        telling: set[asyncio.Task[None]] = set()
-
-        def report(percent: int) -> None:
-            task = loop.create_task(host.report_progress(job, percent), name="tampu-progress")
-            telling.add(task)
-            task.add_done_callback(telling.discard)
-
         request = ChildRequest(
             job_id=job.id,
             name=job.name,
@@ -113,12 +106,11 @@ class ProcessRunner:
             created_at_ms=job.created_at_ms,
             extras=delivery.extras or None,
         )
-        outcome = await self._children.run(
-            request, timeout_s=delivery.timeout_s, on_progress=report
+        return await self._children.run(
+            request,
+            timeout_s=delivery.timeout_s,
+            on_progress=partial(job.host.report_progress, job),
         )
-        if telling:
-            await asyncio.wait(telling)
-        return outcome
 
     async def close(self) -> None:
         """End the children."""

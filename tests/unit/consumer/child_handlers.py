@@ -132,13 +132,13 @@ def prints(job: AnyJob) -> str:
 
 
 async def progresses(job: AnyJob) -> str:
-    await job.progress(10)
-    await job.progress(500)
+    job.progress(10)
+    job.progress(500)
     return "there"
 
 
 def progresses_plain(job: AnyJob) -> str:
-    asyncio.run(job.progress(30))
+    job.progress(30)
     return "there"
 
 
@@ -158,7 +158,7 @@ _reported = threading.Event()
 
 def _report_when_set(job: AnyJob) -> None:
     _second_runs.wait(5)
-    asyncio.run(job.progress(99))
+    job.progress(99)
     _reported.set()
 
 

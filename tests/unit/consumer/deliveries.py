@@ -1,0 +1,68 @@
+"""Deliveries for the tests of what happens to them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tampu.backoff import Backoff
+from tampu.consumer.delivery import Delivery
+from tampu.consumer.handler import Plan
+from tampu.duration import Duration
+from tampu.job import Job
+from tampu.outcome import Done, Outcome
+from tampu.wire.envelope import Envelope
+from tampu.wire.retry import RetryOverride
+
+PAYLOAD = b"\x01"
+
+
+class NoHost:
+    """A job's home that offers nothing."""
+
+    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
+        raise NotImplementedError
+
+    def report_progress(self, job: Job[Any], percent: int) -> None:
+        raise NotImplementedError
+
+
+async def at_once(delivery: Delivery) -> Outcome:
+    return Done(delivery.job.data)
+
+
+class Running:
+    """A runner that does what a function says."""
+
+    def __init__(self, run: Callable[[Delivery], Awaitable[Outcome]] = at_once) -> None:
+        self._run = run
+
+    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - as the protocol has it
+        return await self._run(delivery)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def plan(
+    run: Callable[[Delivery], Awaitable[Outcome]] = at_once,
+    *,
+    attempts: int = 3,
+    backoff: Backoff | None = None,
+    timeout_s: float | None = None,
+) -> Plan:
+    return Plan(Running(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
+
+
+def delivery(
+    data: object = 1,
+    *,
+    attempt: int = 1,
+    made: Plan | None = None,
+    retry: RetryOverride | None = None,
+    extras: bytes = b"",
+    timeout_s: float | None = None,
+    read_at: float = 0.0,
+) -> Delivery:
+    """A job in its first delivery; `attempt` counts from 1."""
+    envelope = Envelope("j", PAYLOAD, 1000, attempt - 1, retry)
+    job: Job[Any] = Job("j", "greet", data, attempt, 1000, NoHost())
+    return Delivery(b"1-1", envelope, job, made or plan(), b"greet", extras, read_at, timeout_s)
