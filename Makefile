@@ -9,7 +9,7 @@ STAMP := $(VENV)/.ready
 PARALLEL := -n 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test test-all test-oldest check format bench clean
+.PHONY: help setup servers test test-all test-oldest faults check format bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test-oldest: servers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
+
+faults: servers ## the fault tests, with many more deaths of workers
+	TAMPU_FAULTS_KILLS=40 $(BIN)/python -m pytest tests/faults $(PARALLEL) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
 	$(BIN)/ruff format --check

@@ -46,6 +46,9 @@ class _Run:
 
 async def run(bench: Bench) -> list[Measured]:
     """Each mode against the rival, and against the server's own time."""
+    with bench.server.admin() as admin:
+        if spent_s(admin) is None:
+            print("  the server alone is left out: this server does not tell its time")
     return [line for mode in MODES for line in await _measured(bench, mode)]
 
 
@@ -58,8 +61,6 @@ async def _measured(bench: Bench, mode: _Mode) -> list[Measured]:
     alone = [each.alone_per_s for each in runs[OURS] if each.alone_per_s is not None]
     if alone:
         lines.append(Figure(what, rates[OURS], "the server alone", median(alone), mode.share))
-    else:
-        print("  the server alone is left out: this server does not tell its time")
     return lines
 
 

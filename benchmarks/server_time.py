@@ -10,7 +10,7 @@ _FIELD: Final = "eventloop_duration_cmd_sum"
 
 
 def spent_s(admin: redis.Redis) -> float | None:
-    """Seconds since it started; None if it does not tell, as Redis 6.2.
+    """Seconds since it started; None if it does not tell, as Redis before 7.2.
 
     The time in which a blocked read waits is not in it, nor is work on sockets.
     """

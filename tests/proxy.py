@@ -19,6 +19,7 @@ class Proxy:
         self.hold_replies = False  # replies are swallowed: a black hole
         self.hold_requests = False
         self.lost_reply: bytes | None = None  # a reply that is swallowed whenever it comes
+        self.deafening: bytes | None = None  # from this reply on, a connection brings nothing more
         self.port = 0
         self.accepted = 0
         self.swallowed = 0  # bytes that went into a hole
@@ -80,10 +81,13 @@ class Proxy:
     async def _pass(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, replies: bool
     ) -> None:
+        deaf = False
         while piece := await source.read(_PIECE):
             if replies and self.latency_s:
                 await asyncio.sleep(self._rng.uniform(0, self.latency_s))
-            if self._swallows(piece) if replies else self.hold_requests:
+            if replies and self.deafening is not None:
+                deaf = deaf or piece.endswith(self.deafening)
+            if deaf or (self._swallows(piece) if replies else self.hold_requests):
                 self.swallowed += len(piece)
                 continue
             target.write(piece)

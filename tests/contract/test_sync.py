@@ -185,10 +185,13 @@ def test_a_fork_is_told_that_the_queue_is_its_parent_s(queue: SyncQueue) -> None
     queue.add("a")
     fork = multiprocessing.get_context("fork")
     mine, theirs = fork.Pipe()
-    child = fork.Process(target=_use_after_fork, args=(queue, theirs))
+    child = fork.Process(target=_use_after_fork, args=(queue, theirs), daemon=True)
     child.start()
-    assert mine.poll(10)
-    assert "fork" in mine.recv()
-    child.join(10)
-    assert child.exitcode == 0
+    try:
+        assert mine.poll(10), "the child waits for a thread that it does not have"
+        assert "fork" in mine.recv()
+        child.join(10)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
     assert queue.counts().waiting == 1

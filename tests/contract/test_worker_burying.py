@@ -8,6 +8,7 @@ import pytest
 from tampu.backoff import Backoff
 from tampu.job import Job
 from tampu.outcome import Bury, Unrecoverable
+from tampu.wire.event import EventKind
 from tampu.wire.payload import encode_payload
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
@@ -230,7 +231,7 @@ class TestOnlyOnce:
         await calls.until(1)
         await worker.stop()
         assert crew.admin.exists(KEYS.dead) == 0
-        assert not [event for event in crew.events() if event.kind == "dlq"]
+        assert not [event for event in crew.events() if event.kind is EventKind.DEAD]
 
 
 class TestLength:

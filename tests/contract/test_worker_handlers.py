@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tampu.backoff import Backoff
-from tampu.consumer.handler import Handler
+from tampu.consumer.handler import Function, Handler
 from tampu.errors import OutOfPlace
 from tampu.job import Job, current_job
 from tampu.outcome import Bury, Snooze
@@ -56,7 +56,7 @@ class TestKinds:
         async def more(job: Job[Any], by: int) -> object:
             return job.data + by
 
-        handlers = {
+        handlers: dict[str, Function] = {
             "method": Adder().add,
             "object": Adder(),
             "partial": functools.partial(more, by=3),
@@ -206,8 +206,7 @@ class TestTimeLimits:
         await crew.queue.add("slow", [told, 60])
         (letter,) = await crew.dead()
         assert letter.failure.error_type == "JobTimeout"
-        with open(told) as file:
-            pid = int(file.read())
+        pid = int((tmp_path / "pid").read_text())
         await wait_until(lambda: not _lives(pid), within=SOON, sentence="the child is gone")
 
 

@@ -54,8 +54,7 @@ def another_program(crew: Crew, runs: Runs) -> Iterator[None]:
     async def work() -> None:
         async with Worker(QUEUE, runs.run_elsewhere, crew.running.url, lease=LEASE_S):
             runs.watched_from = time.monotonic()
-            while not stopping.is_set():
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(stopping.wait)
 
     def live() -> None:
         block_until(lambda: bool(runs.begun), within=SOON, sentence="the job has begun")

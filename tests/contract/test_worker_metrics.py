@@ -41,7 +41,8 @@ class TestRuns:
         assert all(0 <= each.duration_us < 10_000_000 for each in ended)
         assert sum(each.size for each in sink.of(BatchRead)) == 5
         assert sum(each.taken_over for each in sink.of(BatchRead)) == 0
-        assert sink.of(RetryScheduled) == sink.of(JobBuried) == []
+        assert not sink.of(RetryScheduled)
+        assert not sink.of(JobBuried)
 
     async def test_a_job_that_is_retried(self, crew: Crew) -> None:
         sink = MemorySink()
@@ -140,7 +141,8 @@ class TestServices:
         await crew.hire(Calls(), metrics=sink, promote=False)
         await crew.queue.add("greet")
         await until_told(sink, JobEnded)
-        assert sink.of(Promotion) == sink.of(LeadChanged) == []
+        assert not sink.of(Promotion)
+        assert not sink.of(LeadChanged)
         assert (await crew.queue.counts()).delayed == 1
 
 

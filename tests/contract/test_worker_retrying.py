@@ -1,6 +1,7 @@
 """Jobs that fail on real servers: run again, as often and as late as was asked for."""
 
 import asyncio
+from itertools import pairwise
 from time import monotonic
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from tampu.backoff import Backoff
 from tampu.clock import instant, now_ms
-from tampu.consumer.handler import Handler
+from tampu.consumer.handler import Function, Handler
 from tampu.job import Job
 from tampu.outcome import Retry, Snooze
 from tampu.wire.delayed import decode_member
@@ -34,8 +35,7 @@ class Timed(Boom):
 
     @property
     def gaps_ms(self) -> list[float]:
-        pairs = zip(self.at, self.at[1:], strict=False)
-        return [(later - sooner) * 1000 for sooner, later in pairs]
+        return [(later - sooner) * 1000 for sooner, later in pairwise(self.at)]
 
 
 class TestHowOften:
@@ -51,6 +51,7 @@ class TestHowOften:
         assert boom.attempts == [1, 2, 3]
         assert (letter.job_id, letter.attempt) == (added.id, 3)
         assert letter.reason.value == "retries_exhausted"
+        assert letter.failure.error_type == "ValueError"
         assert crew.pending() == 0
 
     async def test_a_job_that_fails_twice_and_then_succeeds_is_no_dead_letter(
@@ -78,7 +79,10 @@ class TestHowOften:
         self, crew: Crew
     ) -> None:
         mine, yours = Boom(), Boom()
-        handlers = {"mine": Handler(mine, attempts=4, backoff=AT_ONCE), "yours": yours}
+        handlers: dict[str, Function | Handler] = {
+            "mine": Handler(mine, attempts=4, backoff=AT_ONCE),
+            "yours": yours,
+        }
         await crew.hire(handlers, attempts=2, backoff=AT_ONCE)
         await crew.queue.add("mine")
         await crew.queue.add("yours")
@@ -262,7 +266,7 @@ class TestWhatTheHandlerSays:
         await crew.queue.add("later")
         (letter,) = await crew.dead()
         assert attempts == [1, 2, 3]
-        assert all(later - sooner >= 0.049 for sooner, later in zip(at, at[1:], strict=False))
+        assert all(later - sooner >= 0.049 for sooner, later in pairwise(at))
         assert letter.failure.error_type == "tampu.outcome.Retry"
         assert letter.failure.message == "not yet"
 

@@ -10,8 +10,9 @@ import pytest
 from tampu.consumer.handler import Handler
 from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
 from tampu.job import Job
+from tampu.wire.event import EventKind
 from tampu.worker import Worker
-from tests.contract.workers import KEYS, SOON, Calls, Crew, Gate, own_tasks
+from tests.contract.workers import KEYS, SOON, Calls, Crew, Gate, connections, own_tasks
 from tests.servers import free_port
 from tests.unit.consumer import child_handlers
 from tests.waiting import wait_until
@@ -125,7 +126,7 @@ class TestStopping:
         await crew.queue.add_each("job", range(300))
         await calls.until(300)
         await worker.stop()
-        assert len([event for event in crew.events() if event.kind.value == "completed"]) == 300
+        assert len([event for event in crew.events() if event.kind is EventKind.COMPLETED]) == 300
 
     async def test_what_is_added_after_the_stop_is_left_to_others(self, crew: Crew) -> None:
         for _ in range(10):
@@ -161,13 +162,13 @@ class TestStopping:
         assert set(calls.attempts) == {1}
 
     async def test_its_connections_are_closed_when_the_stop_is_through(self, crew: Crew) -> None:
+        before = connections(crew.admin)
         for _ in range(3):
-            before = len(crew.admin.client_list(_type="normal"))
             worker = await crew.hire(Calls())
-            assert len(crew.admin.client_list(_type="normal")) > before
+            assert connections(crew.admin) > before
             await worker.stop()
             await wait_until(
-                lambda most=before: len(crew.admin.client_list(_type="normal")) <= most,
+                lambda: connections(crew.admin) <= before,
                 within=SOON,
                 sentence="as many connections as before",
             )

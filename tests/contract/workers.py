@@ -94,7 +94,7 @@ class Crew:
     def __init__(self, running: RunningServer, queue: Queue) -> None:
         self.running = running
         self.queue = queue
-        self.admin = running.admin()
+        self.admin: Any = running.admin()  # its replies are typed as anything that could be
         self.workers: list[Worker] = []
 
     def make(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
@@ -113,7 +113,7 @@ class Crew:
         with self.admin.pipeline(transaction=True) as look:
             look.xlen(KEYS.stream)
             look.zcard(KEYS.delayed)
-            return look.execute() == [0, 0]
+            return bool(look.execute() == [0, 0])
 
     async def settled(self, within: float = SOON) -> None:
         """Return when no job waits, runs or is delayed."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, Bury, Job, Queue, QueueFull
+from tampu.consumer.options import WorkerOptions
 from tampu.worker import Worker
 from tests.faults.ledger import Kind, Ledger, Report, check
 from tests.waiting import wait_until
@@ -18,6 +19,7 @@ PRODUCERS = 20
 REST_LIMIT_S = 20.0
 _BURIED_OF = (50, 7)  # of so many jobs, this one asks to be buried
 _FAILING_OF = (10, 3)  # of so many jobs, this one fails in its first attempt
+_LONG_OF = (20, 5)  # of so many jobs, this one outlasts a reconnect
 
 
 class Load:
@@ -66,7 +68,7 @@ class Load:
     async def work(self, job: Job[Any]) -> None:
         """The handler."""
         self.ledger.started(job, self._worker_id)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.3 if is_one_of(job.data, _LONG_OF) else 0.002)
         if is_one_of(job.data, _BURIED_OF) or (
             is_one_of(job.data, _FAILING_OF) and job.attempt == 1
         ):
@@ -103,13 +105,13 @@ async def load_on(
     *,
     worker_url: str | None = None,
     backlog: int = 0,
+    lease: float = 30,
 ) -> AsyncIterator[Load]:
     """A load that runs; nothing but what a producer expects may have been raised at the end."""
     async with Queue("load", url) as queue:
         load = Load(queue, ledger)
-        worker = Worker(
-            "load", load.work, worker_url or url, concurrency=50, backoff=Backoff.fixed(0.05)
-        )
+        options = WorkerOptions(concurrency=50, backoff=Backoff.fixed(0.05), lease=lease)
+        worker = Worker("load", load.work, worker_url or url, **options)
         load._worker_id = worker.id
         await load.add_backlog(backlog)
         async with asyncio.TaskGroup() as producers, worker:

@@ -1,6 +1,7 @@
 """Workers that die: what they held is run by others, once more and not oftener."""
 
 import asyncio
+import os
 import time
 from random import Random
 
@@ -15,6 +16,8 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 PILLS = ("exit", "kill", "segfault")
+KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "5"))  # `make faults` kills more often
+JOBS_A_KILL = 4000
 
 
 async def add_all(queue: Queue, ledger: Ledger, name: str, count: int) -> None:
@@ -55,14 +58,15 @@ async def test_jobs_of_a_killed_worker_are_done_by_another_within_seconds(
     assert took_s < 10
 
 
+@pytest.mark.timeout(60 + 6 * KILLS)
 async def test_workers_that_are_killed_one_after_another_lose_nothing(
     queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
-    jobs, kills, rng = 20_000, 5, Random(7)  # noqa: S311 - who is killed
+    jobs, rng = KILLS * JOBS_A_KILL, Random(7)  # noqa: S311 - who is killed
     crew = list(await asyncio.gather(*(hire(concurrency=25) for _ in range(3))))
     await add_all(queue, ledger, "short", jobs)
-    for number in range(1, kills + 1):
-        goal = jobs * number // (kills + 1)
+    for number in range(1, KILLS + 1):
+        goal = jobs * number // (KILLS + 1)
         await wait_until(
             lambda goal=goal: ledger.count(Kind.DONE) >= goal,  # type: ignore[misc]
             within=20,

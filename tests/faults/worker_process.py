@@ -94,7 +94,7 @@ class Deeds:
             raise Retry("as it was told to", after=0.05)
 
     async def _pass_gate(self, job: Job[Any]) -> None:
-        """The first attempt waits for gate 1 to be opened; the second, of every other job, for 2."""
+        """The first attempt waits for gate 1; the second, of every other job, for gate 2."""
         if job.attempt == 1 or (job.attempt == 2 and job.data % 2):
             gate = gate_of(self._ledger, job.attempt)
             await wait_until(gate.exists, within=_LONGEST_S, sentence="the gate is open")

@@ -16,10 +16,20 @@ from tampu.server.streams import RawEntry
 from tampu.wire.dead import BuryReason, DeadLetter
 from tampu.wire.entry import Entry, decode_entry, pack_fields
 from tampu.wire.envelope import Envelope, decode_envelope
-from tampu.wire.extras import MAGIC, NO_EXTRAS, Extras, decode_extras, split_extras
+from tampu.wire.extras import (
+    MAGIC,
+    MAX_EXTRAS_BYTES,
+    NO_EXTRAS,
+    Extras,
+    decode_extras,
+    split_extras,
+)
 from tampu.wire.payload import decode_payload
 
 _MOST_NAMES: Final = 1000
+ENVELOPE_ROOM: Final = 1024
+"""What an envelope has besides its payload, at most: what is larger than that is not decoded."""
+_ROOM: Final = ENVELOPE_ROOM + MAX_EXTRAS_BYTES + len(MAGIC) + 4
 
 
 class Arrival(Struct, frozen=True, gc=False):
@@ -98,10 +108,7 @@ class Intake:
         entry = _decode_fields(fields)
         if entry.envelope is None:
             raise _Refusal(BuryReason.MALFORMED, "the entry has no envelope")
-        if len(entry.envelope) > self._max_payload:
-            problem = f"{len(entry.envelope)} bytes, and {self._max_payload} are allowed"
-            raise _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem)
-        envelope, extras, raw_extras = _decode_body(entry)
+        envelope, extras, raw_extras = _decode_body(entry, self._max_payload)
         try:
             data = decode_payload(envelope.payload)
         except DecodeError as error:
@@ -179,18 +186,29 @@ def _decode_fields(fields: list[bytes]) -> Entry:
         return Entry(None)
 
 
-def _decode_body(entry: Entry) -> tuple[Envelope, Extras, bytes]:
-    """The envelope and its extras, which may stand beside it or, from a peer's promoter, behind."""
-    body, behind = split_extras(entry.envelope or b"")
+def _decode_body(entry: Entry, most: int) -> tuple[Envelope, Extras, bytes]:
+    """The envelope and its extras, which may stand beside it or, if it was delayed, behind."""
+    body, behind = entry.envelope or b"", None
+    if len(body) <= most + _ROOM:
+        body, behind = split_extras(body)
+    if len(body) > most + ENVELOPE_ROOM:
+        raise _oversize(len(body), most)
     raw = entry.extras if entry.extras is not None else behind
     try:
         envelope = decode_envelope(body)
     except DecodeError as error:
         raise _Refusal(BuryReason.DECODE_FAILED, str(error)) from None
+    if len(envelope.payload) > most:
+        raise _oversize(len(envelope.payload), most, envelope)
     try:
         return envelope, NO_EXTRAS if raw is None else decode_extras(raw), raw or b""
     except DecodeError as error:
         raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
+
+
+def _oversize(size: int, most: int, envelope: Envelope | None = None) -> _Refusal:
+    problem = f"{size} bytes, and {most} are allowed"
+    return _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem, envelope)
 
 
 def _check_gates(delivery: Delivery, arrival: Arrival) -> None:

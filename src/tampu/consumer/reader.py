@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from random import Random
 from time import monotonic
 from typing import Final
@@ -58,7 +59,8 @@ class Reader:
         self._pool: Pool | None = None
         self._stopping = False
         self._room: asyncio.Future[None] | None = None
-        self._recovering = asyncio.Lock()
+        self._claiming = asyncio.Lock()
+        self._lost_some = False  # we may hold entries that a lost reply told of
         self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
         self._troubled = False
         self._emptied = True
@@ -84,6 +86,8 @@ class Reader:
             if reading is None:
                 if self._stopping:
                     return
+                if self._lost_some and not await self._recovered():
+                    continue
                 count = self._wanted(coming=0)
                 if count == 0:
                     await self._wait_for_room()
@@ -92,7 +96,8 @@ class Reader:
             entries = await self._reply(reading)
             reading = None
             if entries:
-                count = 0 if self._stopping else self._wanted(coming=len(entries))
+                ends = self._stopping or self._lost_some
+                count = 0 if ends else self._wanted(coming=len(entries))
                 if count:
                     # On its way before the work on this batch begins: the server reads meanwhile.
                     reading = self._send(count)
@@ -108,21 +113,48 @@ class Reader:
         except ServerError as error:
             logger.warning("a read ends by itself", extra={"problem": str(error)})
 
-    def take_over(self, taken: list[Taken]) -> None:
-        """Run entries of a worker that is gone; they are the oldest, so they come first."""
-        self._teller.tell(BatchRead(len(taken), taken_over=len(taken)))
-        for entry in taken:
-            self._take_in([(entry.entry_id, entry.fields)], deliveries=entry.deliveries, first=True)
+    async def take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
+        """Claim entries of a worker that is gone, and run them: the oldest, so they come first.
 
-    async def recover(self) -> None:
-        """Find what we were given in a reply that was lost, and run it."""
+        What was claimed in a reply that was lost is found behind the read that is in flight.
+        """
+        async with self._claiming:
+            try:
+                taken = await claim()
+            except ConnectionLost:
+                self._note_loss()
+                raise
+            if taken:
+                self._teller.tell(BatchRead(len(taken), taken_over=len(taken)))
+            for each in taken:
+                entry = (each.entry_id, each.fields)
+                self._take_in([entry], deliveries=each.deliveries, first=True)
+
+    def _note_loss(self) -> None:
+        self._lost_some = True
+        self.on_room()
+
+    async def _recovered(self) -> bool:
+        """Whether what we were given in lost replies was found; if not, that is tried again."""
+        try:
+            await self._recover()
+        except ServerError as error:
+            await self._deal_with(error)
+            return False
+        self._lost_some = False
+        return True
+
+    async def _recover(self) -> None:
+        """Run what we hold at the server and not here.
+
+        Only while nothing is on its way to us: no read is in flight, and nobody claims for us.
+        """
         place = self._place
-        async with self._recovering:
+        async with self._claiming:
             known = self._held()
             pending = await pending_of(
                 self._lane, place.keys.stream, group=place.group, consumer=place.consumer
             )
-            known |= self._held()
             lost = [each for each in pending if each.entry_id not in known]
             ids = [each.entry_id for each in lost]
             for each, fields in zip(
@@ -204,9 +236,9 @@ class Reader:
                 logger.error("the group is gone: made anew", extra={"queue": place.keys.name})
                 await create_group(self._lane, place.keys.stream, place.group)
                 return
-            await asyncio.sleep(self._pauses.next_s())
             if isinstance(error, ConnectionLost):
-                await self.recover()
+                self._note_loss()
+            await asyncio.sleep(self._pauses.next_s())
         except ServerError as further:
             logger.debug("still interrupted", extra={"problem": str(further)})
 

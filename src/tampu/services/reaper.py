@@ -1,9 +1,11 @@
 """Takes over from workers that are gone, and clears away what they leave behind."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 from tampu.consumer.leases import LeaseTerms
-from tampu.errors import ConnectionLost, DecodeError
+from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.scripts import Judgement, Membership, Taken, reap, takeover
 from tampu.server.streams import Consumer, connected, consumers, left_ms, values_of
@@ -26,11 +28,8 @@ class Successor(Protocol):
     def relieve(self) -> int:
         """Hand back what waits for too long."""
 
-    def take_over(self, taken: list[Taken]) -> None:
-        """Run these."""
-
-    async def recover(self) -> None:
-        """Find what was given to us in a reply that was lost."""
+    async def take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
+        """Run what the claim brings, even if its reply is lost; raises what it raises."""
 
 
 class Reaper(Service):
@@ -85,15 +84,15 @@ class Reaper(Service):
 
     async def _take_over(self, member: Membership, judgement: Judgement) -> None:
         count = min(max(self._heir.spare(), _LEAST_A_TICK), _MOST_A_TICK)
-        try:
-            taken = await takeover(
-                self._lane, member, judgement=judgement, taker=self._me.consumer, count=count
-            )
-        except ConnectionLost:
-            await self._heir.recover()
-            raise
-        if taken:
-            self._heir.take_over(taken)
+        claim = partial(
+            takeover,
+            self._lane,
+            member,
+            judgement=judgement,
+            taker=self._me.consumer,
+            count=count,
+        )
+        await self._heir.take_over(claim)
 
     async def _is_connected(self, mark: bytes) -> bool | None:
         try:

@@ -89,7 +89,11 @@ class TestPlans:
 
     def test_each_kind_of_function_gets_its_runner(self) -> None:
         isolated = Handler(child_handlers.echo, isolation="process")
-        handlers = {"going": Handler(going), "plain": Handler(plain), "isolated": isolated}
+        handlers: dict[str | None, Handler] = {
+            "going": Handler(going),
+            "plain": Handler(plain),
+            "isolated": isolated,
+        }
         plans = make_plans(handlers, WorkerSettings())
         kinds = [type(plans[name].runner) for name in handlers]
         assert kinds == [LoopRunner, ThreadRunner, ProcessRunner]

@@ -137,10 +137,18 @@ class TestRefused:
         assert (one.attempt, letter.worker, letter.buried_at_ms) == (0, "t-1", NOW_MS)
 
     def test_what_is_too_large_is_not_even_decoded(self) -> None:
-        letter = refused([b"d", bytes(1001), b"n", b"greet"]).letter
+        letter = refused([b"d", bytes(3001), b"n", b"greet"]).letter
         assert letter.reason is BuryReason.OVERSIZE_PAYLOAD
-        assert letter.detail == "1001 bytes, and 1000 are allowed"
-        assert len(letter.envelope) == 1001
+        assert letter.detail == "3001 bytes, and 1000 are allowed"
+        assert len(letter.envelope) == 3001
+
+    def test_the_payload_is_what_is_measured_not_the_envelope_around_it(self) -> None:
+        largest = "x" * 997  # 1000 bytes with its header
+        assert delivered([b"d", body(largest), b"n", b"greet"]).job.data == largest
+        one = refused([b"d", body(largest + "x"), b"n", b"greet"])
+        assert one.letter.reason is BuryReason.OVERSIZE_PAYLOAD
+        assert one.letter.detail == "1001 bytes, and 1000 are allowed"
+        assert one.job_id == "j"
 
     def test_a_name_without_a_handler_is_told_with_those_that_have_one(self) -> None:
         one = refused([b"d", body(attempt=1), b"n", b"part"], by=intake({"greet": PLAN}))

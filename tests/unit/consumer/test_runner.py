@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -14,6 +14,8 @@ from tampu.job import Job, current_job
 from tampu.outcome import Bury, Done, Failed, Hopeless, Outcome, PutOff, Retry, Snooze
 from tests.unit.consumer import child_handlers
 from tests.unit.consumer.deliveries import delivery
+
+Make: TypeAlias = Callable[..., Any]
 
 _seen: ContextVar[str] = ContextVar("seen", default="nothing")
 
@@ -57,7 +59,7 @@ class TestBoth:
     @pytest.mark.parametrize("value", [None, 0, "x", (1,), object()])
     async def test_a_value_is_what_the_run_ended_in(
         self,
-        make: Any,
+        make: Make,
         value: object,
         timeout_s: float | None,
         threads: ThreadPoolExecutor,
@@ -70,7 +72,7 @@ class TestBoth:
     @pytest.mark.parametrize("how", ["raised", "returned"])
     async def test_what_it_says_about_its_job_may_be_raised_or_returned(
         self,
-        make: Any,
+        make: Make,
         how: str,
         timeout_s: float | None,
         threads: ThreadPoolExecutor,
@@ -95,7 +97,7 @@ class TestBoth:
     )
     async def test_whatever_is_raised_is_a_failed_attempt(
         self,
-        make: Any,
+        make: Make,
         error: BaseException,
         timeout_s: float | None,
         threads: ThreadPoolExecutor,
@@ -110,7 +112,7 @@ class TestBoth:
     @pytest.mark.parametrize("make", [handler, plainly])
     async def test_the_traceback_is_made_for_the_last_attempt_only(
         self,
-        make: Any,
+        make: Make,
         threads: ThreadPoolExecutor,
     ) -> None:
         function = make(error=ValueError("x"))
@@ -154,9 +156,9 @@ class TestOnTheLoop:
     async def test_the_current_job_is_the_one_that_runs(self) -> None:
         async def function(job: Job[Any]) -> object:
             await asyncio.sleep(0)
-            return current_job() is job
+            return [current_job() is job]
 
-        assert await ran(LoopRunner(function)) == Done(True)
+        assert await ran(LoopRunner(function)) == Done([True])
 
 
 class TestInAThread:

@@ -14,7 +14,7 @@ from tampu.wire.envelope import decode_envelope
 from tampu.wire.retry import RetryOverride, WireBackoff
 from tests.unit.consumer.deliveries import delivery, plan
 
-RULES = Rules(max_result=None, worker="t-1", rng=Random(1), clock=lambda: 77)
+RULES = Rules(max_result=None, worker="t-1", rng=Random(1), clock=lambda: 77)  # noqa: S311
 KEEPING = replace(RULES, max_result=10)
 FAILURE = Failure("ValueError", "boom", "Traceback ...")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.payload import decode_payload, encode_payload
+from tampu.wire.payload import decode_payload, encode_payload, encode_payloads
 from tampu.wire.scan import MAX_DEPTH
 from tests.unit.wire.shapes import HOSTILE, mutated, plain_values
 
@@ -242,3 +242,29 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
 def test_hostile_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_payload(data)
+
+
+class TestMany:
+    def test_each_is_encoded_as_it_would_be_alone(self) -> None:
+        values: list[object] = [None, 1, "x" * 500, {"a": [1, 2]}, [[[]]] * 50, b"", True]
+        alone = [encode_payload(value, max_bytes=1000) for value in values]
+        assert encode_payloads(values, max_bytes=1000) == alone
+        assert encode_payloads([], max_bytes=1000) == []
+
+    @pytest.mark.parametrize(
+        ("bad", "problem"),
+        [
+            (object(), "MessagePack has no type for builtins.object"),
+            (2**64, "above 2"),
+            ("\ud800", "lone surrogate"),
+            ("x" * 60, "61 bytes|62 bytes"),
+            ("x" * 200, "202 bytes"),
+            (eval("[" * 65 + "]" * 65), "nests deeper"),  # noqa: S307 - a literal
+        ],
+    )
+    def test_one_that_cannot_be_is_told_as_it_would_be_alone(
+        self, bad: object, problem: str
+    ) -> None:
+        most = 1000 if problem == "nests deeper" else 50
+        with pytest.raises(EncodeError, match=problem):
+            encode_payloads([1, bad, 2], max_bytes=most)
