@@ -69,12 +69,12 @@ class _Ways:
         return done / (perf_counter() - began)
 
     async def _ack_by_client(self, ids: list[bytes]) -> None:
-        call, stream = self.client.execute_command, self.keys.stream
+        client, stream = self.client, self.keys.stream
         if self.acks.server.dialect.ack_and_delete:
-            await call("XACKDEL", stream, GROUP, "IDS", len(ids), *ids)
+            await client.execute_command("XACKDEL", stream, GROUP, "IDS", len(ids), *ids)
         else:
-            await call("XDEL", stream, *ids)
-            await call("XACK", stream, GROUP, *ids)
+            await client.execute_command("XDEL", stream, *ids)
+            await client.execute_command("XACK", stream, GROUP, *ids)
 
     async def _fill(self) -> None:
         await self.client.delete(self.keys.stream)

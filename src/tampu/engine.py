@@ -27,7 +27,7 @@ from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane
 from tampu.server.scripts import Membership
-from tampu.server.streams import create_group
+from tampu.server.streams import create_consumer, create_group
 from tampu.services.leader import Leader
 from tampu.services.promoter import Promoter
 from tampu.services.reaper import Reaper
@@ -147,7 +147,8 @@ class Engine:
             )
             reads = await stack.enter_async_context(await Lane.open(server, keys.stream))
             work = await stack.enter_async_context(await Lane.open(server, keys.stream))
-            await create_group(work, keys.stream, settings.group.encode())
+            group = settings.group.encode()
+            await create_group(work, keys.stream, group)
             leases = Leases(
                 blueprint.target,
                 blueprint.credentials,
@@ -157,6 +158,7 @@ class Engine:
             )
             stack.push_async_callback(leases.stop)
             await leases.start()
+            await create_consumer(work, keys.stream, group, consumer=blueprint.consumer)
             engine = cls(blueprint, reads=reads, work=work, leases=leases)
             engine._stack = stack.pop_all()
         engine._start()
@@ -206,7 +208,14 @@ class Engine:
                 service=Promoter.name,
                 teller=teller,
             )
-            promoter = Promoter(work, keys, leader=leader, writer=self._writer, teller=teller)
+            settings = blueprint.settings
+            promoter = Promoter(
+                work,
+                keys,
+                leader=leader,
+                events_max_len=settings.events_max_len if settings.events else 0,
+                teller=teller,
+            )
             self._settler.on_delayed = promoter.expect
             services.append(promoter)
         return services

@@ -124,7 +124,8 @@ class Queue:
         return await batcher.add_plain(name, data, raw_name=raw_name, payload=payload)
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
-        """Add many jobs in few calls; in their order, as long as the connection holds.
+        """Add many jobs in few calls; in their order, unless the connection breaks in between or
+        the server has forgotten our script.
 
         All are checked and encoded before the first is sent. When this raises a `ServerError`, some
         may have been added all the same; but `QueueFull` for `max_len` means none of up to a

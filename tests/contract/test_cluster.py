@@ -188,8 +188,7 @@ async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
             admin.script_flush()
     async with await Lane.open(server, queue, options=QUICK) as lane:
         with built.moving(queue):
-            stream, group = queue + b":stream", b"default"
-            assert await scripts.ack(lane, [b"1-1"], stream=stream, group=group) == 0
+            assert await scripts.lead(lane, queue + b":lock", holder=b"me", ttl_s=5)
 
 
 async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(

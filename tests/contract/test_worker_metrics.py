@@ -126,8 +126,11 @@ class TestServices:
         await crew.queue.add("greet", delay=0.05)
         await crew.queue.add("greet", delay=60)
         worker = await crew.hire(Calls(), metrics=sink)
-        await until_told(sink, JobEnded)
-        assert sum(each.moved for each in sink.of(Promotion)) == 1
+        await wait_until(
+            lambda: sum(each.moved for each in sink.of(Promotion)) == 1,
+            within=SOON,
+            sentence="a promotion is told",
+        )
         assert sink.of(Promotion)[-1].remaining == 1
         await worker.stop()
         assert sink.of(LeadChanged) == [

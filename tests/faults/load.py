@@ -12,6 +12,7 @@ import pytest
 from tampu import Backoff, Bury, Job, Queue, QueueFull
 from tampu.consumer.options import WorkerOptions
 from tampu.worker import Worker
+from tests.faults.jobs import add_all, is_at_rest
 from tests.faults.ledger import Kind, Ledger, Report, check
 from tests.waiting import wait_until
 
@@ -46,11 +47,7 @@ class Load:
     async def add_backlog(self, count: int) -> None:
         """Have so many jobs wait."""
         tags = list(itertools.islice(self._tags, count))
-        for tag in tags:
-            self.ledger.sent(tag)
-        await self.queue.add_each("work", tags)
-        for tag in tags:
-            self.ledger.added(tag)
+        await add_all(self.queue, self.ledger, "work", tags)
 
     async def produce(self) -> None:
         """One producer: what it is told is that there is no room, or nothing at all."""
@@ -76,14 +73,12 @@ class Load:
             raise Bury("no more") if is_one_of(job.data, _BURIED_OF) else ValueError("once")
         self.ledger.done(job, self._worker_id)
 
-    async def is_at_rest(self) -> bool:
-        counts = await self.queue.counts()
-        return counts.waiting == counts.active == counts.delayed == 0
-
     async def rest(self) -> Report:
         """Add no more; when all is done, what the ledger says."""
         self.stopping = True
-        await wait_until(self.is_at_rest, within=REST_LIMIT_S, sentence="every job is settled")
+        await wait_until(
+            lambda: is_at_rest(self.queue), within=REST_LIMIT_S, sentence="every job is settled"
+        )
         return check(self.ledger.lines(), await self.dead_tags())
 
     async def dead_tags(self) -> list[object]:

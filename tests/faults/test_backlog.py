@@ -6,6 +6,7 @@ from typing import Any
 from tampu import Job, Queue
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE
+from tests.faults.jobs import STREAM
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -36,4 +37,4 @@ async def test_as_many_jobs_wait_as_were_added(running: RunningServer, queue: Qu
 
 def _length(running: RunningServer) -> int:
     with running.admin() as admin:
-        return int(admin.xlen(f"{{chasqui:{QUEUE}}}:stream"))
+        return int(admin.xlen(STREAM))

@@ -13,6 +13,7 @@ from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.conftest import Start
 from tests.faults.conftest import QUEUE, Hire
+from tests.faults.jobs import add_all
 from tests.faults.ledger import Kind, Ledger, check
 from tests.faults.worker_process import Deeds, gate_of
 from tests.servers import ROOT, RunningServer
@@ -21,6 +22,7 @@ from tests.waiting import wait_until
 SHIFT_SOURCE = ROOT.parent / "shared" / "faults" / "clockshift.c"
 KEYS = QueueKeys(QUEUE)
 HOUR_S = 3600
+LEASE_MS = 30_000  # unless the worker is told otherwise
 JOBS = 20
 
 Jump = Callable[[int], None]
@@ -60,8 +62,9 @@ def shifted(
     return server, jump
 
 
-async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
-    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire
+@pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S], ids=["ahead", "back"])
+async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
+    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire, seconds: int
 ) -> None:
     server, jump = shifted
     async with Queue(QUEUE, server.url) as queue:
@@ -69,9 +72,10 @@ async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
         await begin(queue, ledger, "value", range(JOBS))
         deeds = Deeds(ledger, lambda: second.id)
         async with Worker(QUEUE, deeds.by_name(), server.url) as second:
-            jump(HOUR_S)
-            ledger.fault(first.id)  # its sign of life has run out: what it holds may be taken
-            await add(queue, ledger, "short", range(JOBS, 2 * JOBS))
+            jump(seconds)
+            if seconds > 0:
+                ledger.fault(first.id)  # its sign of life has run out: what it holds may be taken
+            await add_all(queue, ledger, "short", range(JOBS, 2 * JOBS))
             await until_done(ledger, range(JOBS, 2 * JOBS))
             for number in (1, 2):
                 gate_of(ledger, number).touch()
@@ -81,7 +85,9 @@ async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
         with server.admin() as admin:
             mark = KEYS.worker(first.id.encode())
             await wait_until(
-                lambda: bool(admin.exists(mark)), within=5, sentence="it says that it lives"
+                lambda: 0 < admin.pttl(mark) <= LEASE_MS,
+                within=5,
+                sentence="it says that it lives",
             )
         await begin(queue, ledger, "hang", range(2 * JOBS, 3 * JOBS))
         deeds = Deeds(ledger, lambda: third.id)
@@ -93,17 +99,9 @@ async def test_a_jump_ahead_loses_nothing_and_the_dead_are_still_noticed(
         assert max(report.runs.values()) <= 2
 
 
-async def add(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:
-    for tag in tags:
-        ledger.sent(tag)
-    await queue.add_each(name, tags)
-    for tag in tags:
-        ledger.added(tag)
-
-
 async def begin(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:
     """Add jobs, and return when all of them are running."""
-    await add(queue, ledger, name, tags)
+    await add_all(queue, ledger, name, tags)
     await wait_until(
         lambda: told(ledger, Kind.STARTED) >= set(map(str, tags)),
         within=10,

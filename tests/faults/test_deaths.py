@@ -10,6 +10,7 @@ import pytest
 from tampu import BuryReason, Queue
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
+from tests.faults.jobs import add_all, is_at_rest
 from tests.faults.ledger import Kind, Ledger, check
 from tests.faults.worker_process import Deeds, WorkerProcess
 from tests.servers import RunningServer
@@ -20,26 +21,11 @@ KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "5"))  # `make faults` kills mo
 JOBS_A_KILL = 4000
 
 
-async def add_all(queue: Queue, ledger: Ledger, name: str, count: int) -> None:
-    """Add jobs whose tags are numbers from 1 on."""
-    tags = range(1, count + 1)
-    for tag in tags:
-        ledger.sent(tag)
-    await queue.add_each(name, tags)
-    for tag in tags:
-        ledger.added(tag)
-
-
-async def is_at_rest(queue: Queue) -> bool:
-    counts = await queue.counts()
-    return counts.waiting == counts.active == counts.delayed == 0
-
-
 async def test_jobs_of_a_killed_worker_are_done_by_another_within_seconds(
     running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
     doomed = await hire(concurrency=100)
-    await add_all(queue, ledger, "hang", 100)
+    await add_all(queue, ledger, "hang", range(100))
     await wait_until(
         lambda: ledger.count(Kind.STARTED) == 100, within=10, sentence="100 jobs are running"
     )
@@ -64,7 +50,7 @@ async def test_workers_that_are_killed_one_after_another_lose_nothing(
 ) -> None:
     jobs, rng = KILLS * JOBS_A_KILL, Random(7)  # noqa: S311 - who is killed
     crew = list(await asyncio.gather(*(hire(concurrency=25) for _ in range(3))))
-    await add_all(queue, ledger, "short", jobs)
+    await add_all(queue, ledger, "short", range(jobs))
     for number in range(1, KILLS + 1):
         goal = jobs * number // (KILLS + 1)
         await wait_until(
@@ -91,7 +77,7 @@ async def test_a_job_that_kills_its_worker_each_time_is_buried(
     ledger.sent(0)
     await queue.add(pill, 0, attempts=2)
     ledger.added(0)
-    await add_all(queue, ledger, "short", 200)
+    await add_all(queue, ledger, "short", range(1, 201))
 
     async def keep_one_alive(process: WorkerProcess) -> None:
         while True:
@@ -116,10 +102,10 @@ async def test_a_worker_that_acknowledges_without_running_is_found_out(
     queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
     worker = await hire(mutant=10)
-    await add_all(queue, ledger, "short", 100)
+    await add_all(queue, ledger, "short", range(100))
     await wait_until(lambda: is_at_rest(queue), within=10, sentence="all are settled")
     await worker.stop()
     report = check(ledger.lines())
-    assert report.lost == {str(tag) for tag in range(10, 101, 10)}
+    assert report.lost == {str(tag) for tag in range(0, 100, 10)}
     with pytest.raises(AssertionError, match="10 lost"):
         report.assert_sound()

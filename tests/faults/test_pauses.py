@@ -6,6 +6,7 @@ from tampu import Queue
 from tampu.consumer.options import WorkerOptions
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
+from tests.faults.jobs import add_all, is_at_rest
 from tests.faults.ledger import Kind, Ledger, check
 from tests.faults.worker_process import Deeds, gate_of
 from tests.servers import RunningServer
@@ -16,24 +17,13 @@ EACH = 10
 DOUBT_S = 3.0  # of a worker with the default lease
 
 
-async def add(queue: Queue, ledger: Ledger, name: str, tag: int) -> str:
-    ledger.sent(tag)
-    job = await queue.add(name, tag)
-    ledger.added(tag)
-    return job.id
-
-
-async def is_at_rest(queue: Queue) -> bool:
-    counts = await queue.counts()
-    return counts.waiting == counts.active == counts.delayed == 0
-
-
 async def test_a_worker_that_was_stopped_for_longer_than_its_lease_disturbs_nobody(
     running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
     stopped = await hire(lease="1s", store_results=True)
-    names = [name for name in KINDS for _ in range(EACH)]
-    ids = [await add(queue, ledger, name, tag) for tag, name in enumerate(names)]
+    ids: list[str] = []
+    for name in KINDS:
+        ids += await add_all(queue, ledger, name, range(len(ids), len(ids) + EACH))
     await until_told(ledger, Kind.STARTED, len(ids))
     stopped.pause()
     deeds = Deeds(ledger, lambda: other.id)
@@ -69,10 +59,11 @@ async def test_a_worker_that_was_stopped_goes_on_working(
 ) -> None:
     gate_of(ledger, 1).touch()
     worker = await hire(lease="1s", store_results=True)
-    await queue.result(await add(queue, ledger, "value", 0), timeout=10)
+    (first_id,) = await add_all(queue, ledger, "value", [0])
+    await queue.result(first_id, timeout=10)
     worker.pause()
     await asyncio.sleep(1.5)  # longer than its lease
-    new_id = await add(queue, ledger, "value", 1)
+    (new_id,) = await add_all(queue, ledger, "value", [1])
     worker.resume()
     assert await queue.result(new_id, timeout=10) == worker.id
     await worker.stop()
@@ -107,7 +98,7 @@ async def test_a_handler_that_keeps_the_interpreter_to_itself_runs_once(
     running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
 ) -> None:
     busy = await hire()
-    await add(queue, ledger, "hold", 0)
+    await add_all(queue, ledger, "hold", [0])
     await wait_until(lambda: ledger.count(Kind.STARTED) == 1, within=10, sentence="it is running")
     deeds = Deeds(ledger, lambda: other.id)
     async with Worker(QUEUE, deeds.by_name(), running.url) as other:

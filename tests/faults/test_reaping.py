@@ -4,33 +4,23 @@ import asyncio
 import time
 
 from tampu import Queue
-from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
+from tests.faults.jobs import GROUP, STREAM, add_all, held_by_consumer
 from tests.faults.ledger import Ledger, check
 from tests.faults.worker_process import Deeds
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-KEYS = QueueKeys(QUEUE)
-GROUP = "default"
 PEER = "c-peer"
 LEASE_S = 1.0
-
-
-def pending_by_consumer(running: RunningServer) -> dict[str, int]:
-    with running.admin() as admin:
-        found = admin.xinfo_consumers(KEYS.stream, GROUP)
-        return {each["name"].decode(): each["pending"] for each in found}
 
 
 async def test_short_lived_workers_leave_no_consumer_and_no_key(
     running: RunningServer, queue: Queue, ledger: Ledger
 ) -> None:
     for number in range(20):
-        ledger.sent(number)
-        await queue.add("short", number)
-        ledger.added(number)
+        await add_all(queue, ledger, "short", [number])
         deeds = Deeds(ledger, lambda: "")
         async with Worker(QUEUE, deeds.by_name(), running.url, events=False) as worker:
             await wait_until(
@@ -38,13 +28,13 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
                 within=5,
                 sentence="it has run a job",
             )
-            assert worker.id in pending_by_consumer(running)
+            assert worker.id in held_by_consumer(running)
     check(ledger.lines()).assert_sound()
-    assert pending_by_consumer(running) == {}
+    assert held_by_consumer(running) == {}
     with running.admin() as admin:
         assert list(admin.scan_iter(f"*{QUEUE}*:worker:*")) == []
         assert list(admin.scan_iter(f"*{QUEUE}*lock*")) == []
-        assert admin.xlen(KEYS.stream) == 0
+        assert admin.xlen(STREAM) == 0
 
 
 async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
@@ -54,19 +44,19 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
 
     async def each_has_run_one() -> bool:
         await queue.add_each("short", range(50))
-        return len(pending_by_consumer(running)) == 3
+        return len(held_by_consumer(running)) == 3
 
     await wait_until(each_has_run_one, within=10, sentence="each has run a job")
     await wait_until(
-        lambda: sum(pending_by_consumer(running).values()) == 0, within=5, sentence="all are done"
+        lambda: sum(held_by_consumer(running).values()) == 0, within=5, sentence="all are done"
     )
     for process in doomed:
         await process.kill()
-    assert len(pending_by_consumer(running)) == 3
+    assert len(held_by_consumer(running)) == 3
     deeds = Deeds(ledger, lambda: worker.id)
     async with Worker(QUEUE, deeds.by_name(), running.url, lease="1s") as worker:
         await wait_until(
-            lambda: not set(pending_by_consumer(running)) - {worker.id},
+            lambda: not set(held_by_consumer(running)) - {worker.id},
             within=10,
             sentence="the dead are cleared away",
         )
@@ -77,21 +67,18 @@ async def test_a_peers_consumer_stays_with_what_it_holds_until_a_lease_is_over(
 ) -> None:
     deeds = Deeds(ledger, lambda: worker.id)
     with running.admin() as admin:
-        admin.xgroup_create(KEYS.stream, GROUP, "0", mkstream=True)
-        for tag in range(5):
-            ledger.sent(tag)
-            await queue.add("short", tag)
-            ledger.added(tag)
-        admin.xreadgroup(GROUP, PEER, {KEYS.stream: ">"}, count=5)
+        admin.xgroup_create(STREAM, GROUP, "0", mkstream=True)
+        await add_all(queue, ledger, "short", range(5))
+        admin.xreadgroup(GROUP, PEER, {STREAM: ">"}, count=5)
         read_at = time.monotonic()
     async with Worker(QUEUE, deeds.by_name(), running.url, lease=LEASE_S) as worker:
         held = 5
         while held == 5:
-            held = pending_by_consumer(running)[PEER]  # it is always there
+            held = held_by_consumer(running)[PEER]  # it is always there
             await asyncio.sleep(0.01)
         assert time.monotonic() - read_at >= LEASE_S
         await wait_until(
-            lambda: sum(pending_by_consumer(running).values()) == 0,
+            lambda: sum(held_by_consumer(running).values()) == 0,
             within=5,
             sentence="what the peer held is done",
         )

@@ -19,7 +19,7 @@ from tests.servers import Backend, RunningServer, free_port
 from tests.waiting import wait_until
 
 STREAM = "{chasqui:load}:stream"
-TROUBLE_S = 2.0
+TROUBLE_S = 5.0
 
 
 async def again_and_again(trouble: Callable[[], object], *, every: float = 0.05) -> int:
@@ -39,11 +39,13 @@ async def test_at_the_memory_limit_producers_are_told_and_the_worker_goes_on(
         admin.config_set("maxmemory-policy", "noeviction")
         async with load_on(running.url, ledger, caplog, backlog=4000) as load:
             admin.config_set("maxmemory", 1)
+            end = time.monotonic() + TROUBLE_S
             try:
                 await wait_until(
                     lambda: load.refused >= 20, within=5, sentence="producers are refused"
                 )
                 await until_worked_off(load, admin, promotes=backend.version >= (7, 0))
+                await asyncio.sleep(end - time.monotonic())
                 refused = load.refused
             finally:
                 admin.config_set("maxmemory", 0)

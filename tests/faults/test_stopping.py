@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tampu import Job, Queue
-from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE
+from tests.faults.jobs import STREAM, held_by_consumer
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-KEYS = QueueKeys(QUEUE)
 SHORT, LONG = 3000, 200
 AT_ONCE = 5  # what the one that leaves can run
 GRACE_S = 1.0
@@ -37,12 +36,6 @@ class Shift:
         return handle
 
 
-def held(running: RunningServer) -> dict[str, int]:
-    with running.admin() as admin:
-        found = admin.xinfo_consumers(KEYS.stream, "default")
-        return {each["name"].decode(): each["pending"] for each in found}
-
-
 async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
     running: RunningServer, queue: Queue
 ) -> None:
@@ -55,14 +48,17 @@ async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
         await queue.add_each("short", range(SHORT))
         await queue.add_each("long", range(LONG))
         await wait_until(
-            lambda: len(shift.begun["leaver"]) == AT_ONCE and held(running)[leaver.id] > AT_ONCE,
+            lambda: (
+                len(shift.begun["leaver"]) == AT_ONCE
+                and held_by_consumer(running)[leaver.id] > AT_ONCE
+            ),
             within=10,
             sentence="the leaver holds more than it has begun",
         )
         await stayer.start()
         await leave(leaver, shift)
         assert {attempt for _, attempt in shift.begun["stayer"]} == {1}  # nothing was counted
-        assert set(held(running)) == {stayer.id}
+        assert set(held_by_consumer(running)) == {stayer.id}
         shift.gate.set()
         every = [("short", tag) for tag in range(SHORT)] + [("long", tag) for tag in range(LONG)]
         await wait_until(lambda: len(shift.done) == len(every), within=10, sentence="all are done")
@@ -97,9 +93,9 @@ async def assert_nothing_is_left(running: RunningServer) -> None:
     assert [each for each in threading.enumerate() if each.name == "tampu-leases"] == []
     names = {task.get_name() for task in asyncio.all_tasks()} - {"tampu-lane", "tampu-link"}
     assert not [name for name in names if name.startswith("tampu-")]
-    assert held(running) == {}
+    assert held_by_consumer(running) == {}
     with running.admin() as admin:
-        assert admin.xinfo_groups(KEYS.stream)[0]["pending"] == 0
+        assert admin.xinfo_groups(STREAM)[0]["pending"] == 0
         await wait_until(
             lambda: len(admin.client_list(_type="normal")) == 2,  # ours and the producer's
             within=2,

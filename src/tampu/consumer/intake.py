@@ -80,9 +80,10 @@ class Intake:
                         data = decode_payload(envelope.payload)
                     except DecodeError:
                         envelope = None
-                    if envelope is not None and envelope.retry is None:
-                        attempt = envelope.attempt + delivered
-                        if attempt <= plan.attempts:
+                    if envelope is not None:
+                        attempt, retry = envelope.attempt + delivered, envelope.retry
+                        budget = plan.attempts if retry is None else retry.max_attempts
+                        if attempt <= (plan.attempts if budget is None else budget):
                             job_id, made = envelope.id, envelope.created_at_ms
                             job: Job[Any] = Job(job_id, name, data, attempt, made, host)
                             accepted.append(

@@ -18,7 +18,7 @@ from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 
-# A slot that has not given way to others for this long does so: handlers need not ever suspend.
+# When slots have had the loop for this long they let it come round: handlers need not ever suspend.
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
 _UNWINDING_S: Final = 5.0
@@ -47,6 +47,8 @@ class Pool:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._ending = False  # what is cancelled now is cancelled by us
+        self._turn = perf_counter_ns()  # when the loop last came round, as far as slots know
+        self._giving_way = False
         self.low_mark = 0  # how few waiting deliveries call for more
 
     def start(self) -> None:
@@ -80,7 +82,7 @@ class Pool:
     def offer(self, deliveries: Iterable[Delivery], *, first: bool = False) -> None:
         """Give work to the slots; `first` puts it before what waits already."""
         if first:
-            self._todo.extendleft(deliveries)
+            self._todo.extendleft(reversed(list(deliveries)))
         else:
             self._todo.extend(deliveries)
         # Those who are woken wake others while there is work: a batch of short jobs is done by
@@ -143,11 +145,9 @@ class Pool:
         todo, running, clock = self._todo, self._running, perf_counter_ns
         start, put = self._settler.start, self._settler.put
         task = _this_task()
-        turn = clock()
         while not self._closing:
             if not todo:
                 await self._sleep()
-                turn = clock()
                 continue
             delivery = todo.popleft()
             running[number] = delivery
@@ -164,9 +164,19 @@ class Pool:
             put(delivery, outcome, ended - began)
             if task.cancelling():
                 await _forget_cancellation(task)
-            if ended - turn > _TURN_NS:
-                await asyncio.sleep(0)
-                turn = clock()
+            if ended - self._turn > _TURN_NS:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let the loop come round; until it has, other slots that come this way do so too."""
+        if not self._giving_way:
+            self._giving_way = True
+            asyncio.get_running_loop().call_soon(self._new_turn)
+        await asyncio.sleep(0)
+
+    def _new_turn(self) -> None:
+        self._giving_way = False
+        self._turn = perf_counter_ns()
 
     def _cancelled(self) -> Outcome:
         """What a cancellation means: we ended the run, or the handler did it to itself."""

@@ -126,7 +126,7 @@ class Reader:
                 raise
             if taken:
                 self._teller.tell(BatchRead(len(taken), taken_over=len(taken)))
-            for each in taken:
+            for each in reversed(taken):  # each is put before the one before it
                 entry = (each.entry_id, each.fields)
                 self._take_in([entry], deliveries=each.deliveries, first=True)
 

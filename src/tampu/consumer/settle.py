@@ -44,6 +44,7 @@ class Inter(Struct, frozen=True, gc=False):
     delivery: Delivery
     letter: DeadLetter
     reason: BuryReason
+    failure: Failure
 
 
 Settlement: TypeAlias = Ack | Keep | Reschedule | Inter
@@ -112,7 +113,7 @@ def _inter(delivery: Delivery, reason: BuryReason, failure: Failure, *, rules: R
         buried_at_ms=rules.clock(),
         extras=delivery.extras or None,
     )
-    return Inter(delivery, letter, reason)
+    return Inter(delivery, letter, reason, failure)
 
 
 def _envelope(delivery: Delivery, attempts_before: int) -> bytes:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tampu.consumer.delivery import Delivery, Rejected
 from tampu.consumer.leases import Leases
 from tampu.consumer.outlet import Outlet
-from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, settle
+from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, Settlement, settle
 from tampu.consumer.telling import Telling
 from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome
 from tampu.server.lane import Lane
@@ -100,21 +100,28 @@ class Settler:
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Take what a run ended in; it is settled soon."""
-        if not self._silent:
-            self._telling.ended(delivery, outcome, duration_ns)
         if self._keeps_nothing and type(outcome) is Done:
+            if not self._silent:
+                self._telling.ended(delivery, outcome, duration_ns)
             self._acks.put(delivery)
             return
+        settlement = settle(delivery, outcome, self._rules)
+        if isinstance(settlement, Inter) and type(outcome) is Done:
+            outcome = Hopeless(settlement.failure)  # its result cannot be kept
+        self._telling.ended(delivery, outcome, duration_ns)
         if isinstance(outcome, Failed | Hopeless):
             self._telling.failed(delivery.job, outcome.failure)
-        match settle(delivery, outcome, self._rules):
-            case Ack():
+        self._send_soon(settlement)
+
+    def _send_soon(self, settlement: Settlement) -> None:
+        match settlement:
+            case Ack(delivery):
                 self._acks.put(delivery)
             case Keep() as keep:
                 self._keeps.put(keep)
             case Reschedule() as reschedule:
                 self._again.put(reschedule)
-            case Inter(_, letter, reason):
+            case Inter(delivery, letter, reason, failure):
                 job = delivery.job
                 self._graves.put(
                     Grave(
@@ -123,7 +130,7 @@ class Settler:
                         job.id,
                         job.name,
                         reason,
-                        letter.failure,
+                        failure,
                         job.attempt,
                         delivery.read_at,
                     )

@@ -1,5 +1,6 @@
 """One Lua file as the server runs it."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha1
@@ -12,6 +13,8 @@ from tampu.server.lane import Lane
 from tampu.server.link import ignore_outcome
 
 _FLAG_LINE = "#!"
+# Stands in a script for a function that several of them share.
+_PART = re.compile(r"^-- with (parts/\w+)\n", re.MULTILINE)
 
 
 class Script:
@@ -19,7 +22,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        text = files("tampu.server").joinpath("lua", f"{name}.lua").read_text("utf-8")
+        text = _PART.sub(lambda part: _read(part[1]), _read(name))
         self._flagged = _Text(text)
         # Servers before 7.0 do not know the line of flags. Without it they behave as with it, but
         # for allow-oom, which they cannot give.
@@ -61,6 +64,10 @@ class Script:
         """Have the server know the script before the next call; one that refuses will tell then."""
         text = self.text(lane.server.dialect)
         lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+
+
+def _read(name: str) -> str:
+    return files("tampu.server").joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
 class _Text:

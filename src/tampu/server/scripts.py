@@ -10,6 +10,7 @@ from tampu.errors import OptionError
 from tampu.server.command import Argument, Reply
 from tampu.server.lane import Lane
 from tampu.server.script import Script
+from tampu.wire.keys import QueueKeys
 
 # How long a silent producer's last answers are kept: far longer than any resend may take.
 PRODUCER_MEMORY_MS = 600_000
@@ -141,7 +142,7 @@ class Shelf:
 async def finish(lane: Lane, claim: Claim, entries: Sequence[Finished], *, shelf: Shelf) -> bytes:
     """Settle entries and keep their results; one letter each, b"1" where it was ours to settle."""
     keys = (claim.stream, shelf.notices, *[entry.key for entry in entries])
-    args: list[Argument] = [claim.group, claim.owner, shelf.ttl_s, shelf.notice]
+    args: list[Argument] = [*_settling(lane, claim), shelf.ttl_s, shelf.notice]
     for entry in entries:
         args += entry.entry_id, entry.result
     return _letters(await _FINISH.run(lane, keys, args, repeatable=True))
@@ -149,7 +150,7 @@ async def finish(lane: Lane, claim: Claim, entries: Sequence[Finished], *, shelf
 
 async def again(lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: bytes) -> bytes:
     """Have jobs run again; one letter each, b"1" where it was ours to settle."""
-    args: list[Argument] = [claim.group, claim.owner]
+    args: list[Argument] = _settling(lane, claim)
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras
@@ -172,10 +173,16 @@ async def bury(
     """Move entries to the dead letters; one letter each, b"1" where it was ours to settle."""
     keys = [claim.stream, graveyard.dead, graveyard.notices]
     keys += [entry.key for entry in entries if entry.failure]
-    args: list[Argument] = [claim.group, claim.owner, graveyard.max_len, graveyard.ttl_s, notice]
+    args: list[Argument] = _settling(lane, claim)
+    args += graveyard.max_len, graveyard.ttl_s, notice
     for entry in entries:
         args += entry.entry_id, entry.failure, len(entry.fields), *entry.fields
     return _letters(await _BURY.run(lane, keys, args, repeatable=True))
+
+
+def _settling(lane: Lane, claim: Claim) -> list[Argument]:
+    """The arguments by which the three scripts settle."""
+    return [claim.group, claim.owner, int(lane.server.dialect.ack_and_delete)]
 
 
 def _letters(reply: Reply) -> bytes:
@@ -293,11 +300,14 @@ class Promoted(Struct, frozen=True):
     next_in_ms: int | None
 
 
-async def promote(
-    lane: Lane, delayed: bytes, *, stream: bytes, dead: bytes, limit: int
-) -> Promoted:
-    """Move due jobs to the stream. Not sent again: what it did would not be told a second time."""
-    reply = await _PROMOTE.run(lane, (delayed, stream, dead), (limit,))
+async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int) -> Promoted:
+    """Move due jobs to the stream. Not sent again: what it did would not be told a second time.
+
+    With an `events_max_len` above 0 it writes an event for each of them.
+    """
+    reply = await _PROMOTE.run(
+        lane, (keys.delayed, keys.stream, keys.dead, keys.events), (limit, events_max_len)
+    )
     assert isinstance(reply, list)  # noqa: S101 - our own script
     _, remaining, next_in = _numbers(reply[:3])
     jobs: list[Any] = list(zip(reply[3::2], reply[4::2], strict=True))

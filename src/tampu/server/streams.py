@@ -52,6 +52,11 @@ async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
     return True
 
 
+async def create_consumer(lane: Lane, stream: bytes, group: bytes, *, consumer: bytes) -> None:
+    """Have a consumer be seen before it has read anything."""
+    await lane.call("XGROUP", "CREATECONSUMER", stream, group, consumer, repeatable=True)
+
+
 def packed_read(
     stream: bytes, *, group: bytes, consumer: bytes, count: int, block_ms: int
 ) -> bytes:

@@ -4,8 +4,6 @@ import math
 from time import monotonic
 from typing import Final
 
-from tampu.clock import now_ms
-from tampu.events import EventWriter
 from tampu.metrics.facts import Promotion
 from tampu.metrics.sink import Teller
 from tampu.server.lane import Lane
@@ -13,7 +11,6 @@ from tampu.server.scripts import promote
 from tampu.server.streams import delete
 from tampu.services.leader import Leader
 from tampu.services.service import Service
-from tampu.wire.event import EventKind, encode_event
 from tampu.wire.fields import show_text
 from tampu.wire.keys import QueueKeys
 
@@ -33,14 +30,14 @@ class Promoter(Service):
         keys: QueueKeys,
         *,
         leader: Leader,
-        writer: EventWriter | None,
+        events_max_len: int,
         teller: Teller,
     ) -> None:
         super().__init__()
         self._lane = lane
         self._keys = keys
         self._leader = leader
-        self._writer = writer
+        self._events_max_len = events_max_len  # 0: nobody is told
         self._teller = teller
         self._due_at = math.inf  # when the next job is due, by our own clock, as far as we know
 
@@ -48,13 +45,13 @@ class Promoter(Service):
         """Promote what is due, all of it; the wait until the next job is due."""
         if not await self._leader.leads():
             return _FOLLOW_S
-        keys = self._keys
         promoted = await promote(
-            self._lane, keys.delayed, stream=keys.stream, dead=keys.dead, limit=_BATCH
+            self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
         )
         self._teller.tell(Promotion(len(promoted.jobs), promoted.remaining))
-        if promoted.jobs:
-            await self._tell(promoted.jobs)
+        indexes = [self._keys.index(show_text(job_id)) for job_id, _ in promoted.jobs if job_id]
+        if indexes:
+            await delete(self._lane, indexes)
         wait_s = _LOOK_AGAIN_S
         if promoted.next_in_ms is not None:
             wait_s = min(promoted.next_in_ms / 1000, _LOOK_AGAIN_S)
@@ -69,15 +66,3 @@ class Promoter(Service):
     async def ended(self) -> None:
         """Leave the lead to others."""
         await self._leader.resign()
-
-    async def _tell(self, jobs: list[tuple[bytes, bytes]]) -> None:
-        if self._writer is not None:
-            stamp = now_ms()
-            for job_id, name in jobs:
-                fields = encode_event(
-                    EventKind.WAITING, job_id=show_text(job_id), ts_ms=stamp, name=show_text(name)
-                )
-                self._writer.tell(fields)
-        indexes = [self._keys.index(show_text(job_id)) for job_id, _ in jobs if job_id]
-        if indexes:
-            await delete(self._lane, indexes)

@@ -7,7 +7,7 @@ from tampu.server.script import Script
 
 
 def test_only_servers_that_know_the_line_of_flags_get_it() -> None:
-    script = Script("ack")
+    script = Script("lead")
     old, new = (script.text(Dialect(version=version)) for version in ((6, 2), (7, 0)))
     assert new.body.startswith(b"#!lua flags=allow-oom\n")
     assert old.body == new.body.partition(b"\n")[2]
@@ -21,3 +21,10 @@ def test_a_script_without_flags_is_the_same_for_all() -> None:
     assert (
         script.text(Dialect(version=(6, 2))).digest == script.text(Dialect(version=(9, 1))).digest
     )
+
+
+def test_a_part_that_scripts_share_stands_where_it_is_named() -> None:
+    body = Script("again").text(Dialect(version=(9, 1))).body.decode()
+    assert "local function settle(ids)" in body
+    assert "local function put(body, name, extras)" in body
+    assert "-- with parts/" not in body

@@ -12,6 +12,7 @@
 -- It has no #!lua line: with one, a server at its memory limit would refuse a call that is sent again
 -- before the script could tell that it was carried out already.
 local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
+-- with parts/put
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
 
@@ -53,13 +54,7 @@ end
 
 local answer = ''
 if shape == 'plain' then
-    for i = 5, #ARGV, 2 do
-        if ARGV[i + 1] == '' then
-            redis.call('XADD', stream, '*', 'd', ARGV[i])
-        else
-            redis.call('XADD', stream, '*', 'd', ARGV[i], 'n', ARGV[i + 1])
-        end
-    end
+    for i = 5, #ARGV, 2 do put(ARGV[i], ARGV[i + 1], '') end
 else
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -77,12 +72,7 @@ else
         else
             letters[#letters + 1] = '1'
             if due == '' then
-                local fields = { 'd', body }
-                if name ~= '' then fields[3] = 'n'; fields[4] = name end
-                if extras ~= '' then
-                    fields[#fields + 1] = 'x'; fields[#fields + 1] = extras
-                end
-                redis.call('XADD', stream, '*', unpack(fields))
+                put(body, name, extras)
             else
                 local at = tonumber(due)
                 if string.sub(due, 1, 1) == '+' then at = now + at end

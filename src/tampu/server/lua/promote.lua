@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
 -- promote: move delayed jobs that are due to the stream.
--- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)
--- ARGV  1 most jobs to move
+-- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
+-- ARGV  1 most jobs to move   2 most events to keep (0: write none)
 -- reply {how many were moved, how many stay, ms until the next is due (-1: none stays),
 --        id, name, ... of those moved}; an id that cannot be told is ''
--- Atomic because a job must be in one place only, and a cancellation must find it or miss it.
-local delayed, stream, dead = KEYS[1], KEYS[2], KEYS[3]
+-- Atomic because a job must be in one place only, and a cancellation must find it or miss it; and
+-- because a worker may tell that it runs a job as soon as the job is on the stream.
+local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- with parts/put
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('XLEN', stream)  -- these fail before anything is written if they are not what they should be
@@ -20,7 +22,7 @@ local function id_of(envelope)
     return ''
 end
 
-local reply, moved = { 0, 0, -1 }, 0
+local reply, moved, stamp = { 0, 0, -1 }, 0, string.format('%.0f', now)
 for _, member in ipairs(due) do
     local a, b, c, d = string.byte(member, 1, 4)
     local start = d and 5 + a + b * 256 + c * 65536 + d * 16777216
@@ -30,17 +32,22 @@ for _, member in ipairs(due) do
             'detail', 'a delayed member without an envelope')
     else
         local name, envelope = string.sub(member, 5, start - 1), string.sub(member, start)
-        if name == '' then
-            redis.call('XADD', stream, '*', 'd', envelope)
-        else
-            redis.call('XADD', stream, '*', 'd', envelope, 'n', name)
-        end
+        local id = id_of(envelope)
+        put(envelope, name, '')
         moved = moved + 1
-        reply[#reply + 1] = id_of(envelope)
+        reply[#reply + 1] = id
         reply[#reply + 1] = name
+        if ARGV[2] == '0' then
+            -- nobody listens
+        elseif name == '' then
+            redis.pcall('XADD', events, '*', 'e', 'waiting', 'id', id, 'ts', stamp)
+        else
+            redis.pcall('XADD', events, '*', 'e', 'waiting', 'id', id, 'ts', stamp, 'n', name)
+        end
     end
     redis.call('ZREM', delayed, member)
 end
+if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved
 reply[2] = redis.call('ZCARD', delayed)
 local next_due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]

@@ -1,0 +1,162 @@
+"""Hours of the week in which something may run."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta, tzinfo
+from typing import Final
+
+from tampu.clock import instant, instant_ms
+from tampu.errors import OptionError
+from tampu.timing.zones import changes_between, instant_of, wall_of, zone_of
+
+Segment = tuple[str, str]
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+_CLOCK: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
+_DAY: Final = timedelta(days=1)
+_DAY_S: Final = 86_400
+_AHEAD: Final = 16
+"""Days looked ahead: a week, and another if a clock jumps over this week's opening."""
+
+_DAYS_ACCEPTED: Final = 'takes names and ranges of weekdays, such as "mon-fri" or ["sat", "sun"]'
+_SEGMENTS_ACCEPTED: Final = (
+    'takes pairs of times such as ("09:00", "17:00"), the two of a pair different; '
+    '"24:00" may end one'
+)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class TimeWindow:
+    """Open on some days of the week, from a time up to another, by the wall clock of a zone.
+
+    A segment holds its start and not its end. One that ends before it starts goes over midnight and
+    belongs to the day on which it starts. No days means every day, no segments the whole day. An
+    hour that comes twice is inside twice.
+    """
+
+    tz: str
+    days: tuple[str, ...] | None
+    segments: tuple[Segment, ...] | None
+    _zone: tzinfo = field(compare=False)
+    _weekdays: frozenset[int] = field(compare=False)
+    _spans: tuple[tuple[int, int], ...] = field(compare=False)
+
+    def __init__(
+        self,
+        *,
+        tz: str = "UTC",
+        days: str | Collection[str] | None = None,
+        segments: Sequence[Segment] | None = None,
+    ) -> None:
+        weekdays = frozenset(range(7)) if days is None else _weekdays_of(days)
+        spans = ((0, _DAY_S),) if segments is None else _spans_of(segments)
+        values = {
+            "tz": tz,
+            "days": None if days is None else tuple(DAYS[day] for day in sorted(weekdays)),
+            "segments": None if segments is None else tuple((a, b) for a, b in segments),
+            "_zone": zone_of("tz", tz),
+            "_weekdays": weekdays,
+            "_spans": spans,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        days = "" if self.days is None else f", days={','.join(self.days)!r}"
+        segments = "" if self.segments is None else f", segments={list(self.segments)!r}"
+        return f"TimeWindow(tz={self.tz!r}{days}{segments})"
+
+    def contains(self, at: datetime) -> bool:
+        """Whether it is open at an aware datetime."""
+        return self.contains_ms(instant_ms("at", at))
+
+    def next_open(self, at: datetime) -> datetime | None:
+        """The first instant from `at` on at which it is open; `at` itself if it is."""
+        found = self.next_open_ms(instant_ms("at", at))
+        return None if found is None else instant(found)
+
+    def contains_ms(self, at_ms: int) -> bool:
+        """Whether it is open at an instant."""
+        wall = wall_of(self._zone, at_ms // 1000)
+        at_s = wall.hour * 3600 + wall.minute * 60 + wall.second
+        today = wall.weekday() in self._weekdays
+        yesterday = (wall.weekday() - 1) % 7 in self._weekdays
+        return any(
+            today and start <= at_s < end
+            if start < end
+            else (today and start <= at_s) or (yesterday and at_s < end)
+            for start, end in self._spans
+        )
+
+    def next_open_ms(self, at_ms: int) -> int | None:
+        """The first open instant from this one on; None only at the end of the calendar."""
+        if self.contains_ms(at_ms):
+            return at_ms
+        try:
+            openings = [opening * 1000 for opening in self._openings(at_ms // 1000)]
+        except OverflowError:
+            return None
+        return min(
+            (ms for ms in openings if ms > at_ms and self.contains_ms(ms)),
+            default=None,
+        )
+
+    def explain(self) -> str:
+        """Such as "mon, tue from 09:00 to 17:00 (Europe/Berlin)"."""
+        days = "every day" if self.days is None else ", ".join(self.days)
+        hours = "all day"
+        if self.segments is not None:
+            hours = " and ".join(f"from {start} to {end}" for start, end in self.segments)
+        return f"{days} {hours} ({self.tz.strip() or 'UTC'})"
+
+    def _openings(self, at_s: int) -> Iterator[int]:
+        """Every instant of the days ahead at which it may open, in no order."""
+        # A clock that is set may open it by itself: it lands inside a segment.
+        for change in changes_between(self._zone, at_s, at_s + _AHEAD * _DAY_S):
+            yield change.at_s
+        midnight = datetime.combine(wall_of(self._zone, at_s), time())
+        for day in range(_AHEAD):
+            for start, _ in self._spans:
+                wall = midnight + day * _DAY + timedelta(seconds=start)
+                yield instant_of(self._zone, wall)
+                yield instant_of(self._zone, wall, fold=1)
+
+
+def _weekdays_of(days: str | Collection[str]) -> frozenset[int]:
+    parts: object = days.split(",") if isinstance(days, str) else days
+    if not isinstance(parts, Collection) or not parts:
+        raise OptionError("days", days, _DAYS_ACCEPTED)
+    found: set[int] = set()
+    for part in parts:
+        name = part.strip().lower() if isinstance(part, str) else ""
+        first, dash, last = name.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise OptionError("days", days, _DAYS_ACCEPTED)
+        start = DAYS.index(first)
+        count = (DAYS.index(last or first) - start) % 7 + 1
+        found.update((start + step) % 7 for step in range(count))
+    return frozenset(found)
+
+
+def _spans_of(segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
+    given: object = segments
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
+    spans = []
+    for pair in given:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
+        start, end = _second_of(pair[0]), _DAY_S if pair[1] == "24:00" else _second_of(pair[1])
+        if start is None or end is None or start == end:
+            raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
+        spans.append((start, end))
+    return tuple(spans)
+
+
+def _second_of(clock: object) -> int | None:
+    found = _CLOCK.fullmatch(clock) if isinstance(clock, str) else None
+    if not found:
+        return None
+    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
