@@ -93,6 +93,8 @@ class Batcher:
         batch.payloads.append(payload)
         batch.futures.append(future)
         batch.size += len(payload)
+        if not self._in_flight:
+            self._flush()  # a lone add need not wait for others: they are joined behind it
         return future
 
     def add_full(self, request: Request) -> asyncio.Future[Job[Any]]:

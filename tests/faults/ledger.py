@@ -1,7 +1,7 @@
 """What really happened, kept outside the system under test, and what follows from it.
 
-Each line is one write to a file opened for appending: it is there whole or not at all, and outlives
-a SIGKILL of its writer. Jobs are known by a tag that travels as their data, since a producer whose
+Each line is one write to a file opened for appending: no other comes between, and it outlives a
+SIGKILL of its writer. Jobs are known by a tag that travels as their data, since a producer whose
 call was cut off knows no id.
 """
 
@@ -71,19 +71,24 @@ class Ledger:
 
     def lines(self) -> list[Line]:
         """All lines, in the order in which they were written."""
-        return [_line(text) for text in self.path.read_text().splitlines()]
+        return [_line(text.decode()) for text in _whole(self.path.read_bytes()).splitlines()]
 
     def count(self, kind: Kind) -> int:
         """How many lines of a kind there are; reads only what is new."""
         with self.path.open("rb") as file:
             file.seek(self._seen)
-            new = file.read()
+            new = _whole(file.read())
         self._seen += len(new)
         self._counts.update(Kind(text.split(b" ", 1)[0].decode()) for text in new.splitlines())
         return self._counts[kind]
 
     def _write(self, kind: Kind, tag: object, *, job_id: str = "-", worker: str = "-") -> None:
         os.write(self._file, f"{kind.value} {tag} {job_id} {worker} {monotonic():.6f}\n".encode())
+
+
+def _whole(read: bytes) -> bytes:
+    """Without a line at the end that is being written."""
+    return read[: read.rfind(b"\n") + 1]
 
 
 def _line(text: str) -> Line:

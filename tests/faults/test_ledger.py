@@ -1,6 +1,8 @@
 """The judge is judged: each kind of wrong is told apart, and what is right is not called wrong."""
 
-from tests.faults.ledger import Kind, Line, check
+from pathlib import Path
+
+from tests.faults.ledger import Kind, Ledger, Line, check
 
 SENT = Line(Kind.SENT, "1", "-", "-", 0.0)
 ADDED = Line(Kind.ADDED, "1", "-", "-", 0.1)
@@ -54,3 +56,15 @@ def test_a_run_behind_one_that_failed_is_a_retry() -> None:
     lines = [SENT, run(Kind.STARTED, 1), run(Kind.FAILED, 2), run(Kind.STARTED, 3)]
     assert check(lines).unexplained == set()
     assert check([*lines, run(Kind.STARTED, 4)]).unexplained == {"1"}
+
+
+def test_a_line_that_is_being_written_is_not_read_yet(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.sent(1)
+    with ledger.path.open("ab") as half:
+        half.write(b"se")
+    assert (ledger.count(Kind.SENT), len(ledger.lines())) == (1, 1)
+    with ledger.path.open("ab") as rest:
+        rest.write(b"nt 2 - - 0.5\n")
+    assert (ledger.count(Kind.SENT), len(ledger.lines())) == (2, 2)
+    ledger.close()

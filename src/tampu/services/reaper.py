@@ -129,7 +129,9 @@ def judge(
     except DecodeError:
         return None
     silent_s = (theirs.lease_ms - left_ms) / 1000
-    if is_connected is False and silent_s >= theirs.doubt_s:
+    # More time left than a sign of life gives: the server's clock was turned back since the last.
+    doubtful = silent_s >= theirs.doubt_s or silent_s < 0
+    if is_connected is False and doubtful:
         return Judgement(mark=mark, left_ms=left_ms)
     return None
 

@@ -29,6 +29,7 @@ _NICKNAMES: Final = {
 }
 _DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _LAST_NAMED_DAY: Final = re.compile(rf"\b({'|'.join(_DAYS)})L\b")
+_RANGE_OF_ONE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*\b")
 _ANY_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time has no zone
 _DAY: Final = timedelta(days=1)
 _ACCEPTED: Final = (
@@ -111,7 +112,8 @@ def _fields_of(text: str) -> list[str]:
     fields = text.upper().split()
     if len(fields) == 1:
         fields = _NICKNAMES.get(fields[0], fields[0]).split()
-    fields = ["*" if field == "?" else field for field in fields]
+    # cronsim takes "9-9/2" for "9/2", which goes on to the end of the range.
+    fields = ["*" if field == "?" else _RANGE_OF_ONE.sub(r"\1", field) for field in fields]
     return [*fields[:-1], *(_LAST_NAMED_DAY.sub(_numbered, field) for field in fields[-1:])]
 
 

@@ -150,6 +150,6 @@ def _first_fire(due: _Due, policy: Missed) -> int | None:
             missed = range(max(catch_up_from_ms, due.due_ms), on_time_from_ms)
             # Found by halving, since a rule counts faster than it steps.
             kept = bisect_left(
-                missed, True, key=lambda ms: due.count(ms, on_time_from_ms) <= policy.max
+                missed, 1, key=lambda ms: int(due.count(ms, on_time_from_ms) <= policy.max)
             )
             return due.first(missed.start + kept)

@@ -24,6 +24,8 @@ end
 
 local reply, moved, stamp = { 0, 0, -1 }, 0, string.format('%.0f', now)
 for _, member in ipairs(due) do
+    -- First, so that Redis 6.2 lets the rest be done at its memory limit too.
+    redis.call('ZREM', delayed, member)
     local a, b, c, d = string.byte(member, 1, 4)
     local start = d and 5 + a + b * 256 + c * 65536 + d * 16777216
     if not start or start > #member then
@@ -45,7 +47,6 @@ for _, member in ipairs(due) do
             redis.pcall('XADD', events, '*', 'e', 'waiting', 'id', id, 'ts', stamp, 'n', name)
         end
     end
-    redis.call('ZREM', delayed, member)
 end
 if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved

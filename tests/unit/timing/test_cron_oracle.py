@@ -1,0 +1,65 @@
+"""Every rule that was measured on the peer; where we part, the docs say so."""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+import pytest
+
+from tampu.clock import instant
+from tampu.errors import OptionError
+from tampu.timing import Cron
+from tests.golden.chasquimq import golden
+from tests.guide.pages import DOCS
+
+REFUSED: Final = "refused"
+
+
+def _table() -> dict[str, tuple[str, str, str]]:
+    """The rows of the page: case to rule, the peer's instant, ours."""
+    page = (DOCS / "internals" / "cron.md").read_text("utf-8")
+    section = page.split("\n## Where ChasquiMQ differs\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \| (.+?) \| .+ \|$", section, re.MULTILINE)
+    return {case: (rule, theirs, ours) for case, rule, theirs, ours in rows}
+
+
+TABLE: Final = _table()
+
+
+def _ours(record: dict[str, Any]) -> list[int | None]:
+    try:
+        rule = Cron(record["expression"], tz=record["tz"] or "")
+    except OptionError:
+        return []
+    found: list[int | None] = []
+    at_ms = record["from_ms"]
+    for _ in record["next_ms"] or [None]:
+        at_ms = rule.next_ms(at_ms)
+        found.append(at_ms)
+    return found
+
+
+def _shown(instants: list[int | None], index: int) -> str:
+    at_ms = instants[index] if instants else None
+    if at_ms is None:
+        return REFUSED
+    shown: datetime = instant(at_ms).replace(tzinfo=None)
+    return shown.isoformat(" ", "milliseconds")
+
+
+@pytest.mark.parametrize("record", golden("cron"))
+def test_a_rule_gives_the_peer_s_instants_or_the_docs_say_what_else(record: dict[str, Any]) -> None:
+    ours, theirs = _ours(record), record["next_ms"]
+    if ours == theirs:
+        assert record["case"] not in TABLE
+        return
+    pairs = zip(ours, theirs, strict=False)
+    first = next((index for index, (a, b) in enumerate(pairs) if a != b), 0)
+    told = (record["expression"], _shown(theirs, first), _shown(ours, first))
+    assert TABLE.get(record["case"]) == told
+
+
+def test_the_docs_tell_of_no_other_case() -> None:
+    measured = {parameter.id for parameter in golden("cron")}
+    assert len(measured) == 60
+    assert TABLE.keys() <= measured
