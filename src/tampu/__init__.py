@@ -33,12 +33,14 @@ from tampu.job import Job, NewJob, current_job
 from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
 from tampu.queue import Queue
 from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.event import EventKind
 from tampu.worker import Worker
 
 __all__ = [
     "AccessDenied",
+    "At",
     "Backoff",
     "Bury",
     "BuryReason",
@@ -46,22 +48,26 @@ __all__ = [
     "CommandRefused",
     "ConnectionLost",
     "Counts",
+    "Cron",
     "DeadJob",
     "DeadLetters",
     "DecodeError",
     "EmbeddedFailed",
     "EncodeError",
     "EventKind",
+    "Every",
     "Failure",
     "Handler",
     "Job",
     "JobEvent",
     "JobFailed",
+    "Missed",
     "MissingExtra",
     "NewJob",
     "NotDurable",
     "OptionError",
     "OutOfPlace",
+    "Overlap",
     "Queue",
     "QueueEvents",
     "QueueFull",
@@ -76,6 +82,7 @@ __all__ = [
     "SyncJob",
     "SyncQueue",
     "TampuError",
+    "TimeWindow",
     "TlsFailed",
     "Unrecoverable",
     "Verdict",

@@ -31,7 +31,7 @@ async def test_a_hundred_concurrent_adds_become_few_calls(
     assert waiting_ids(admin)[1:] == [job.id for job in jobs]
 
 
-async def test_jobs_with_and_without_options_are_two_calls(
+async def test_the_first_leaves_at_once_and_the_others_are_joined_by_kind(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -40,7 +40,7 @@ async def test_jobs_with_and_without_options_are_two_calls(
         plain = [queue.add("a", number) for number in range(50)]
         full = [queue.add("b", number, delay=60) for number in range(50)]
         await asyncio.gather(*plain, *full)
-        assert script_calls(admin) == 2
+        assert script_calls(admin) == 3
     assert (len(waiting(admin)), len(delayed(admin))) == (51, 50)
 
 

@@ -15,7 +15,7 @@ from tampu.job import Host, Job
 from tampu.server.streams import RawEntry
 from tampu.wire.dead import BuryReason, DeadLetter
 from tampu.wire.entry import Entry, decode_entry, pack_fields
-from tampu.wire.envelope import Envelope, decode_envelope
+from tampu.wire.envelope import REFUSED, Envelope, decode_canonical, decode_envelope
 from tampu.wire.extras import (
     MAGIC,
     MAX_EXTRAS_BYTES,
@@ -24,9 +24,11 @@ from tampu.wire.extras import (
     decode_extras,
     split_extras,
 )
-from tampu.wire.payload import decode_payload
+from tampu.wire.payload import decode_payload, decode_small
+from tampu.wire.scan import MAX_DEPTH
 
 _MOST_NAMES: Final = 1000
+_NOT_PLAIN: Final = (*REFUSED, OverflowError, TypeError)  # the last two: of odd payloads
 ENVELOPE_ROOM: Final = 1024
 """What an envelope has besides its payload, at most: what is larger than that is not decoded."""
 _ROOM: Final = ENVELOPE_ROOM + MAX_EXTRAS_BYTES + len(MAGIC) + 4
@@ -76,9 +78,11 @@ class Intake:
                 name, plan = known.get(raw_name) or self._look_up(raw_name)
                 if plan is not None and len(body) <= most and not body.endswith(MAGIC):
                     try:
-                        envelope = decode_envelope(body)
-                        data = decode_payload(envelope.payload)
-                    except DecodeError:
+                        envelope = decode_canonical(body)
+                        payload = envelope.payload
+                        small = len(payload) <= MAX_DEPTH
+                        data = decode_small(payload) if small else decode_payload(payload)
+                    except _NOT_PLAIN:
                         envelope = None
                     if envelope is not None:
                         attempt, retry = envelope.attempt + delivered, envelope.retry

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
 from tampu.clock import now_ms
 from tampu.errors import CommandRefused, ServerError
@@ -44,6 +45,14 @@ class LeaseTerms:
     def renew_idle_ms(self) -> int:
         """What has idled for so long is renewed: a peer takes what idles for a whole lease."""
         return self.lease_ms // 3
+
+
+class Held(Protocol):
+    """What a worker holds a lease on."""
+
+    @property
+    def read_at(self) -> float:
+        """When it was read."""
 
 
 class Leases:
@@ -85,11 +94,11 @@ class Leases:
         self._thread.start()
         await landed
 
-    def hold(self, read_at: Sequence[float]) -> bool:
-        """Whether no lease on what was read at these times can have lapsed."""
+    def hold(self, entries: Sequence[Held]) -> bool:
+        """Whether no lease on any of these can have lapsed."""
         if monotonic() - self._landed_at >= self._terms.doubt_s:
             return False
-        return self._lapsed_at == 0.0 or min(read_at) > self._lapsed_at
+        return self._lapsed_at == 0.0 or min(each.read_at for each in entries) > self._lapsed_at
 
     async def stop(self) -> None:
         """Give the last sign; the consumer is removed if it holds nothing. May be called twice."""

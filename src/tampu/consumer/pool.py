@@ -27,8 +27,9 @@ _UNWINDING_S: Final = 5.0
 class Settles(Protocol):
     """Takes what a run ended in."""
 
-    def start(self, delivery: Delivery) -> None:
-        """A run begins."""
+    @property
+    def start(self) -> Callable[[Delivery], None] | None:
+        """To be told when a run begins; None if nobody wants to know."""
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """A run ended."""
@@ -153,7 +154,8 @@ class Pool:
             running[number] = delivery
             if len(todo) == self.low_mark:
                 self._on_room()
-            start(delivery)
+            if start is not None:
+                start(delivery)
             began = clock()
             try:
                 outcome = await delivery.plan.runner.run(delivery)

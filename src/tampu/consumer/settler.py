@@ -32,7 +32,7 @@ from tampu.wire.notice import encode_burial, encode_notice
 
 T = TypeVar("T")
 
-_MOST_A_CALL: Final = 256
+_MOST_A_CALL: Final = 500
 _MOST_BYTES: Final = 4_194_304
 _STORED: Final = ord("1")
 
@@ -80,7 +80,7 @@ class Settler:
         self._keeps: Outlet[Keep] = Outlet("results", self._send_keeps, most=_MOST_A_CALL)
         self._again: Outlet[Reschedule] = Outlet("retries", self._send_again, most=_MOST_A_CALL)
         self._graves: Outlet[Grave] = Outlet("burials", self._send_graves, most=_MOST_A_CALL)
-        self.start = telling.started
+        self.start = telling.started if telling.wants_starts else None
         self.on_delayed: Callable[[int], None] = lambda _: None  # told the ms until it is due
 
     def open(self) -> None:
@@ -106,6 +106,11 @@ class Settler:
             self._acks.put(delivery)
             return
         settlement = settle(delivery, outcome, self._rules)
+        if type(settlement) is Keep:
+            if not self._silent:
+                self._telling.ended(delivery, outcome, duration_ns)
+            self._keeps.put(settlement)
+            return
         if isinstance(settlement, Inter) and type(outcome) is Done:
             outcome = Hopeless(settlement.failure)  # its result cannot be kept
         self._telling.ended(delivery, outcome, duration_ns)
@@ -172,7 +177,7 @@ class Settler:
             await outlet.close()
 
     async def _send_acks(self, batch: list[Delivery]) -> None:
-        claim = self._claim([each.read_at for each in batch])
+        claim = self._claim(batch)
         ids = [each.entry_id for each in batch]
         if not claim.owner:
             await ack(self._lane, ids, stream=claim.stream, group=claim.group)
@@ -183,11 +188,12 @@ class Settler:
 
     async def _send_keeps(self, batch: list[Keep]) -> None:
         for part in parts_of(batch, lambda keep: len(keep.result)):
-            claim = self._claim([each.delivery.read_at for each in part])
-            keys, ids = self._place.keys, [each.delivery.job.id for each in part]
+            deliveries = [each.delivery for each in part]
+            claim = self._claim(deliveries)
+            keys, ids = self._place.keys, [each.job.id for each in deliveries]
             entries = [
-                Finished(each.delivery.entry_id, each.result, keys.result(job_id))
-                for each, job_id in zip(part, ids, strict=True)
+                Finished(each.delivery.entry_id, each.result, key)
+                for each, key in zip(part, keys.results(ids), strict=True)
             ]
             shelf = Shelf(
                 notices=keys.notices,
@@ -198,7 +204,7 @@ class Settler:
 
     async def _send_again(self, batch: list[Reschedule]) -> None:
         for part in parts_of(batch, lambda each: len(each.envelope)):
-            claim = self._claim([each.delivery.read_at for each in part])
+            claim = self._claim([each.delivery for each in part])
             entries = [_entry_again(each) for each in part]
             letters = await again(self._lane, claim, entries, delayed=self._place.keys.delayed)
             waits = [each.wait_ms for each in part if each.wait_ms is not None]
@@ -217,7 +223,7 @@ class Settler:
             ttl_s=place.result_ttl_s or 1,
         )
         for part in parts_of(batch, lambda each: sum(map(len, each.fields))):
-            claim = self._claim([each.read_at for each in part])
+            claim = self._claim(part)
             entries = [self._entry_buried(each) for each in part]
             told = [each.job_id for each, entry in zip(part, entries, strict=True) if entry.failure]
             notice = encode_notice(told) if told else b""
@@ -235,10 +241,10 @@ class Settler:
         key = self._place.keys.failure(grave.job_id)
         return Buried(grave.entry_id, grave.fields, failure, key)
 
-    def _claim(self, read_at: Sequence[float]) -> Claim:
+    def _claim(self, held: Sequence[Delivery] | Sequence[Grave]) -> Claim:
         """In our name without a check where no lease can have lapsed: that is a third cheaper."""
         place = self._place
-        owner = b"" if self._leases.hold(read_at) else place.consumer
+        owner = b"" if self._leases.hold(held) else place.consumer
         return Claim(place.keys.stream, place.group, owner)
 
 

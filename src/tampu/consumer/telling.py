@@ -35,7 +35,13 @@ class Telling:
         self._writer = writer
         self._tell = None if writer is None else writer.tell
         self.teller = teller
+        self._stamped, self._text = 0, ""
         self.silent = writer is None and teller.sink is None
+
+    @property
+    def wants_starts(self) -> bool:
+        """Whether somebody is told when a run begins."""
+        return self._writer is not None
 
     @property
     def backlog(self) -> int:
@@ -46,14 +52,16 @@ class Telling:
         """A run begins."""
         if self._tell is not None:
             job = delivery.job
-            self._tell(encode_active(job.id, now_ms(), job.name, job.attempt))
+            self._tell(encode_active(job.id, self._stamp(), job.name, job.attempt))
 
     def ended(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """A run ended."""
         job, duration_us = delivery.job, duration_ns // 1000
         if self._tell is not None:
             if type(outcome) is Done:
-                self._tell(encode_completed(job.id, now_ms(), job.name, job.attempt, duration_us))
+                self._tell(
+                    encode_completed(job.id, self._stamp(), job.name, job.attempt, duration_us)
+                )
             elif isinstance(outcome, Failed | Hopeless):
                 reason = outcome.failure.message
                 self._event(EventKind.FAILED, job, reason=reason, duration_us=duration_us)
@@ -114,6 +122,13 @@ class Telling:
         """The queue ran empty."""
         if self._tell is not None:
             self._tell(encode_event(EventKind.DRAINED, job_id="", ts_ms=now_ms()))
+
+    def _stamp(self) -> str:
+        """The time as events have it; made once a millisecond."""
+        stamp = now_ms()
+        if stamp != self._stamped:
+            self._stamped, self._text = stamp, str(stamp)
+        return self._text
 
     def _event(self, kind: EventKind, job: Job[Any], **fields: int | str) -> None:
         if self._tell is not None:

@@ -69,11 +69,11 @@ class Expression:
         return cls((hours, minutes, seconds), is_fixed, forward, backward)
 
     def next(self, after: datetime) -> datetime | None:
-        """The first match strictly after, within 50 years."""
+        """The first match strictly after, within 50 years; `OverflowError` past the calendar."""
         return _found(self._forward, after)
 
     def previous(self, before: datetime) -> datetime | None:
-        """The last match strictly before, within 50 years."""
+        """The last match strictly before, within 50 years; `OverflowError` as well."""
         return _found(self._backward, before)
 
     def count(self, start: datetime, end: datetime) -> int:
@@ -122,9 +122,6 @@ def _numbered(named: re.Match[str]) -> str:
 
 
 def _found(template: CronSim, start: datetime) -> datetime | None:
-    walk = copy(template)  # ten times as fast as parsing again; what they share never changes
+    walk = copy(template)  # 2 µs, where parsing takes 7 to 12; what they share never changes
     walk.dt = start
-    try:
-        return next(walk, None)
-    except OverflowError:
-        return None  # past the end of the calendar
+    return next(walk, None)

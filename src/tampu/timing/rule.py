@@ -65,10 +65,9 @@ class Rule(ABC):
         if not isinstance(given, int) or isinstance(given, bool) or given < 0:
             raise OptionError("n", n, "must be a whole number from 0")
         at_ms: int | None = _floor_ms("after", after)
-        rule = self.anchored(at_ms or 0)
         found: list[datetime] = []
         while len(found) < n and at_ms is not None:
-            at_ms = rule.next_ms(at_ms)
+            at_ms = self.next_ms(at_ms)
             if at_ms is not None:
                 found.append(instant(at_ms))
         return found

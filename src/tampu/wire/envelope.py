@@ -29,7 +29,11 @@ class Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fi
 
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(Envelope).decode
-_NOT_CANONICAL: Final = (MsgspecError, ValueError, RecursionError)  # all it refuses with
+REFUSED: Final = (MsgspecError, ValueError, RecursionError)
+"""All that the typed decoder refuses with."""
+
+decode_canonical: Final = _decode
+"""The typed decoder itself, for who has his own way with what it refuses."""
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -64,7 +68,7 @@ def decode_envelope(data: bytes) -> Envelope:
     """
     try:
         return _decode(data)
-    except _NOT_CANONICAL:
+    except REFUSED:
         return decode_envelope_prefix(data)[0]
 
 
@@ -81,7 +85,7 @@ def decode_envelopes(batch: Sequence[bytes]) -> list[Envelope | DecodeError]:
     """Each envelope, or why it is none, in the order of the batch."""
     try:
         return list(map(_decode, batch))
-    except _NOT_CANONICAL:
+    except REFUSED:
         return [_envelope_or_refusal(data) for data in batch]
 
 

@@ -119,3 +119,6 @@ def _problem_of(error: Exception) -> str:
 
 _encode: Final = Encoder(enc_hook=_as_plain).encode
 _decode: Final = Decoder().decode
+
+decode_small: Final = _decode
+"""The decoder itself, for payloads of at most `MAX_DEPTH` bytes, which cannot nest too deep."""

@@ -50,6 +50,11 @@ class TestWithAMark:
         verdict = judged(left_ms, is_connected=False)
         assert verdict == (Judgement(mark=MARK, left_ms=left_ms) if gone else None)
 
+    def test_a_mark_from_before_the_clock_was_turned_back_is_no_sign_of_life(self) -> None:
+        left_ms = LEASE_MS + 3_600_000
+        assert judged(left_ms, is_connected=False) == Judgement(mark=MARK, left_ms=left_ms)
+        assert judged(left_ms, is_connected=True) is None
+
     def test_a_mark_that_cannot_be_read_is_left_to_run_out(self) -> None:
         assert judged(0, is_connected=False, mark=b"\xc1") is None
 

@@ -1,7 +1,6 @@
 """Every rule that was measured on the peer; where we part, the docs say so."""
 
 import re
-from datetime import datetime
 from typing import Any, Final
 
 import pytest
@@ -43,8 +42,7 @@ def _shown(instants: list[int | None], index: int) -> str:
     at_ms = instants[index] if instants else None
     if at_ms is None:
         return REFUSED
-    shown: datetime = instant(at_ms).replace(tzinfo=None)
-    return shown.isoformat(" ", "milliseconds")
+    return instant(at_ms).replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 @pytest.mark.parametrize("record", golden("cron"))

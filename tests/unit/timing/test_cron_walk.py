@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from itertools import pairwise
 from random import Random
 from zoneinfo import ZoneInfo
@@ -10,41 +9,21 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tampu.timing import Cron
-from tests.unit.timing.walks import DAY_S, Field, Spec, changes, fires, random_spec, wall_at
+from tests.unit.timing.walks import (
+    DAY_S,
+    YEARS,
+    Field,
+    Spec,
+    changes,
+    fires,
+    random_spec,
+    rng_of,
+    spans,
+    wall_at,
+)
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
-
-YEARS = [  # 400 days, with what is odd about them
-    ("UTC", 2026),
-    ("Europe/Berlin", 2026),
-    ("America/New_York", 2026),
-    ("Australia/Lord_Howe", 2026),  # half an hour
-    ("Africa/Casablanca", 2026),  # back for Ramadan
-    ("America/Havana", 2026),  # at midnight
-    ("Pacific/Apia", 2011),  # a day that never was
-    ("Asia/Kathmandu", 2026),  # 05:45 ahead
-]
-
-
-def _rng(seed: str) -> Random:
-    return Random(seed)  # noqa: S311 - samples, not secrets
-
-
-@cache
-def _spans(name: str, year: int) -> list[list[tuple[int, datetime]]]:
-    """Three days minute by minute round each change, and round some other days."""
-    zone, start_s = ZoneInfo(name), int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
-    rng = _rng(name)
-    middles = changes(zone, start_s, 400)
-    middles += [start_s + rng.randrange(400) * DAY_S for _ in range(3)]
-    return [
-        [
-            (at_s, wall_at(zone, at_s))
-            for at_s in range(middle - 3 * DAY_S // 2, middle + 3 * DAY_S // 2, 60)
-        ]
-        for middle in middles
-    ]
 
 
 def _agrees(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Random) -> None:
@@ -69,14 +48,14 @@ def _agrees(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Rand
 
 @pytest.mark.parametrize(("name", "year"), YEARS)
 def test_a_rule_fires_when_the_daemon_does(name: str, year: int) -> None:
-    rng = _rng(f"{name} {year}")
+    rng = rng_of(f"{name} {year}")
     for _ in range(12):
         spec = random_spec(rng)
         try:
             rule = Cron(spec.text, tz=name)
         except ValueError:
             continue  # one that never matches
-        for walls in _spans(name, year):
+        for walls in spans(name, year):
             expected = fires(spec, walls, MINUTE)
             _agrees(rule, expected, walls[0][0], walls[-1][0], rng)
 
@@ -98,7 +77,7 @@ def test_a_rule_with_seconds_fires_when_the_daemon_does(name: str, spec: Spec) -
     for middle in changes(zone, start_s, 365):
         walls = [(s, wall_at(zone, s)) for s in range(middle - 3 * 3600, middle + 4 * 3600)]
         expected = fires(spec, walls, SECOND)
-        _agrees(Cron(spec.text, tz=name), expected, walls[0][0], walls[-1][0], _rng(name))
+        _agrees(Cron(spec.text, tz=name), expected, walls[0][0], walls[-1][0], rng_of(name))
 
 
 @pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])

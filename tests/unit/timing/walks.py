@@ -4,13 +4,46 @@ import calendar
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from random import Random
 from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
 
+YEARS = [  # 400 days, with what is odd about them
+    ("UTC", 2026),
+    ("Europe/Berlin", 2026),
+    ("America/New_York", 2026),
+    ("Australia/Lord_Howe", 2026),  # half an hour
+    ("Africa/Casablanca", 2026),  # back for Ramadan
+    ("America/Havana", 2026),  # at midnight
+    ("Pacific/Apia", 2011),  # a day that never was
+    ("Asia/Kathmandu", 2026),  # 05:45 ahead
+]
+
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+def rng_of(seed: str) -> Random:
+    """The same samples each time."""
+    return Random(seed)  # noqa: S311 - samples, not secrets
+
+
+@cache
+def spans(name: str, year: int) -> list[list[tuple[int, datetime]]]:
+    """Three days minute by minute round each change, and round some other days."""
+    zone, start_s = ZoneInfo(name), int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
+    rng = rng_of(name)
+    middles = changes(zone, start_s, 400)
+    middles += [start_s + rng.randrange(400) * DAY_S for _ in range(3)]
+    return [
+        [
+            (at_s, wall_at(zone, at_s))
+            for at_s in range(middle - 3 * DAY_S // 2, middle + 3 * DAY_S // 2, 60)
+        ]
+        for middle in middles
+    ]
 
 
 def wall_at(zone: ZoneInfo, at_s: int) -> datetime:

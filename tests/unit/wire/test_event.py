@@ -23,7 +23,7 @@ from tests.unit.wire.shapes import texts, uint64
 
 def sent(told: Told) -> list[bytes]:
     """The fields as the server gets them."""
-    return [str(text).encode() for text in told]
+    return [text.encode() for text in told]
 
 
 @pytest.mark.parametrize("record", golden("events") + golden("commands", command="XADD events"))
@@ -43,7 +43,7 @@ def test_the_order_of_fields_does_not_depend_on_the_caller() -> None:
         EventKind.FAILED, job_id="i", ts_ms=1, name="job", duration_us=3, reason="no", attempt=2
     )
     assert flat[::2] == ["e", "id", "ts", "n", "attempt", "reason", "duration_us"]
-    assert flat[1::2] == ["failed", "i", 1, "job", 2, "no", 3]
+    assert flat[1::2] == ["failed", "i", "1", "job", "2", "no", "3"]
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_an_id_and_a_name_of_any_content_can_be_told() -> None:
 
 def test_drained_has_an_empty_id() -> None:
     assert encode_event(EventKind.DRAINED, job_id="", ts_ms=7) == [
-        *("e", "drained", "id", "", "ts", 7)
+        *("e", "drained", "id", "", "ts", "7")
     ]
 
 
 def test_a_reason_of_any_length_and_content_can_be_told() -> None:
     flat = encode_event(EventKind.FAILED, job_id="i", ts_ms=1, reason="\ud800" + "発" * 9_000)
-    reason = str(flat[-1])
+    reason = flat[-1]
     assert len(reason.encode()) <= MAX_TEXT_BYTES
     assert reason.startswith("?発")
 
@@ -138,10 +138,10 @@ def test_any_fields_are_an_event_or_refused(flat: list[bytes]) -> None:
 def test_the_quick_builders_write_what_the_general_one_does(
     job_id: str, ts_ms: int, name: str, attempt: int, duration_us: int
 ) -> None:
-    assert encode_active(job_id, ts_ms, name, attempt) == encode_event(
+    assert encode_active(job_id, str(ts_ms), name, attempt) == encode_event(
         EventKind.ACTIVE, job_id=job_id, ts_ms=ts_ms, name=name, attempt=attempt
     )
-    assert encode_completed(job_id, ts_ms, name, attempt, duration_us) == encode_event(
+    assert encode_completed(job_id, str(ts_ms), name, attempt, duration_us) == encode_event(
         EventKind.COMPLETED,
         job_id=job_id,
         ts_ms=ts_ms,
@@ -153,15 +153,15 @@ def test_the_quick_builders_write_what_the_general_one_does(
 
 @pytest.mark.parametrize("name", ["", "job"])
 def test_the_quick_builders_write_or_leave_out_the_name(name: str) -> None:
-    flat = encode_active("i", 1, name, 2)
+    flat = encode_active("i", "1", name, 2)
     assert decode_event(sent(flat)) == Event(EventKind.ACTIVE, "i", 1, name, {"attempt": 2})
     assert ("n" in flat[::2]) is bool(name)
-    flat = encode_completed("i", 1, name, 2, 17)
+    flat = encode_completed("i", "1", name, 2, 17)
     fields: dict[str, int | str] = {"attempt": 2, "duration_us": 17}
     assert decode_event(sent(flat)) == Event(EventKind.COMPLETED, "i", 1, name, fields)
     assert ("n" in flat[::2]) is bool(name)
 
 
-def test_packed_events_are_texts_and_numbers() -> None:
-    batch = [encode_active("i", 1, "job", 2), encode_completed("i", 1, "", 2, 17)]
+def test_packed_events_are_texts() -> None:
+    batch = [encode_active("i", "1", "job", 2), encode_completed("i", "1", "", 2, 17)]
     assert msgpack.unpackb(pack_events(batch)) == batch

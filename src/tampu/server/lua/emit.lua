@@ -3,9 +3,7 @@
 -- ARGV  1 most events to keep   2 the events: a MessagePack list of lists of fields and values
 -- reply how many were written
 -- Atomic because events of one batch are of one story; above all, one call is cheaper than many.
-local events, batch = KEYS[1], cmsgpack.unpack(ARGV[2])
-for _, event in ipairs(batch) do
-    redis.call('XADD', events, '*', unpack(event))
-end
-redis.call('XTRIM', events, 'MAXLEN', '~', ARGV[1])
+local events, batch, call = KEYS[1], cmsgpack.unpack(ARGV[2]), redis.call
+for i = 1, #batch do call('XADD', events, '*', unpack(batch[i])) end
+call('XTRIM', events, 'MAXLEN', '~', ARGV[1])
 return #batch

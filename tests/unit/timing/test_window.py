@@ -1,0 +1,207 @@
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tampu.errors import OptionError
+from tampu.timing import TimeWindow
+from tampu.timing.window import DAYS
+from tests.unit.timing.walks import YEARS, rng_of, spans
+
+OFFICE = TimeWindow(tz="Europe/Berlin", days="mon-fri", segments=[("09:00", "17:00")])
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+class TestContains:
+    @pytest.mark.parametrize(
+        ("at", "inside"),
+        [
+            ("2026-11-16T08:59:59.999+01:00", False),
+            ("2026-11-16T09:00:00+01:00", True),
+            ("2026-11-16T16:59:59.999+01:00", True),
+            ("2026-11-16T17:00:00+01:00", False),
+            ("2026-11-15T12:00:00+01:00", False),  # a Sunday
+            ("2026-11-16T08:30:00+00:00", True),  # 09:30 in Berlin
+        ],
+    )
+    def test_a_segment_holds_its_start_and_not_its_end(self, at: str, *, inside: bool) -> None:
+        assert OFFICE.contains(_at(at)) is inside
+
+    @pytest.mark.parametrize(
+        ("at", "inside"),
+        [
+            ("2026-11-20T21:59:59+00:00", False),
+            ("2026-11-20T22:00:00+00:00", True),  # Friday evening
+            ("2026-11-21T05:59:59+00:00", True),  # still Friday's
+            ("2026-11-21T06:00:00+00:00", False),
+            ("2026-11-21T23:00:00+00:00", False),  # Saturday has none
+            ("2026-11-20T03:00:00+00:00", False),  # nor has Thursday
+        ],
+    )
+    def test_past_midnight_a_segment_belongs_to_the_day_it_started_on(
+        self, at: str, *, inside: bool
+    ) -> None:
+        night = TimeWindow(days=["fri"], segments=[("22:00", "06:00")])
+        assert night.contains(_at(at)) is inside
+
+    def test_no_days_and_no_segments_are_always_open(self) -> None:
+        always = TimeWindow()
+        assert always.contains(_at("2026-11-15T00:00:00+00:00"))
+        assert always.contains(_at("2026-11-15T23:59:59.999+00:00"))
+
+    def test_a_day_without_segments_is_open_from_midnight_to_midnight(self) -> None:
+        sunday = TimeWindow(days="sun")
+        assert not sunday.contains(_at("2026-11-14T23:59:59+00:00"))
+        assert sunday.contains(_at("2026-11-15T00:00:00+00:00"))
+        assert sunday.contains(_at("2026-11-15T23:59:59+00:00"))
+        assert not sunday.contains(_at("2026-11-16T00:00:00+00:00"))
+
+    def test_an_hour_that_comes_twice_is_inside_twice(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("01:00", "02:00")])
+        assert window.contains(_at("2026-11-01T05:30:00+00:00"))
+        assert window.contains(_at("2026-11-01T06:30:00+00:00"))
+        assert not window.contains(_at("2026-11-01T07:00:00+00:00"))
+
+
+class TestNextOpen:
+    def test_an_open_window_opens_now(self) -> None:
+        at = _at("2026-11-16T09:00:00.001+01:00")
+        assert OFFICE.next_open(at) == at
+
+    def test_a_weekend_is_waited_for(self) -> None:
+        found = OFFICE.next_open(_at("2026-11-20T17:00:00+01:00"))
+        assert found == _at("2026-11-23T09:00:00+01:00")
+
+    def test_a_start_that_the_clock_jumps_over_opens_right_after_the_jump(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("02:30", "04:00")])
+        found = window.next_open(_at("2026-03-08T06:00:00+00:00"))
+        assert found == _at("2026-03-08T07:00:00+00:00")
+
+    def test_a_segment_inside_a_jump_does_not_open_that_day(self) -> None:
+        window = TimeWindow(tz="America/New_York", days="sun", segments=[("02:10", "02:50")])
+        found = window.next_open(_at("2026-03-08T06:00:00+00:00"))
+        assert found == _at("2026-03-15T02:10:00-04:00")
+
+    def test_a_clock_set_back_opens_a_window_that_had_closed(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("00:30", "01:30")])
+        found = window.next_open(_at("2026-11-01T05:40:00+00:00"))
+        assert found == _at("2026-11-01T06:00:00+00:00")
+
+    def test_the_end_of_the_calendar_has_no_opening(self) -> None:
+        window = TimeWindow(segments=[("09:00", "10:00")])
+        assert window.next_open(datetime(9999, 12, 31, 20, tzinfo=UTC)) is None
+
+
+def _model(days: Collection[int], segments: list[tuple[int, int]], wall: datetime) -> bool:
+    """Open if one of yesterday's or today's segments, laid out in minutes, holds the wall time."""
+    midnight = wall.replace(hour=0, minute=0)
+    for day in (midnight - timedelta(days=1), midnight):
+        if day.weekday() in days:
+            for start, end in segments:
+                length = (end - start) % 1440
+                opens = day + timedelta(minutes=start)
+                if opens <= wall < opens + timedelta(minutes=length):
+                    return True
+    return False
+
+
+@pytest.mark.parametrize(("name", "year"), YEARS)
+def test_a_window_is_open_when_a_walk_through_the_minutes_says_so(name: str, year: int) -> None:
+    rng = rng_of(f"window {name}")
+    for _ in range(4):
+        days = rng.sample(range(7), rng.randint(1, 7))
+        minutes = rng.sample(range(0, 1440, 5), 4) + rng.sample(range(0, 200, 5), 2)
+        segments = list(zip(minutes[::2], minutes[1::2], strict=True))
+        segments = [(start, end) for start, end in segments if start != end]
+        clock = [(f"{a // 60:02}:{a % 60:02}", f"{b // 60:02}:{b % 60:02}") for a, b in segments]
+        window = TimeWindow(tz=name, days=[DAYS[day] for day in days], segments=clock)
+        for walls in spans(name, year):
+            inside = [at_s for at_s, wall in walls if _model(days, segments, wall)]
+            shown = [at_s for at_s, _ in walls if window.contains_ms(at_s * 1000)]
+            assert shown == inside
+            for at_s, _ in rng.sample(walls, 15):
+                later = [each for each in inside if each >= at_s]
+                if later:
+                    assert window.next_open_ms(at_s * 1000) == later[0] * 1000
+
+
+class TestValues:
+    def test_days_are_names_ranges_or_both_in_either_case(self) -> None:
+        assert TimeWindow(days="Mon-Wed, sat").days == ("mon", "tue", "wed", "sat")
+        assert TimeWindow(days={"SUN", "sat"}).days == ("sat", "sun")
+        assert TimeWindow(days="fri-mon").days == ("mon", "fri", "sat", "sun")
+
+    def test_windows_that_say_the_same_are_equal(self) -> None:
+        same = TimeWindow(
+            tz="Europe/Berlin",
+            days=["mon", "tue", "wed", "thu", "fri"],
+            segments=(("09:00", "17:00"),),
+        )
+        assert same == OFFICE
+        assert hash(same) == hash(OFFICE)
+        assert TimeWindow(days="mon") != TimeWindow(days="tue")
+
+    def test_a_window_reads_as_it_is_written(self) -> None:
+        assert repr(OFFICE) == (
+            "TimeWindow(tz='Europe/Berlin', days='mon,tue,wed,thu,fri', "
+            "segments=[('09:00', '17:00')])"
+        )
+        assert repr(TimeWindow()) == "TimeWindow(tz='UTC')"
+
+    @pytest.mark.parametrize(
+        ("window", "words"),
+        [
+            (TimeWindow(), "every day all day (UTC)"),
+            (TimeWindow(days="sat,sun", tz=""), "sat, sun all day (UTC)"),
+            (
+                TimeWindow(segments=[("09:00", "12:00"), ("13:00", "24:00")], tz="+02:00"),
+                "every day from 09:00 to 12:00 and from 13:00 to 24:00 (+02:00)",
+            ),
+        ],
+    )
+    def test_it_explains_itself(self, window: TimeWindow, words: str) -> None:
+        assert window.explain() == words
+
+    @pytest.mark.parametrize("days", ["", [], "monday", "mon-", "-mon", 1, [0], b"mon", [None]])
+    def test_what_are_no_days_is_refused(self, days: object) -> None:
+        with pytest.raises(OptionError, match=r"^days="):
+            TimeWindow(days=days)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "segments",
+        [
+            [],
+            "09:00-17:00",
+            [("09:00", "09:00")],
+            [("9:00", "17:00")],
+            [("09:00", "25:00")],
+            [("24:00", "06:00")],
+            [("09:60", "17:00")],
+            [("09:00",)],
+            ["09:00"],
+            [(9, 17)],
+            [("\u0660\u0669:00", "17:00")],
+            5,
+        ],
+    )
+    def test_what_are_no_segments_is_refused(self, segments: object) -> None:
+        with pytest.raises(OptionError, match=r"^segments="):
+            TimeWindow(segments=segments)  # type: ignore[arg-type]
+
+    def test_a_zone_that_is_none_is_refused(self) -> None:
+        with pytest.raises(OptionError, match=r"^tz='Mars/Olympus'"):
+            TimeWindow(tz="Mars/Olympus")
+
+    def test_a_naive_datetime_is_refused(self) -> None:
+        naive = datetime(2026, 1, 1)  # noqa: DTZ001
+        for ask in (OFFICE.contains, OFFICE.next_open):
+            with pytest.raises(OptionError, match=r"^at="):
+                ask(naive)
+
+
+def test_segments_may_be_any_sequence() -> None:
+    pairs: Sequence[tuple[str, str]] = (("22:00", "24:00"),)
+    assert TimeWindow(segments=pairs).segments == (("22:00", "24:00"),)
