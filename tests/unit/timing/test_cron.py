@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tampu.errors import OptionError
 from tampu.timing import Cron
@@ -264,6 +266,25 @@ class TestBadInput:
         assert Cron(longest).text == longest
         with pytest.raises(OptionError, match="at most"):
             Cron(longest + " ")
+
+
+PIECES = st.sampled_from(
+    ["*", "?", "L", "LW", "#", "-", "/", ",", "1", "7", "31", "99", "FRI", "@"]
+)
+FIELDS = st.one_of(st.just("*"), st.lists(PIECES, min_size=1, max_size=4).map("".join))
+
+
+@given(fields=st.lists(FIELDS, min_size=1, max_size=7))
+def test_whatever_is_given_is_a_rule_with_words_or_is_refused(fields: list[str]) -> None:
+    try:
+        rule = Cron(" ".join(fields), tz="Australia/Lord_Howe")
+    except OptionError as refused:
+        assert refused.option == "expression"
+        return
+    assert rule.explain()
+    found = rule.next(NEW_YEAR)
+    assert found is not None
+    assert rule.previous(found + timedelta(milliseconds=1)) == found
 
 
 class TestValues:
