@@ -7,6 +7,8 @@ themselves and a lone add goes out at once.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -26,8 +28,18 @@ from tampu.events import EventWriter
 from tampu.ids import new_id
 from tampu.job import Host, Job
 from tampu.request import Request
+from tampu.server.command import Reply
 from tampu.server.lane import Lane
-from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, FullJobs, PlainJobs, add, load_add
+from tampu.server.scripts import (
+    PRODUCER_MEMORY_MS,
+    AddCall,
+    Adding,
+    AddKeys,
+    FullJobs,
+    PlainJobs,
+    as_letters,
+    load_add,
+)
 from tampu.server.streams import Confirmation, Copies, confirm
 from tampu.wire.keys import QueueKeys
 
@@ -74,7 +86,7 @@ class Batcher:
         self._plain: PlainBatch | None = None  # of those that wait, the ones to join
         self._full: FullBatch | None = None
         self._number = 0
-        self._in_flight: dict[int, asyncio.Task[None]] = {}  # by number, the oldest first
+        self._in_flight: dict[int, asyncio.Future[Any]] = {}  # by number, the oldest first
         self._scheduled = self._closed = False
         load_add(lane)
 
@@ -169,12 +181,46 @@ class Batcher:
                 batch.timer = self._loop.call_at(left_s, self._expire, batch)
 
     def _start(self, batch: Batch) -> None:
+        """Send a batch. What comes back is taken without a task: half of what a lone add costs."""
         self._leave_open(batch)
-        if (wanted := batch.wanted()) is not None:
-            self._number = number = self._number + 1
-            self._in_flight[number] = self._loop.create_task(
-                self._carry(wanted, number), name="tampu-add"
-            )
+        if (wanted := batch.wanted()) is None:
+            return
+        self._number = number = self._number + 1
+        wanted.stamp(now_ms())
+        carriage = _Carriage(wanted, wanted.texts(self._keys), number)
+        try:
+            adding = self._adding(carriage)
+        except TampuError as error:
+            wanted.fail(error)
+            return
+        self._in_flight[number] = adding.sent
+        adding.sent.add_done_callback(partial(self._answered, carriage, adding))
+
+    def _answered(self, carriage: "_Carriage", adding: Adding, sent: asyncio.Future[Reply]) -> None:
+        if sent.cancelled():
+            self._lose(carriage.batch)
+        elif sent.exception() is None and self._options.copies is None:
+            self._deliver(carriage.batch, as_letters(sent.result()))
+        else:
+            task = self._loop.create_task(self._carry(carriage, adding), name="tampu-add")
+            self._in_flight[carriage.number] = task
+            return
+        self._forget(carriage.number)
+
+    def _deliver(self, batch: Batch, reply: bytes) -> None:
+        handles = batch.handles(self._host, reply)
+        if self._events is not None:
+            for event in batch.events(handles):
+                self._events.tell(event)
+        batch.deliver(handles)
+
+    def _lose(self, batch: Batch) -> None:
+        batch.fail(ConnectionLost(self._lane.server.name, "the queue was closed"))
+
+    def _forget(self, number: int) -> None:
+        del self._in_flight[number]
+        if self._waiting:
+            self._schedule()
 
     def _has_room(self) -> bool:
         in_flight = self._in_flight
@@ -198,9 +244,14 @@ class Batcher:
         self._leave_open(batch)
         batch.fail(ServerUnreachable(self._lane.server.name, "earlier calls had no answer in time"))
 
-    async def _carry(self, batch: Batch, number: int) -> None:
+    async def _carry(self, carriage: "_Carriage", adding: Adding) -> None:
+        """Take what comes back where it takes more than handing it over."""
+        batch = carriage.batch
         try:
-            batch.deliver(await self._call(batch, number))
+            reply = await adding.reply()
+            if self._options.copies is not None:
+                await self._make_sure(carriage)
+            self._deliver(batch, reply)
         except QueueFull as refusal:
             if batch.joined and refusal.code == LENGTH_LIMIT:
                 # Who fits must not be refused because of his neighbours.
@@ -210,41 +261,26 @@ class Batcher:
         except TampuError as error:
             batch.fail(error)
         except BaseException:
-            batch.fail(ConnectionLost(self._lane.server.name, "the queue was closed"))
+            self._lose(batch)
             raise
         finally:
-            del self._in_flight[number]
-            if self._waiting:
-                self._schedule()
+            self._forget(carriage.number)
 
-    async def _call(self, batch: Batch, number: int) -> list[Job[Any]]:
-        batch.stamp(now_ms())
-        jobs = batch.texts(self._keys)
-        limit = batch.opened_at + self._options.limit_s
-        reply = await self._add(jobs, number, limit)
-        if self._options.copies is not None:
-            await self._make_sure(jobs, number, limit)
-        handles = batch.handles(self._host, reply)
-        if self._events is not None:
-            for event in batch.events(handles):
-                self._events.tell(event)
-        return handles
-
-    async def _add(self, jobs: PlainJobs | FullJobs, number: int, limit: float) -> bytes:
-        return await add(
-            self._lane,
-            self._places,
-            jobs,
-            number=number,
+    def _adding(self, carriage: "_Carriage") -> Adding:
+        left_s = carriage.batch.opened_at + self._options.limit_s - self._loop.time()
+        call = AddCall(
+            number=carriage.number,
             max_len=self._options.max_len,
-            limit_s=max(_LEAST_LIMIT_S, limit - self._loop.time()),
+            limit_s=max(_LEAST_LIMIT_S, left_s),
         )
+        return Adding(self._lane, self._places, carriage.jobs, call=call)
 
-    async def _make_sure(self, jobs: PlainJobs | FullJobs, number: int, limit: float) -> None:
+    async def _make_sure(self, carriage: "_Carriage") -> None:
         """Return when the jobs are where they were asked to be; `NotDurable` if they are not."""
         copies = self._options.copies
         assert copies is not None  # noqa: S101 - asked by the caller
         server = self._lane.server.name
+        limit = carriage.batch.opened_at + self._options.limit_s
         while (left_s := limit - self._loop.time()) > 0:
             try:
                 confirmation = await confirm(
@@ -265,10 +301,19 @@ class Batcher:
                     break
                 case Confirmation.FORGOTTEN:
                     # The server that knew of the call is gone, and the jobs with it.
-                    await self._add(jobs, number, limit)
+                    await self._adding(carriage).reply()
                 case Confirmation.ELSEWHERE:
                     await asyncio.sleep(_AGAIN_S)
         raise NotDurable(server, copies.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Carriage:
+    """A batch on its way: as the script takes it, and the number of the call."""
+
+    batch: Batch
+    jobs: PlainJobs | FullJobs
+    number: int
 
 
 def split(payloads: Sequence[bytes], *, most: int) -> list[tuple[int, int]]:

@@ -146,7 +146,7 @@ async def test_calls_in_flight_are_few_and_what_waits_for_them_has_a_limit(
         took = asyncio.get_running_loop().time() - began
         assert all(isinstance(each, ServerError) for each in done)
         assert took < 1.5
-        assert script_calls(admin) <= 9  # the ninth when the first had given up
+        assert script_calls(admin) < 16  # of 30: further ones when the first had given up
 
 
 class TestLengthLimit:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha1
 from importlib.resources import files
@@ -42,28 +43,57 @@ class Script:
         limit_s: float | None = None,
     ) -> Reply:
         """Call the script, loading it first where the server does not know it."""
+        call = self.call(lane, keys, args)
+        try:
+            return await lane.send(call.by_digest, repeatable=repeatable, limit_s=limit_s)
+        except ScriptUnknown as forgotten:
+            return await self.run_forgotten(
+                lane, call, forgotten, repeatable=repeatable, limit_s=limit_s
+            )
+
+    def call(self, lane: Lane, keys: Sequence[bytes], args: Sequence[Argument]) -> "ScriptCall":
+        """A call, ready to be sent by the script's digest."""
         text = self.text(lane.server.dialect)
         rest = (len(keys), *keys, *args)
+        return ScriptCall(pack(b"EVALSHA", text.digest, *rest), rest)
+
+    async def run_forgotten(
+        self,
+        lane: Lane,
+        call: "ScriptCall",
+        forgotten: ScriptUnknown,
+        *,
+        repeatable: bool = False,
+        limit_s: float | None = None,
+    ) -> Reply:
+        """Make a call that a server answered with not knowing the script.
+
+        A server that was started again forgets its scripts, and may have run this one before.
+        """
         send = partial(lane.send, repeatable=repeatable, limit_s=limit_s)
-        by_digest = pack(b"EVALSHA", text.digest, *rest)
-        # A server that was started again forgets its scripts, and may have run this one before.
-        try:
-            return await send(by_digest)
-        except ScriptUnknown as forgotten:
-            unknown = forgotten.unknown
+        unknown = forgotten.unknown
         try:
             # In one write: next to nothing can come between loading and calling.
             self.load(lane, limit_s=limit_s)
-            return await send(by_digest, unknown=unknown)
-        except ScriptUnknown as forgotten:
-            unknown = forgotten.unknown
+            return await send(call.by_digest, unknown=unknown)
+        except ScriptUnknown as again:
+            unknown = again.unknown
         # Forgotten in between all the same, not allowed to be loaded, or passed on to another node.
-        return await send(pack(b"EVAL", text.body, *rest), unknown=unknown)
+        body = self.text(lane.server.dialect).body
+        return await send(pack(b"EVAL", body, *call.rest), unknown=unknown)
 
     def load(self, lane: Lane, *, limit_s: float | None = None) -> None:
         """Have the server know the script before the next call; one that refuses will tell then."""
         text = self.text(lane.server.dialect)
         lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """One call of a script: packed by its digest, and its keys and arguments."""
+
+    by_digest: bytes
+    rest: Sequence[Argument]
 
 
 def _read(name: str) -> str:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tampu.errors import OptionError
 from tampu.server.command import Argument, Reply
+from tampu.server.errors import ScriptUnknown
 from tampu.server.lane import Lane
 from tampu.server.script import Script
 from tampu.wire.keys import QueueKeys
@@ -46,6 +47,52 @@ class FullJobs:
     keys: Sequence[bytes]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCall:
+    """One call of a producer: its number, and how long the stream may get (0: any).
+
+    Numbers go up by one from call to call, and at most 16 calls are in flight: the script remembers
+    that many. Of an older one it cannot tell, and says so with `ConnectionLost`.
+    """
+
+    number: int
+    max_len: int = 0
+    limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit_s is not None and self.limit_s * 1000 > PRODUCER_MEMORY_MS:
+            accepted = f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
+            raise OptionError("limit_s", self.limit_s, accepted)
+
+
+class Adding:
+    """An `add` that has been sent: who waits for `sent` need not be a task."""
+
+    __slots__ = ("_call", "_lane", "_limit_s", "sent")
+
+    def __init__(
+        self, lane: Lane, keys: AddKeys, jobs: PlainJobs | FullJobs, *, call: AddCall
+    ) -> None:
+        more, shape = ((), b"plain") if isinstance(jobs, PlainJobs) else (jobs.keys, b"full")
+        self._lane, self._limit_s = lane, call.limit_s
+        self._call = _ADD.call(
+            lane,
+            (keys.stream, keys.delayed, keys.memory, *more),
+            (call.number, PRODUCER_MEMORY_MS, call.max_len, shape, *jobs.flat),
+        )
+        self.sent = lane.send(self._call.by_digest, repeatable=True, limit_s=call.limit_s)
+
+    async def reply(self) -> bytes:
+        """What the script answered, loading it first where the server does not know it."""
+        try:
+            reply = await self.sent
+        except ScriptUnknown as forgotten:
+            reply = await _ADD.run_forgotten(
+                self._lane, self._call, forgotten, repeatable=True, limit_s=self._limit_s
+            )
+        return as_letters(reply)
+
+
 async def add(
     lane: Lane,
     keys: AddKeys,
@@ -57,30 +104,11 @@ async def add(
 ) -> bytes:
     """Add jobs in one step; a repeated `number` of the same producer adds nothing again.
 
-    Numbers go up by one from call to call, and at most 16 calls are in flight: the script remembers
-    that many. Of an older one it cannot tell, and says so with `ConnectionLost`.
-
     Returns b"" if all were added, else one letter a job: b"0" where its id was taken.
     Raises `QueueFull`, and adds nothing, if the stream would grow past `max_len`.
     """
-    if limit_s is not None and limit_s * 1000 > PRODUCER_MEMORY_MS:
-        raise OptionError(
-            "limit_s", limit_s, f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
-        )
-    match jobs:
-        case PlainJobs(flat):
-            shape, more = b"plain", ()
-        case FullJobs(flat, more):
-            shape = b"full"
-    reply = await _ADD.run(
-        lane,
-        (keys.stream, keys.delayed, keys.memory, *more),
-        (number, PRODUCER_MEMORY_MS, max_len, shape, *flat),
-        repeatable=True,
-        limit_s=limit_s,
-    )
-    assert isinstance(reply, bytes)  # noqa: S101 - our own script
-    return reply
+    call = AddCall(number=number, max_len=max_len, limit_s=limit_s)
+    return await Adding(lane, keys, jobs, call=call).reply()
 
 
 def load_add(lane: Lane) -> None:
@@ -145,7 +173,7 @@ async def finish(lane: Lane, claim: Claim, entries: Sequence[Finished], *, shelf
     args: list[Argument] = [*_settling(lane, claim), shelf.ttl_s, shelf.notice]
     for entry in entries:
         args += entry.entry_id, entry.result
-    return _letters(await _FINISH.run(lane, keys, args, repeatable=True))
+    return as_letters(await _FINISH.run(lane, keys, args, repeatable=True))
 
 
 async def again(lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: bytes) -> bytes:
@@ -154,7 +182,7 @@ async def again(lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: 
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras
-    return _letters(await _AGAIN.run(lane, (claim.stream, delayed), args, repeatable=True))
+    return as_letters(await _AGAIN.run(lane, (claim.stream, delayed), args, repeatable=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +205,7 @@ async def bury(
     args += graveyard.max_len, graveyard.ttl_s, notice
     for entry in entries:
         args += entry.entry_id, entry.failure, len(entry.fields), *entry.fields
-    return _letters(await _BURY.run(lane, keys, args, repeatable=True))
+    return as_letters(await _BURY.run(lane, keys, args, repeatable=True))
 
 
 def _settling(lane: Lane, claim: Claim) -> list[Argument]:
@@ -185,7 +213,8 @@ def _settling(lane: Lane, claim: Claim) -> list[Argument]:
     return [claim.group, claim.owner, int(lane.server.dialect.ack_and_delete)]
 
 
-def _letters(reply: Reply) -> bytes:
+def as_letters(reply: Reply) -> bytes:
+    """One letter an entry or job, as our scripts answer."""
     assert isinstance(reply, bytes)  # noqa: S101 - our own script
     return reply
 
@@ -352,4 +381,4 @@ async def replay(
         for letter in letters
         for text in (letter.dead_id, letter.body, letter.name, letter.extras)
     ]
-    return [letter == ord("1") for letter in _letters(await _REPLAY.run(lane, keys, args))]
+    return [letter == ord("1") for letter in as_letters(await _REPLAY.run(lane, keys, args))]
