@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tampu.server import scripts
+from tampu.server import delays, scripts
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
+MODULES = (delays, scripts)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 
@@ -25,8 +26,8 @@ def complaints(path: Path) -> Iterator[str]:
     for part in PARTS:
         if part not in head:
             yield f"its head lacks '{part.strip()}'"
-    if not inspect.iscoroutinefunction(getattr(scripts, name, None)):
-        yield f"scripts.py has no call {name}()"
+    if not any(inspect.iscoroutinefunction(getattr(module, name, None)) for module in MODULES):
+        yield f"no module of scripts has a call {name}()"
     keys_head = head.partition(PARTS[0])[2].partition(PARTS[1])[0]
     for number in sorted(set(map(int, KEY.findall(text)))):
         if not re.search(rf"\b{number} ", keys_head):

@@ -31,6 +31,7 @@ from tampu.errors import (
 from tampu.events import JobEvent, QueueEvents
 from tampu.job import Job, NewJob, current_job
 from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
+from tampu.promoter import Promoter
 from tampu.queue import Queue
 from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
@@ -68,6 +69,7 @@ __all__ = [
     "OptionError",
     "OutOfPlace",
     "Overlap",
+    "Promoter",
     "Queue",
     "QueueEvents",
     "QueueFull",

@@ -190,8 +190,8 @@ class FullBatch(Batch):
         own: list[bytes] = []
         for job_id, request in zip(self.ids, self.requests, strict=True):
             flat += request.texts(job_id, self.now_ms)
-            if request.job_id is not None:
-                own += request.keys(keys)
+            if request.marker_s or request.index_s:
+                own += request.keys(keys, job_id)
         return FullJobs(flat, own)
 
     def handles(self, host: Host, reply: bytes) -> list[Job[Any]]:

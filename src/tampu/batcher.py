@@ -79,7 +79,10 @@ class Batcher:
         self._lane, self._keys, self._host, self._options = lane, keys, host, options
         self._events = events
         self._places = AddKeys(
-            stream=keys.stream, delayed=keys.delayed, memory=keys.producer(new_id(now_ms()))
+            stream=keys.stream,
+            delayed=keys.delayed,
+            memory=keys.producer(new_id(now_ms())),
+            bell=keys.bell,
         )
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Batch] = deque()

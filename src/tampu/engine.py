@@ -216,6 +216,5 @@ class Engine:
                 events_max_len=settings.events_max_len if settings.events else 0,
                 teller=teller,
             )
-            self._settler.on_delayed = promoter.expect
             services.append(promoter)
         return services

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BUFFERED: Final = 10_000
 EVENTS_A_CALL: Final = 500
+EVENTS_KEPT: Final = 100_000
 CALLS_IN_FLIGHT: Final = 2  # with three, one could overtake a call that has to load the script
 LINGER_S: Final = 0.002
 CLOSE_LIMIT_S: Final = 1.0
@@ -40,10 +41,10 @@ class EventWriter:
     too many wait, and a batch that the server did not take. It belongs to its lane's event loop.
     """
 
-    def __init__(self, lane: Lane, key: bytes, *, max_len: int = 100_000) -> None:
+    def __init__(self, lane: Lane, key: bytes, *, max_len: int = EVENTS_KEPT) -> None:
         self._lane = lane
         self._key = key
-        self._max_len = max_len
+        self.max_len = max_len
         self._buffer: list[Told] = []
         self._alarm = 0  # more events than this in the buffer need attention
         self._filled = asyncio.Event()
@@ -143,7 +144,7 @@ class EventWriter:
 
     async def _send(self, batch: Sequence[Told]) -> None:
         try:
-            await emit(self._lane, self._key, pack_events(batch), max_len=self._max_len)
+            await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:
             self._dropped += len(batch)
             if not self._refused:

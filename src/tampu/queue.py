@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from tampu.admin.counts import Counts, count_jobs
 from tampu.admin.dead import DeadLetters
+from tampu.admin.delayed import DelayedJobs
 from tampu.batch import Batch, FullBatch, PlainBatch
 from tampu.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
 from tampu.clock import now_ms
@@ -72,6 +74,7 @@ class Queue:
         self._line: _Line | None = None
         self._closed = False
         self.dead = DeadLetters(self._keys, self._reach)
+        self._delayed = DelayedJobs(self._keys, self._reach, rules=self._rules)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -208,6 +211,34 @@ class Queue:
             if len(self._names) < _MOST_NAMES:
                 self._names[name] = raw
         return raw
+
+    # --- delayed jobs ---------------------------------------------------------------------------
+
+    async def cancel(self, job_id: str) -> bool:
+        """Take a delayed job back; True only if it will not run.
+
+        Its id is free again. A job that waits for a worker, runs or is done stays as it is. After
+        a lost connection this raises, and the job may have been taken back.
+        """
+        (cancelled,) = await self._delayed.cancel_many([job_id])
+        return cancelled
+
+    async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
+        """As `cancel`, of many in few calls; the answers stand in the order of the ids."""
+        return await self._delayed.cancel_many(job_ids)
+
+    async def reschedule(
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+    ) -> bool:
+        """Have a delayed job be due after `delay` from now, or at an instant.
+
+        True only if it was still delayed. What counts from its due time moves along.
+        """
+        return await self._delayed.reschedule(job_id, delay=delay, at=at)
+
+    async def run_now(self, job_id: str) -> bool:
+        """Have a delayed job run as soon as a worker is free; True only if it was still delayed."""
+        return await self._delayed.run_now(job_id)
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What the server is asked to add for one job: its options checked, its times worked out."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -47,11 +48,7 @@ class Request(Struct, frozen=True, kw_only=True):
     due: bytes = b""
     delay_ms: int = 0
     marker_s: bytes = b""
-
-    @property
-    def index_s(self) -> bytes:
-        """How long a delayed job can be found by its id; b"" if it cannot."""
-        return self.marker_s if self.due else b""
+    index_s: bytes = b""  # how long a delayed job can be found by its id
 
     def texts(self, job_id: str, now_ms: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
         """The job as the add script takes it."""
@@ -62,12 +59,10 @@ class Request(Struct, frozen=True, kw_only=True):
         extras = encode_extras(self.extras) or b""
         return envelope, self.raw_name, extras, b"", self.marker_s, b""
 
-    def keys(self, keys: QueueKeys) -> list[bytes]:
+    def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
         """The keys that the add script takes for this job."""
-        if self.job_id is None:
-            return []
-        marker = keys.marker(self.job_id)
-        return [marker, keys.index(self.job_id)] if self.due else [marker]
+        marker = [keys.marker(job_id)] if self.marker_s else []
+        return [*marker, keys.index(job_id)] if self.index_s else marker
 
 
 def new_job(name: str, data: object, options: JobOptions) -> NewJob:
@@ -104,7 +99,8 @@ def request_for(job: NewJob, rules: Rules, now_ms: int) -> Request:
     if not isinstance(given, NewJob):
         raise OptionError("jobs", type(job), "takes NewJob values")
     check_job_name(job.name)
-    due, delay_ms = _due(job, rules, now_ms)
+    due, delay_ms = due_of(job.delay, job.at, rules=rules, now_ms=now_ms)
+    kept_s = b"%d" % kept_for_s(delay_ms, _unique_ms(job, rules))
     return Request(
         name=job.name,
         data=job.data,
@@ -113,30 +109,38 @@ def request_for(job: NewJob, rules: Rules, now_ms: int) -> Request:
         job_id=None if job.job_id is None else check_job_id(job.job_id),
         retry=_retry(job),
         extras=_extras(job, now_ms + delay_ms),
-        due=due,
+        due=due if delay_ms else b"",
         delay_ms=delay_ms,
-        marker_s=_marker_s(job, rules, delay_ms),
+        marker_s=b"" if job.job_id is None else kept_s,
+        index_s=kept_s if delay_ms else b"",
     )
 
 
-def _due(job: NewJob, rules: Rules, now_ms: int) -> tuple[bytes, int]:
-    """When the job is due, for the script, and how far away that is by our own clock."""
-    if job.delay is not None and job.at is not None:
-        raise OptionError("at", job.at, "cannot be given along with a delay")
-    if job.at is not None:
-        at_ms = instant_ms("at", job.at)
+def due_of(
+    delay: Duration | None, at: datetime | None, *, rules: Rules, now_ms: int
+) -> tuple[bytes, int]:
+    """When a job is due, for the script, and how far away that is by our own clock."""
+    if delay is not None and at is not None:
+        raise OptionError("at", at, "cannot be given along with a delay")
+    if at is not None:
+        at_ms = instant_ms("at", at)
         delay_ms = max(0, at_ms - now_ms)
         due = b"%d" % at_ms
-    elif job.delay is not None:
-        delay_ms = to_ms("delay", job.delay)
+    elif delay is not None:
+        delay_ms = to_ms("delay", delay)
         due = b"+%d" % delay_ms
     else:
         return b"", 0
     if delay_ms > rules.max_delay_ms:
-        option, given = ("delay", job.delay) if job.at is None else ("at", job.at)
+        option, given = ("delay", delay) if at is None else ("at", at)
         longest_s = rules.max_delay_ms / 1000
         raise OptionError(option, given, f"lies further ahead than max_delay, {longest_s:g} s")
-    return (due, delay_ms) if delay_ms else (b"", 0)
+    return due, delay_ms
+
+
+def kept_for_s(delay_ms: int, unique_ms: int) -> int:
+    """How long an id stays taken, or findable: until its job is due, and so long from there."""
+    return max(1, delay_ms // 1000) + -(-unique_ms // 1000)
 
 
 def _retry(job: NewJob) -> RetryOverride | None:
@@ -182,11 +186,7 @@ def _optional_ms(option: str, given: Duration | None) -> int | None:
     return None if given is None else to_positive_ms(option, given)
 
 
-def _marker_s(job: NewJob, rules: Rules, delay_ms: int) -> bytes:
-    """How long the job's id stays taken: until it is due, and `unique_for` from there."""
-    if job.job_id is None:
-        if job.unique_for is not None:
-            raise OptionError("unique_for", job.unique_for, "needs a job_id")
-        return b""
-    unique_ms = _optional_ms("unique_for", job.unique_for) or rules.unique_ms
-    return b"%d" % (max(1, delay_ms // 1000) + -(-unique_ms // 1000))
+def _unique_ms(job: NewJob, rules: Rules) -> int:
+    if job.unique_for is not None and job.job_id is None:
+        raise OptionError("unique_for", job.unique_for, "needs a job_id")
+    return _optional_ms("unique_for", job.unique_for) or rules.unique_ms

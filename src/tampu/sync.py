@@ -239,6 +239,25 @@ class SyncQueue:
         added = self._portal.call(lambda: self._queue.add_each(name, given, **options))
         return [*map(self._handle, added)]
 
+    def cancel(self, job_id: str) -> bool:
+        """Take a delayed job back; see `Queue.cancel`."""
+        return self._portal.call(lambda: self._queue.cancel(job_id))
+
+    def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
+        """Take delayed jobs back; see `Queue.cancel_many`."""
+        given = job_ids if isinstance(job_ids, str) else list(job_ids)
+        return self._portal.call(lambda: self._queue.cancel_many(given))
+
+    def reschedule(
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+    ) -> bool:
+        """Have a delayed job be due at another time; see `Queue.reschedule`."""
+        return self._portal.call(lambda: self._queue.reschedule(job_id, delay=delay, at=at))
+
+    def run_now(self, job_id: str) -> bool:
+        """Have a delayed job run now; see `Queue.run_now`."""
+        return self._portal.call(lambda: self._queue.run_now(job_id))
+
     def counts(self) -> Counts:
         """How many jobs there are; see `Queue.counts`."""
         return self._portal.call(self._queue.counts)

@@ -1,6 +1,7 @@
 """The worker, as users have it."""
 
 import asyncio
+from functools import partial
 from typing import Self, Unpack
 
 from tampu.clock import now_ms
@@ -9,8 +10,8 @@ from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.consumer.plans import make_plans
 from tampu.duration import Duration, to_s
 from tampu.engine import Blueprint, Engine
-from tampu.errors import OutOfPlace
 from tampu.ids import new_id
+from tampu.lifetime import Lifetime
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
 from tampu.settings import settings_from
@@ -44,9 +45,7 @@ class Worker:
             target=url,
             credentials=credentials,
         )
-        self._starting: asyncio.Task[Engine] | None = None
-        self._stopping: asyncio.Task[None] | None = None
-        self._stopped = asyncio.Event()
+        self._life = Lifetime("worker", partial(Engine.open, self._blueprint))
 
     def __repr__(self) -> str:
         return f"<Worker {self.id} of {self._blueprint.keys.name!r}>"
@@ -67,21 +66,15 @@ class Worker:
         """Start, and work until `stop`. When it is cancelled, running handlers get no grace."""
         await self.start()
         try:
-            await self._stopped.wait()
+            await self._life.until_stopped()
         finally:
             await self.stop(grace=0)
 
     async def start(self) -> None:
         """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        if self._starting is not None or self._stopping is not None:
-            raise OutOfPlace("a second start", "to a new worker: each is used once")
-        self._starting = asyncio.create_task(
-            Engine.open(self._blueprint), name="tampu-worker-start"
-        )
         try:
-            await self._starting
+            await self._life.start()
         except asyncio.CancelledError:
-            self._starting.cancel()
             await self.stop(grace=0)  # it may have been through already
             raise
 
@@ -92,15 +85,4 @@ class Worker:
         call with a shorter grace does not shorten the first.
         """
         grace_s = to_s("grace", self._grace if grace is None else grace)
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(grace_s), name="tampu-worker-stop")
-        await asyncio.shield(self._stopping)
-
-    async def _stop(self, grace_s: float) -> None:
-        try:
-            if self._starting is not None:
-                await asyncio.wait([self._starting])
-                if not self._starting.cancelled() and self._starting.exception() is None:
-                    await self._starting.result().close(grace_s)
-        finally:
-            self._stopped.set()
+        await self._life.stop(lambda engine: engine.close(grace_s))

@@ -26,7 +26,12 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 KEYS = QueueKeys("results")
-ADDING = AddKeys(stream=KEYS.stream, delayed=KEYS.delayed, memory=KEYS.producer("results-of-tests"))
+ADDING = AddKeys(
+    stream=KEYS.stream,
+    delayed=KEYS.delayed,
+    memory=KEYS.producer("results-of-tests"),
+    bell=KEYS.bell,
+)
 CLAIM = Claim(KEYS.stream, b"default")
 SOON = 5.0
 

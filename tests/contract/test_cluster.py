@@ -45,7 +45,10 @@ def has(answers: list[int], enough: int) -> bool:
 
 def keys_of(queue: bytes) -> scripts.AddKeys:
     return scripts.AddKeys(
-        stream=queue + b":stream", delayed=queue + b":delayed", memory=queue + b":memory"
+        stream=queue + b":stream",
+        delayed=queue + b":delayed",
+        memory=queue + b":memory",
+        bell=queue + b":bell",
     )
 
 

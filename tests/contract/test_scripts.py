@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import redis
@@ -21,8 +22,9 @@ from tests.waiting import wait_until
 
 TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
+BELL = TAG + b":tampu:bell"
 MARKER, INDEX = TAG + b":dlid:a", TAG + b":didx:a"
-KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY)
+KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY, bell=BELL)
 GROUP = b"default"
 
 
@@ -331,9 +333,7 @@ class TestLoading:
                     admin.script_flush()
 
         flushing = asyncio.create_task(asyncio.to_thread(flush))
-        keys = [
-            AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY + b"%d" % n) for n in range(8)
-        ]
+        keys = [replace(KEYS, memory=MEMORY + b"%d" % n) for n in range(8)]
 
         async def produce(own: AddKeys) -> None:
             for number in range(1, 51):

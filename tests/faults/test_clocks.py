@@ -3,12 +3,14 @@
 import shutil
 import struct
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tampu import Queue
+from tampu import Backoff, Job, Queue
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.conftest import Start
@@ -97,6 +99,29 @@ async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
         report = check(ledger.lines())
         report.assert_sound()
         assert max(report.runs.values()) <= 2
+
+
+@pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S], ids=["ahead", "back"])
+async def test_delays_and_backoff_count_by_the_server_s_clock_however_far_it_is_off(
+    shifted: tuple[RunningServer, Jump], seconds: int
+) -> None:
+    server, jump = shifted
+    jump(seconds)
+    began: list[float] = []
+
+    async def handle(job: Job[Any]) -> None:
+        began.append(time.time())
+        if job.attempt == 1:
+            raise RuntimeError("the first attempt")
+
+    retry = Backoff.fixed(0.3)
+    async with Queue(QUEUE, server.url) as queue, Worker(QUEUE, handle, server.url, backoff=retry):
+        added = time.time()
+        await queue.add("a", delay=0.3)
+        await wait_until(lambda: len(began) == 2, within=10, sentence="it ran twice")
+    first, second = began
+    assert 0.3 <= first - added < 5
+    assert 0.3 <= second - first < 5
 
 
 async def begin(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:

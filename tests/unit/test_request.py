@@ -73,13 +73,15 @@ class TestIds:
 
     def test_only_a_delayed_job_can_be_found_by_its_id(self) -> None:
         now, later = asked(job_id="ä"), asked(job_id="ä", delay=5)
-        assert (now.keys(KEYS), now.index_s) == ([KEYS.marker("ä")], b"")
-        assert later.keys(KEYS) == [KEYS.marker("ä"), KEYS.index("ä")]
+        assert (now.keys(KEYS, "ä"), now.index_s) == ([KEYS.marker("ä")], b"")
+        assert later.keys(KEYS, "ä") == [KEYS.marker("ä"), KEYS.index("ä")]
         assert later.index_s == later.marker_s == b"3605"
 
-    def test_a_job_without_an_id_has_neither_marker_nor_index(self) -> None:
-        request = asked(delay=5)
-        assert (request.marker_s, request.index_s, request.keys(KEYS)) == (b"", b"", [])
+    def test_a_job_without_an_id_has_no_marker_but_can_be_found_while_it_is_delayed(self) -> None:
+        now, later = asked(), asked(delay=5)
+        assert (now.marker_s, now.index_s, now.keys(KEYS, "made")) == (b"", b"", [])
+        assert (later.marker_s, later.index_s) == (b"", b"3605")
+        assert later.keys(KEYS, "made") == [KEYS.index("made")]
 
 
 class TestTexts:

@@ -81,7 +81,6 @@ class Settler:
         self._again: Outlet[Reschedule] = Outlet("retries", self._send_again, most=_MOST_A_CALL)
         self._graves: Outlet[Grave] = Outlet("burials", self._send_graves, most=_MOST_A_CALL)
         self.start = telling.started if telling.wants_starts else None
-        self.on_delayed: Callable[[int], None] = lambda _: None  # told the ms until it is due
 
     def open(self) -> None:
         """Begin to send."""
@@ -203,13 +202,11 @@ class Settler:
             await finish(self._lane, claim, entries, shelf=shelf)
 
     async def _send_again(self, batch: list[Reschedule]) -> None:
+        keys = self._place.keys
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self._claim([each.delivery for each in part])
             entries = [_entry_again(each) for each in part]
-            letters = await again(self._lane, claim, entries, delayed=self._place.keys.delayed)
-            waits = [each.wait_ms for each in part if each.wait_ms is not None]
-            if waits:
-                self.on_delayed(min(waits))
+            letters = await again(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
             for each, letter in zip(part, letters, strict=True):
                 if letter == _STORED and each.counted:
                     self._telling.rescheduled(each)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import Struct
 
@@ -11,7 +10,6 @@ from tampu.server.command import Argument, Reply
 from tampu.server.errors import ScriptUnknown
 from tampu.server.lane import Lane
 from tampu.server.script import Script
-from tampu.wire.keys import QueueKeys
 
 # How long a silent producer's last answers are kept: far longer than any resend may take.
 PRODUCER_MEMORY_MS = 600_000
@@ -22,11 +20,12 @@ _ADD = Script("add")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddKeys:
-    """Where one producer adds: the queue's stream and delayed set, and the producer's memory."""
+    """Where one producer adds: the queue's stream, delayed set and bell, and its own memory."""
 
     stream: bytes
     delayed: bytes
     memory: bytes
+    bell: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,10 @@ class Adding:
     def __init__(
         self, lane: Lane, keys: AddKeys, jobs: PlainJobs | FullJobs, *, call: AddCall
     ) -> None:
-        more, shape = ((), b"plain") if isinstance(jobs, PlainJobs) else (jobs.keys, b"full")
+        more: Sequence[bytes] = ()
+        shape = b"plain"
+        if isinstance(jobs, FullJobs):
+            more, shape = (keys.bell, *jobs.keys), b"full"
         self._lane, self._limit_s = lane, call.limit_s
         self._call = _ADD.call(
             lane,
@@ -176,13 +178,16 @@ async def finish(lane: Lane, claim: Claim, entries: Sequence[Finished], *, shelf
     return as_letters(await _FINISH.run(lane, keys, args, repeatable=True))
 
 
-async def again(lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: bytes) -> bytes:
+async def again(
+    lane: Lane, claim: Claim, entries: Sequence[Again], *, delayed: bytes, bell: bytes
+) -> bytes:
     """Have jobs run again; one letter each, b"1" where it was ours to settle."""
     args: list[Argument] = _settling(lane, claim)
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras
-    return as_letters(await _AGAIN.run(lane, (claim.stream, delayed), args, repeatable=True))
+    keys = (claim.stream, delayed, bell)
+    return as_letters(await _AGAIN.run(lane, keys, args, repeatable=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +224,8 @@ def as_letters(reply: Reply) -> bytes:
     return reply
 
 
-def _numbers(reply: Reply) -> list[int]:
+def as_numbers(reply: Reply) -> list[int]:
+    """Whole numbers, as our scripts answer."""
     assert isinstance(reply, list)  # noqa: S101 - our own script
     return [_number(each) for each in reply]
 
@@ -261,7 +267,7 @@ async def beat(lane: Lane, member: Membership, *, mark: bytes, ttl_ms: int, idle
         (member.group, member.consumer, mark, ttl_ms, idle_ms, MAX_RENEWALS),
         repeatable=True,
     )
-    left_ms, renewed = _numbers(reply)
+    left_ms, renewed = as_numbers(reply)
     return Beat(left_ms if left_ms >= 0 else None, renewed)
 
 
@@ -314,33 +320,10 @@ async def reap(lane: Lane, member: Membership, *, mark: bytes = b"") -> bool:
 
 # --- services -----------------------------------------------------------------------------------
 
-_PROMOTE = Script("promote")
 _LEAD = Script("lead")
 _RESIGN = Script("resign")
 _EMIT = Script("emit")
 _REPLAY = Script("replay")
-
-
-class Promoted(Struct, frozen=True):
-    """What one promotion did: ids and names of the jobs, how many stay, ms until the next."""
-
-    jobs: list[tuple[bytes, bytes]]
-    remaining: int
-    next_in_ms: int | None
-
-
-async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int) -> Promoted:
-    """Move due jobs to the stream. Not sent again: what it did would not be told a second time.
-
-    With an `events_max_len` above 0 it writes an event for each of them.
-    """
-    reply = await _PROMOTE.run(
-        lane, (keys.delayed, keys.stream, keys.dead, keys.events), (limit, events_max_len)
-    )
-    assert isinstance(reply, list)  # noqa: S101 - our own script
-    _, remaining, next_in = _numbers(reply[:3])
-    jobs: list[Any] = list(zip(reply[3::2], reply[4::2], strict=True))
-    return Promoted(jobs, remaining, next_in if next_in >= 0 else None)
 
 
 async def lead(lane: Lane, lock: bytes, *, holder: bytes, ttl_s: int) -> bool:

@@ -1,6 +1,7 @@
 """Plain commands on the keys of a queue, and what their replies mean."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 NO_GROUP = "NOGROUP"
 MAX_ACKS = 1000
 _PAGE = 1000
+_GLOB = re.compile(rb"[*?\[\]\\^-]")
 
 
 class Pending(Struct, frozen=True, gc=False):
@@ -194,6 +196,28 @@ async def drop_all(lane: Lane, stream: bytes) -> int:
     return int(reply)
 
 
+async def score_of(lane: Lane, key: bytes, member: bytes) -> float | None:
+    """The score of a member of a sorted set; None if it is not there."""
+    reply: Any = await lane.call("ZSCORE", key, member, repeatable=True)
+    return None if reply is None else float(reply)
+
+
+async def scan_members(
+    lane: Lane, key: bytes, cursor: bytes, *, holding: bytes = b"", count: int
+) -> tuple[bytes, list[bytes]]:
+    """Some members of a sorted set that hold a text, and where to go on; b"0" at the end."""
+    pattern = b"*%b*" % _GLOB.sub(rb"\\\g<0>", holding)
+    match = ("MATCH", pattern) if holding else ()
+    reply: Any = await lane.call("ZSCAN", key, cursor, *match, "COUNT", count, repeatable=True)
+    return bytes(reply[0]), reply[1][::2]
+
+
+async def wait_for_ring(lane: Lane, bell: bytes, *, wait_s: float) -> bool:
+    """Whether a bell is rung within so long; the ring is heard once."""
+    reply = await lane.call("BLPOP", bell, str(wait_s), block_s=wait_s)
+    return reply is not None
+
+
 async def server_time_ms(lane: Lane) -> int:
     """What the server's clock says."""
     seconds, micros = await lane.call("TIME", repeatable=True)  # type: ignore[misc]
@@ -292,9 +316,9 @@ def _packed_wait(copies: Copies, wait_s: float) -> bytes:
     return pack("WAIT", 1, wait_ms)
 
 
-async def delete(lane: Lane, keys: Sequence[bytes]) -> None:
-    """Remove keys of one queue; those that are not there do not matter."""
-    await lane.call("UNLINK", *keys, repeatable=True)
+def delete(lane: Lane, keys: Sequence[bytes]) -> asyncio.Future[Reply]:
+    """Remove keys of one queue; those that are not there do not matter, nor does their order."""
+    return lane.send(Ids(keys).behind(b"UNLINK"), repeatable=True)
 
 
 async def left_ms(lane: Lane, key: bytes) -> int:

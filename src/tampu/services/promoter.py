@@ -1,21 +1,20 @@
 """Moves delayed jobs to the stream when they are due."""
 
-import math
-from time import monotonic
 from typing import Final
 
 from tampu.metrics.facts import Promotion
 from tampu.metrics.sink import Teller
+from tampu.server.delays import promote
 from tampu.server.lane import Lane
-from tampu.server.scripts import promote
+from tampu.server.link import ignore_outcome
 from tampu.server.streams import delete
+from tampu.services.bell import Bell
 from tampu.services.leader import Leader
 from tampu.services.service import Service
-from tampu.wire.fields import show_text
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
-_LOOK_AGAIN_S: Final = 0.1  # another program may have added a job that is due sooner
+_LOOK_AGAIN_S: Final = 0.1  # a peer that adds a job which is due sooner does not ring
 _FOLLOW_S: Final = 0.5  # how often one that does not lead asks for the lead
 
 
@@ -37,32 +36,35 @@ class Promoter(Service):
         self._lane = lane
         self._keys = keys
         self._leader = leader
+        self._bell = Bell(lane.server, keys.bell, self.wake)
         self._events_max_len = events_max_len  # 0: nobody is told
         self._teller = teller
-        self._due_at = math.inf  # when the next job is due, by our own clock, as far as we know
 
     async def tick(self) -> float:
         """Promote what is due, all of it; the wait until the next job is due."""
-        if not await self._leader.leads():
-            return _FOLLOW_S
-        promoted = await promote(
-            self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
-        )
-        self._teller.tell(Promotion(len(promoted.jobs), promoted.remaining))
-        indexes = [self._keys.index(show_text(job_id)) for job_id, _ in promoted.jobs if job_id]
-        if indexes:
-            await delete(self._lane, indexes)
-        wait_s = _LOOK_AGAIN_S
-        if promoted.next_in_ms is not None:
-            wait_s = min(promoted.next_in_ms / 1000, _LOOK_AGAIN_S)
-        self._due_at = monotonic() + wait_s
-        return wait_s
-
-    def expect(self, wait_ms: int) -> None:
-        """A job has been delayed by so much; wake in time if that is sooner than planned."""
-        if monotonic() + wait_ms / 1000 < self._due_at:
-            self.wake()
+        while await self._leader.leads():
+            self._bell.listen()
+            wait_s = await self._promote()
+            if wait_s:
+                return wait_s
+        await self._bell.rest()
+        return _FOLLOW_S
 
     async def ended(self) -> None:
         """Leave the lead to others."""
-        await self._leader.resign()
+        await self._bell.rest()
+        await self._leader.resign()  # answered behind all that was deleted
+
+    async def _promote(self) -> float:
+        """Promote one batch; how long until there is more to do."""
+        promoted = await promote(
+            self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
+        )
+        self._teller.tell(Promotion(promoted.moved, promoted.remaining))
+        if promoted.indexed:
+            # Nobody waits for it: an index that stays finds nothing, and ends by itself.
+            deleting = delete(self._lane, self._keys.indexes(promoted.indexed))
+            deleting.add_done_callback(ignore_outcome)
+        if promoted.next_in_us is None:
+            return _LOOK_AGAIN_S
+        return min(promoted.next_in_us / 1_000_000, _LOOK_AGAIN_S)

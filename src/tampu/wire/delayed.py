@@ -6,9 +6,11 @@ u32 little-endian length of the name ‖ name ‖ envelope [‖ extras and their
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tampu.errors import DecodeError
-from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, split_extras
+from tampu.wire.envelope import decode_envelope
+from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, decode_extras, split_extras
 from tampu.wire.fields import encode_name
 
 _PREFIX_BYTES: Final = 4
@@ -45,3 +47,29 @@ def decode_member(data: bytes) -> DelayedMember:
         raise DecodeError("delayed member", "its name is not UTF-8") from None
     envelope, extras = split_extras(data[start:])
     return DelayedMember(name, envelope, extras)
+
+
+def id_of_member(data: bytes) -> str | None:
+    """The id of the job in a member; None if no job can be made of it."""
+    try:
+        return decode_envelope(decode_member(data).envelope).id
+    except DecodeError:
+        return None
+
+
+def deadline_of(data: bytes) -> int | None:
+    """When the job in a member expires, if it does."""
+    try:
+        return decode_extras(decode_member(data).extras).deadline_ms
+    except DecodeError:
+        return None
+
+
+def postpone(data: bytes, by_ms: int) -> bytes:
+    """The member of the same job with its deadline so much later, or earlier."""
+    member = decode_member(data)
+    extras = decode_extras(member.extras)
+    if extras.deadline_ms is None:
+        return data
+    later = replace(extras, deadline_ms=max(0, extras.deadline_ms + by_ms))
+    return encode_member(member.name, member.envelope, later)

@@ -35,6 +35,7 @@ class QueueKeys:
     promoter_lock: bytes = field(init=False, repr=False)
     scheduler_lock: bytes = field(init=False, repr=False)
     notices: bytes = field(init=False, repr=False)
+    bell: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -48,6 +49,7 @@ class QueueKeys:
             "promoter_lock": tag + b":promoter:lock",
             "scheduler_lock": tag + b":scheduler:lock",
             "notices": tag + b":tampu:notices",
+            "bell": tag + b":tampu:bell",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -59,6 +61,11 @@ class QueueKeys:
     def index(self, job_id: str) -> bytes:
         """Holds the member of a delayed job, so that it can be taken back by its id."""
         return b"%b:didx:%b" % (self.tag, job_id.encode())
+
+    def indexes(self, raw_ids: Iterable[bytes]) -> list[bytes]:
+        """As `index`, of many ids as they stand in their envelopes."""
+        prefix = self.tag + b":didx:"
+        return [prefix + raw_id for raw_id in raw_ids]
 
     def spec(self, schedule_key: str) -> bytes:
         """The hash of a repeat: its spec and how often it fired."""

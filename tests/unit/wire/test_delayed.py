@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.delayed import DelayedMember, decode_member, encode_member
+from tampu.wire.delayed import (
+    DelayedMember,
+    deadline_of,
+    decode_member,
+    encode_member,
+    id_of_member,
+    postpone,
+)
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope, encode_fresh
 from tampu.wire.extras import Extras, decode_extras
 from tests.golden.chasquimq import envelope_of, golden
@@ -103,3 +110,37 @@ def test_hostile_bytes_are_refused_at_the_latest_as_an_envelope(data: bytes) -> 
     member = decode_member(b"\x00\x00\x00\x00" + data)
     with pytest.raises(DecodeError):
         decode_envelope(member.envelope)
+
+
+class TestLookingInside:
+    def test_the_id_of_a_job_is_the_one_in_its_envelope(self) -> None:
+        envelope = encode_envelope(Envelope("ä-1", b"\x01", 1_794_725_043_642, 0, None))
+        assert id_of_member(encode_member("name", envelope)) == "ä-1"
+        assert id_of_member(encode_member("name", envelope, Extras(tenant="t"))) == "ä-1"
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"xy", b"\x03\0\0\0abc", b"\0\0\0\0\x94", b"\0\0\0\0\xc1"]
+    )
+    def test_what_no_job_can_be_made_of_has_no_id_and_no_deadline(self, data: bytes) -> None:
+        assert id_of_member(data) is None
+        assert deadline_of(data) is None
+
+    @pytest.mark.parametrize(("by_ms", "deadline_ms"), [(500, 1500), (-400, 600), (-5000, 0)])
+    def test_a_deadline_moves_and_all_else_stays(self, by_ms: int, deadline_ms: int) -> None:
+        envelope = encode_envelope(Envelope("a", b"\x01", 1_794_725_043_642, 2, None))
+        extras = Extras(deadline_ms=1000, tenant="t", headers={"h": "v"})
+        data = encode_member("name", envelope, extras)
+        assert deadline_of(data) == 1000
+        moved = postpone(data, by_ms)
+        assert moved == encode_member(
+            "name", envelope, Extras(deadline_ms=deadline_ms, tenant="t", headers={"h": "v"})
+        )
+
+    def test_a_member_without_a_deadline_stays_as_it_is_to_the_byte(self) -> None:
+        envelope = encode_envelope(Envelope("a", b"\x01", 1_794_725_043_642, 0, None))
+        for data in (
+            encode_member("n", envelope),
+            encode_member("n", envelope, Extras(tenant="t")),
+        ):
+            assert deadline_of(data) is None
+            assert postpone(data, 1000) == data

@@ -70,6 +70,11 @@ def test_lock_keys_are_the_captured_ones() -> None:
     assert captured == {KEYS.promoter_lock, KEYS.scheduler_lock}
 
 
+def test_indexes_of_many_are_those_of_each() -> None:
+    ids = ["a", "ü:發", "01K9Z"]
+    assert KEYS.indexes(each.encode() for each in ids) == [KEYS.index(each) for each in ids]
+
+
 def test_names_are_written_verbatim() -> None:
     keys = QueueKeys("a:b-ü発")
     assert keys.stream == "{chasqui:a:b-ü発}:stream".encode()

@@ -1,6 +1,6 @@
 -- add: put jobs on a queue, each call once.
 -- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
---       4.. for each full job that has them, in this order: its id's marker, its delayed index
+--       of 'full' also  4 bell   5.. for each job that has them: its id's marker, its delayed index
 -- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
@@ -11,8 +11,9 @@
 -- an id must be taken and its job be added in one step.
 -- It has no #!lua line: with one, a server at its memory limit would refuse a call that is sent again
 -- before the script could tell that it was carried out already.
-local stream, delayed, memory = KEYS[1], KEYS[2], KEYS[3]
+local stream, delayed, memory, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/put
+-- with parts/bell
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
 
@@ -58,7 +59,8 @@ if shape == 'plain' then
 else
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local key, letters, taken = 3, {}, false
+    local key, letters, taken = 4, {}, false
+    local before, earliest = first_due(), nil
     for i = 5, #ARGV, 6 do
         local body, name, extras, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
         local marker, index = ARGV[i + 4], ARGV[i + 5]
@@ -78,9 +80,11 @@ else
                 if string.sub(due, 1, 1) == '+' then at = now + at end
                 redis.call('ZADD', delayed, string.format('%.0f', at), body)
                 if index_key then redis.call('SET', index_key, body, 'EX', index) end
+                if not earliest or at < earliest then earliest = at end
             end
         end
     end
+    ring(before, earliest)
     if taken then answer = table.concat(letters) end
 end
 

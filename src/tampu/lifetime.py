@@ -1,0 +1,50 @@
+"""What is started once and stopped once, whoever asks for it and however often."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from tampu.errors import OutOfPlace
+
+T = TypeVar("T")
+
+
+class Lifetime(Generic[T]):
+    """From the opening of something to the end of its closing."""
+
+    def __init__(self, what: str, opened: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._what = what
+        self._opened = opened
+        self._starting: asyncio.Task[T] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+
+    async def start(self) -> None:
+        """Open it; raises what keeps it from that. Who cancels this has to stop it all the same."""
+        if self._starting is not None or self._stopping is not None:
+            raise OutOfPlace("a second start", f"to a new {self._what}: each is used once")
+        self._starting = asyncio.create_task(self._opened(), name=f"tampu-{self._what}-start")
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            self._starting.cancel()
+            raise
+
+    async def stop(self, close: Callable[[T], Awaitable[None]]) -> None:
+        """Close it, once; all who ask wait for the end of that."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(close), name=f"tampu-{self._what}-stop")
+        await asyncio.shield(self._stopping)
+
+    async def until_stopped(self) -> None:
+        """Return when it is closed."""
+        await self._stopped.wait()
+
+    async def _stop(self, close: Callable[[T], Awaitable[None]]) -> None:
+        try:
+            if self._starting is not None:
+                await asyncio.wait([self._starting])
+                if not self._starting.cancelled() and self._starting.exception() is None:
+                    await close(self._starting.result())
+        finally:
+            self._stopped.set()
