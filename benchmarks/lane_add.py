@@ -37,7 +37,10 @@ class _Ways:
     def __init__(self, lane: Lane, client: Redis) -> None:
         names = QueueKeys("bench")
         self.keys = AddKeys(
-            stream=names.stream, delayed=names.delayed, memory=names.producer("bench")
+            stream=names.stream,
+            delayed=names.delayed,
+            memory=names.producer("bench"),
+            bell=names.bell,
         )
         self.lane, self.client, self.numbers = lane, client, count(1)
         self.flat = [ENVELOPE, b"job"] * BATCH

@@ -83,6 +83,7 @@ class _Ways:
             stream=self.keys.stream,
             delayed=self.keys.delayed,
             memory=self.keys.producer("bench"),
+            bell=self.keys.bell,
         )
         jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
         for _ in range(BATCHES):

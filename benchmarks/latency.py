@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import Random
 from statistics import quantiles
-from time import perf_counter
-from typing import Final
+from time import perf_counter, time
+from typing import Any, Final
 
 PAUSE_S: Final = 0.003  # between two jobs: the worker is idle again
 WARM_UP: Final = 20
@@ -30,6 +31,34 @@ class Arrivals:
         began = perf_counter()
         await add()
         return await self._entered - began
+
+
+class Lateness:
+    """A handler that notes how late jobs come; each has its due time as data."""
+
+    def __init__(self, count: int) -> None:
+        self._late_ms: list[float] = []
+        self._count = count
+        self._all = asyncio.Event()
+
+    async def handle(self, job: Any) -> None:  # noqa: ANN401 - a job of anybody's
+        """Run one job."""
+        self._late_ms.append(1000 * (time() - job.data))
+        if len(self._late_ms) == self._count:
+            self._all.set()
+
+    async def done(self) -> list[float]:
+        """How many milliseconds each was late."""
+        async with asyncio.timeout(LIMIT_S):
+            await self._all.wait()
+        return self._late_ms
+
+
+def due_times(count: int) -> list[float]:
+    """When jobs are to be due: spread over the two seconds to come, in no order, always alike."""
+    order = Random(1)  # noqa: S311 - spreads jobs, guards nothing
+    begin = time() + 0.2
+    return [begin + order.uniform(0, 2) for _ in range(count)]
 
 
 async def milliseconds(once: Callable[[], Awaitable[float]], count: int) -> list[float]:
