@@ -41,11 +41,14 @@ def ears(crew: Crew) -> list[str]:
     return [each["id"] for each in clients if each["cmd"] == "blpop" and "b" in each["flags"]]
 
 
-async def until_heard(crew: Crew) -> str:
-    """Return when a promoter listens and has heard all there was; by which connection."""
-    await wait_until(lambda: len(ears(crew)) == 1, within=SOON, sentence="a promoter listens")
-    (ear,) = ears(crew)
-    return ear
+async def until_heard(crew: Crew) -> None:
+    """Return when a promoter leads and has heard all there was."""
+
+    def is_heard() -> bool:
+        leads, rung = crew.admin.exists(KEYS.promoter_lock), crew.admin.exists(KEYS.bell)
+        return bool(leads and not rung and ears(crew))
+
+    await wait_until(is_heard, within=SOON, sentence="a promoter listens")
 
 
 class TestRinging:
@@ -175,7 +178,9 @@ class TestHearing:
         calls = Calls()
         await crew.hire(calls)
         for number in (1, 2):
-            crew.admin.execute_command("CLIENT KILL ID", await until_heard(crew))
+            await until_heard(crew)
+            for ear in ears(crew):
+                crew.admin.execute_command("CLIENT KILL ID", ear)
             await crew.queue.add("a", delay=0.02)
             await calls.until(number)
 

@@ -45,7 +45,7 @@ for _, member in ipairs(due) do
         if ARGV[2] ~= '0' then tell_waiting(id, name, stamp) end
     end
 end
--- Last and all at once, which takes a third of the time: those that are due come first in the set.
+-- Last and all at once: those that are due come first in the set.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #due - 1) end
 if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved
