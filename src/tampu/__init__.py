@@ -33,6 +33,7 @@ from tampu.job import Job, NewJob, current_job
 from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
 from tampu.promoter import Promoter
 from tampu.queue import Queue
+from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
 from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 from tampu.wire.dead import BuryReason, Failure
@@ -75,6 +76,9 @@ __all__ = [
     "QueueFull",
     "ResultTimeout",
     "Retry",
+    "Schedule",
+    "ScheduleCounts",
+    "ScheduleSettings",
     "ServerBusy",
     "ServerError",
     "ServerTooOld",

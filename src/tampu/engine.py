@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from threading import get_ident
 from typing import Any, Final, Self
+from uuid import uuid4
 
 from tampu.consumer.handler import Plan
 from tampu.consumer.intake import Intake
@@ -31,9 +32,10 @@ from tampu.server.streams import create_consumer, create_group
 from tampu.services.leader import Leader
 from tampu.services.promoter import Promoter
 from tampu.services.reaper import Reaper
+from tampu.services.repeater import Repeater
 from tampu.services.service import Service
 from tampu.wire.keys import QueueKeys
-from tampu.wire.lock import LockHolder
+from tampu.wire.lock import HolderKind, LockHolder, new_holder
 from tampu.wire.result import result_ttl_s
 
 logger = logging.getLogger(__name__)
@@ -196,25 +198,23 @@ class Engine:
             await asyncio.wait([self._reading])
 
     def _make_services(self, blueprint: Blueprint, work: Lane, teller: Teller) -> list[Service]:
-        keys = blueprint.keys
+        keys, settings = blueprint.keys, blueprint.settings
+        events_max_len = settings.events_max_len if settings.events else 0
         services: list[Service] = [
             Reaper(work, keys, me=blueprint.member, terms=blueprint.terms, heir=self._reader)
         ]
-        if blueprint.settings.promote:
-            leader = Leader(
-                work,
-                keys.promoter_lock,
-                holder=LockHolder(blueprint.consumer.decode()),
-                service=Promoter.name,
-                teller=teller,
+        if settings.promote:
+            holder = LockHolder(blueprint.consumer.decode())
+            lock, name = keys.promoter_lock, Promoter.name
+            leader = Leader(work, lock, holder=holder, service=name, teller=teller)
+            services.append(
+                Promoter(work, keys, leader=leader, events_max_len=events_max_len, teller=teller)
             )
-            settings = blueprint.settings
-            promoter = Promoter(
-                work,
-                keys,
-                leader=leader,
-                events_max_len=settings.events_max_len if settings.events else 0,
-                teller=teller,
+        if settings.schedule:
+            holder = new_holder(HolderKind.SCHEDULER, uuid4())
+            lock, name = keys.scheduler_lock, Repeater.name
+            leader = Leader(work, lock, holder=holder, service=name, teller=teller)
+            services.append(
+                Repeater(work, keys, leader=leader, events_max_len=events_max_len, teller=teller)
             )
-            services.append(promoter)
         return services

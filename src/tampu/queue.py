@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 from tampu.admin.counts import Counts, count_jobs
 from tampu.admin.dead import DeadLetters
 from tampu.admin.delayed import DelayedJobs
+from tampu.admin.schedules import Key, Schedules
 from tampu.batch import Batch, FullBatch, PlainBatch
 from tampu.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
 from tampu.clock import now_ms
@@ -19,13 +20,16 @@ from tampu.errors import Closed, CommandRefused, OptionError, OutOfPlace, QueueF
 from tampu.events import EventWriter
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
 from tampu.queue_options import QueueOptions, QueueSettings
+from tampu.repeat import Wanted
 from tampu.request import Request, new_job, plain_columns, request_for
 from tampu.results import ResultReader
+from tampu.schedule import Schedule, ScheduleOptions, ScheduleSettings, check_rule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.streams import Copies, probe_copies
 from tampu.settings import settings_from
+from tampu.timing import Rule
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys, check_job_name
 from tampu.wire.payload import encode_payload, encode_payloads
@@ -75,6 +79,7 @@ class Queue:
         self._closed = False
         self.dead = DeadLetters(self._keys, self._reach)
         self._delayed = DelayedJobs(self._keys, self._reach, rules=self._rules)
+        self._schedules = Schedules(self._keys, self._reach, add=self._add_full)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -239,6 +244,55 @@ class Queue:
     async def run_now(self, job_id: str) -> bool:
         """Have a delayed job run as soon as a worker is free; True only if it was still delayed."""
         return await self._delayed.run_now(job_id)
+
+    # --- schedules ------------------------------------------------------------------------------
+
+    async def schedule(
+        self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Have a worker add a job at each instant of a rule, `Every(...)` or `Cron(...)`.
+
+        A schedule of the same key is replaced. If its rule and its start are the same, it keeps
+        its next instant and its counts; otherwise it begins anew. A paused one stays paused.
+        """
+        settings = settings_from(ScheduleSettings, "a schedule", options)
+        checked = check_rule(rule, settings)
+        payload = encode_payload(data, max_bytes=self._rules.max_payload)
+        wanted = Wanted(check_job_name(name), checked, payload, settings)
+        return await self._schedules.store(wanted)
+
+    async def schedules(self, limit: int = 100) -> list[Schedule]:
+        """The schedules of the queue by their next instants; those that cannot be read say why."""
+        return await self._schedules.all(limit)
+
+    async def unschedule(self, key: Key) -> bool:
+        """Remove a schedule; whether there was one. What it has fired stays."""
+        return await self._schedules.remove(key)
+
+    async def pause(self, key: Key) -> bool:
+        """Have a schedule not fire until `resume`; False if there is none or it was paused."""
+        return await self._schedules.pause(key)
+
+    async def resume(self, key: Key) -> bool:
+        """Have a paused schedule fire from its next instant on; what passed is only counted."""
+        return await self._schedules.resume(key)
+
+    async def trigger(self, key: Key) -> Job[Any]:
+        """Add one job of a schedule now, out of turn; it counts towards no limit."""
+        return await self._schedules.trigger(key)
+
+    async def backfill(
+        self, key: Key, start: datetime, end: datetime, *, max: int = 1000
+    ) -> list[Job[Any]]:
+        """Add a job for each instant of a schedule from `start` up to `end`, `end` left out.
+
+        `OptionError`, and nothing is added, if there are more than `max`.
+        """
+        return await self._schedules.backfill(key, start, end, most=max)
+
+    async def preview(self, what: Key | Rule, n: int = 5) -> list[datetime]:
+        """The next n instants of a schedule, or of a rule if it were stored now."""
+        return await self._schedules.preview(what, n)
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -10,13 +10,16 @@ from typing import Any, Self, TypeVar, Unpack
 
 from tampu.admin.counts import Counts
 from tampu.admin.dead import DeadJob, DeadLetters
+from tampu.admin.schedules import Key
 from tampu.duration import Duration
 from tampu.errors import Closed, OutOfPlace
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
 from tampu.queue import Queue
 from tampu.queue_options import QueueOptions
+from tampu.schedule import Schedule, ScheduleOptions
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
+from tampu.timing import Rule
 from tampu.wire.dead import BuryReason
 
 T = TypeVar("T")
@@ -257,6 +260,43 @@ class SyncQueue:
     def run_now(self, job_id: str) -> bool:
         """Have a delayed job run now; see `Queue.run_now`."""
         return self._portal.call(lambda: self._queue.run_now(job_id))
+
+    def schedule(
+        self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Have a worker add a job at each instant of a rule; see `Queue.schedule`."""
+        return self._portal.call(lambda: self._queue.schedule(name, rule, data, **options))
+
+    def schedules(self, limit: int = 100) -> list[Schedule]:
+        """The schedules of the queue; see `Queue.schedules`."""
+        return self._portal.call(lambda: self._queue.schedules(limit))
+
+    def unschedule(self, key: Key) -> bool:
+        """Remove a schedule; see `Queue.unschedule`."""
+        return self._portal.call(lambda: self._queue.unschedule(key))
+
+    def pause(self, key: Key) -> bool:
+        """Have a schedule not fire; see `Queue.pause`."""
+        return self._portal.call(lambda: self._queue.pause(key))
+
+    def resume(self, key: Key) -> bool:
+        """Have a paused schedule fire again; see `Queue.resume`."""
+        return self._portal.call(lambda: self._queue.resume(key))
+
+    def trigger(self, key: Key) -> SyncJob:
+        """Add one job of a schedule now; see `Queue.trigger`."""
+        return self._handle(self._portal.call(lambda: self._queue.trigger(key)))
+
+    def backfill(
+        self, key: Key, start: datetime, end: datetime, *, max: int = 1000
+    ) -> list[SyncJob]:
+        """Add a job for each instant of a time; see `Queue.backfill`."""
+        added = self._portal.call(lambda: self._queue.backfill(key, start, end, max=max))
+        return [*map(self._handle, added)]
+
+    def preview(self, what: Key | Rule, n: int = 5) -> list[datetime]:
+        """The next instants of a schedule or a rule; see `Queue.preview`."""
+        return self._portal.call(lambda: self._queue.preview(what, n))
 
     def counts(self) -> Counts:
         """How many jobs there are; see `Queue.counts`."""

@@ -33,10 +33,10 @@ def flat_entries(admin: redis.Redis, key: bytes = KEYS.stream) -> list[list[byte
     return [[text for pair in fields.items() for text in pair] for _, fields in page]
 
 
-def waiting(admin: redis.Redis) -> list[Waiting]:
+def waiting(admin: redis.Redis, key: bytes = KEYS.stream) -> list[Waiting]:
     """The jobs in the stream, oldest first."""
     found = []
-    for flat in flat_entries(admin):
+    for flat in flat_entries(admin, key):
         entry = decode_entry(flat)
         assert entry.envelope is not None
         extras = decode_extras(entry.extras)

@@ -125,7 +125,7 @@ class TestServices:
         sink = MemorySink()
         await crew.queue.add("greet", delay=0.05)
         await crew.queue.add("greet", delay=60)
-        worker = await crew.hire(Calls(), metrics=sink)
+        worker = await crew.hire(Calls(), metrics=sink, schedule=False)
         await wait_until(
             lambda: sum(each.moved for each in sink.of(Promotion)) == 1,
             within=SOON,
@@ -141,7 +141,7 @@ class TestServices:
     async def test_a_worker_that_does_not_promote_tells_of_no_promotion(self, crew: Crew) -> None:
         sink = MemorySink()
         await crew.queue.add("greet", delay=0.001)
-        await crew.hire(Calls(), metrics=sink, promote=False)
+        await crew.hire(Calls(), metrics=sink, promote=False, schedule=False)
         await crew.queue.add("greet")
         await until_told(sink, JobEnded)
         assert not sink.of(Promotion)

@@ -1,5 +1,7 @@
 """What the fault tests share: a ledger, and worker processes that end with the test."""
 
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -8,9 +10,10 @@ import pytest
 from tampu import Queue
 from tests.faults.ledger import Ledger
 from tests.faults.worker_process import WorkerProcess
-from tests.servers import RunningServer
+from tests.servers import ROOT, RunningServer
 
 QUEUE = "faults"
+SHIFT_SOURCE = ROOT.parent / "shared" / "faults" / "clockshift.c"
 
 Hire = Callable[..., Awaitable[WorkerProcess]]
 
@@ -20,6 +23,17 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     kept = Ledger(tmp_path / "ledger")
     yield kept
     kept.close()
+
+
+@pytest.fixture
+def shift_library(tmp_path: Path) -> Path:
+    """A library that shifts the clock of the process that it is loaded into."""
+    gcc = shutil.which("gcc")
+    if gcc is None or not SHIFT_SOURCE.exists():
+        pytest.skip("no gcc, or no source of the library that shifts clocks")
+    library = tmp_path / "clockshift.so"
+    subprocess.run([gcc, "-shared", "-fPIC", "-o", library, SHIFT_SOURCE, "-ldl"], check=True)
+    return library
 
 
 @pytest.fixture

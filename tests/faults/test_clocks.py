@@ -1,8 +1,6 @@
 """The server's clock jumps by an hour while jobs run."""
 
-import shutil
 import struct
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,27 +16,15 @@ from tests.faults.conftest import QUEUE, Hire
 from tests.faults.jobs import add_all
 from tests.faults.ledger import Kind, Ledger, check
 from tests.faults.worker_process import Deeds, gate_of
-from tests.servers import ROOT, RunningServer
+from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-SHIFT_SOURCE = ROOT.parent / "shared" / "faults" / "clockshift.c"
 KEYS = QueueKeys(QUEUE)
 HOUR_S = 3600
 LEASE_MS = 30_000  # unless the worker is told otherwise
 JOBS = 20
 
 Jump = Callable[[int], None]
-
-
-@pytest.fixture
-def shift_library(tmp_path: Path) -> Path:
-    """A library that shifts the clock of the process that it is loaded into."""
-    gcc = shutil.which("gcc")
-    if gcc is None or not SHIFT_SOURCE.exists():
-        pytest.skip("no gcc, or no source of the library that shifts clocks")
-    library = tmp_path / "clockshift.so"
-    subprocess.run([gcc, "-shared", "-fPIC", "-o", library, SHIFT_SOURCE, "-ldl"], check=True)
-    return library
 
 
 @pytest.fixture

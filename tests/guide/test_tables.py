@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tampu import BuryReason, EventKind, Handler, NewJob, Verdict
+from tampu import (
+    BuryReason,
+    EventKind,
+    Handler,
+    NewJob,
+    Overlap,
+    ScheduleCounts,
+    ScheduleSettings,
+    Verdict,
+)
 from tampu.admin.counts import Counts
 from tampu.backoff import DEFAULT_BACKOFF
 from tampu.consumer.options import WorkerOptions, WorkerSettings
@@ -17,7 +26,10 @@ from tests.guide.pages import GUIDE, first_cells
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-SHOWN = {DEFAULT_BACKOFF: "Backoff.exponential(0.1, jitter=0.1)"}
+SHOWN: dict[object, str] = {
+    DEFAULT_BACKOFF: "Backoff.exponential(0.1, jitter=0.1)",
+    Overlap.ALLOW: "Overlap.ALLOW",
+}
 
 
 def _defaults(kind: "type[DataclassInstance]") -> list[tuple[str, str]]:
@@ -44,6 +56,10 @@ class TestOptions:
         assert told == _defaults(WorkerSettings)
         assert [name for name, _ in told] == list(WorkerOptions.__annotations__)
 
+    def test_of_a_schedule(self) -> None:
+        told = first_cells(GUIDE / "scheduling.md", "Options of a schedule")
+        assert told == _defaults(ScheduleSettings)
+
     def test_of_a_handler(self) -> None:
         told = first_cells(GUIDE / "handling.md", "Options of a handler")
         assert told == _defaults(Handler)
@@ -65,6 +81,10 @@ class TestKinds:
     def test_every_count_is_told_of(self) -> None:
         told = first_cells(GUIDE / "producing.md", "Counting")
         assert [name for name, _ in told] == list(Counts.__struct_fields__)
+
+    def test_every_count_of_a_schedule_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "scheduling.md", "Looking")
+        assert [name for name, _ in told] == list(ScheduleCounts.__struct_fields__)
 
     def test_every_fact_for_metrics_is_told_of(self) -> None:
         told = first_cells(GUIDE / "handling.md", "Measuring")

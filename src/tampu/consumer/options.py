@@ -29,6 +29,7 @@ class WorkerOptions(TypedDict, total=False):
     lease: Duration
     grace: Duration
     promote: bool
+    schedule: bool
     group: str
     metrics: MetricsSink | None
 
@@ -51,6 +52,7 @@ class WorkerSettings:
     lease: Duration = 30
     grace: Duration = 25  # what running handlers get when the worker stops
     promote: bool = True  # whether it moves due jobs to the stream
+    schedule: bool = True  # whether it fires schedules
     group: str = "default"
     metrics: MetricsSink | None = None
 
@@ -59,7 +61,7 @@ class WorkerSettings:
             at_least(option, getattr(self, option), 1)
         if self.dead_max_len is not None:
             at_least("dead_max_len", self.dead_max_len, 1)
-        for option in ("store_results", "events", "promote"):
+        for option in ("store_results", "events", "promote", "schedule"):
             check_flag(option, getattr(self, option))
         self._check_policy()
         self._check_group()

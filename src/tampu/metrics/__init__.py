@@ -3,6 +3,7 @@
 from tampu.metrics.facts import (
     BatchRead,
     Fact,
+    Firings,
     JobBuried,
     JobEnded,
     LeadChanged,
@@ -16,6 +17,7 @@ from tampu.metrics.sink import MetricsSink
 __all__ = [
     "BatchRead",
     "Fact",
+    "Firings",
     "JobBuried",
     "JobEnded",
     "LeadChanged",

@@ -57,6 +57,16 @@ class Promotion(Struct, frozen=True):
     remaining: int
 
 
+class Firings(Struct, frozen=True):
+    """The repeater looked: how many instants of schedules fired, and why others did not."""
+
+    fired: int
+    missed: int = 0
+    overlapped: int = 0
+    outside: int = 0
+    limited: int = 0
+
+
 class LeadChanged(Struct, frozen=True):
     """A service took the lead on its queue, or lost it."""
 
@@ -64,4 +74,6 @@ class LeadChanged(Struct, frozen=True):
     leads: bool
 
 
-Fact: TypeAlias = BatchRead | JobEnded | RetryScheduled | JobBuried | Promotion | LeadChanged
+Fact: TypeAlias = (
+    BatchRead | JobEnded | RetryScheduled | JobBuried | Promotion | Firings | LeadChanged
+)

@@ -244,12 +244,13 @@ async def sizes(lane: Lane, keys: QueueKeys, group: bytes) -> Sizes:
         ("ZCARD", keys.delayed),
         ("XLEN", keys.dead),
         ("ZCARD", keys.repeat),
+        ("ZCARD", keys.paused),
     ]
     calls = [lane.send(pack(*command), repeatable=True) for command in asked]
     pending = lane.send(pack("XPENDING", keys.stream, group), repeatable=True)
     try:
-        stream, delayed, dead, repeat = [int(await call) for call in calls]  # type: ignore[arg-type]
-        return Sizes(stream, await _pending_count(pending), delayed, dead, repeat)
+        stream, delayed, dead, *repeats = [int(await call) for call in calls]  # type: ignore[arg-type]
+        return Sizes(stream, await _pending_count(pending), delayed, dead, sum(repeats))
     finally:
         for call in (*calls, pending):
             call.add_done_callback(ignore_outcome)

@@ -36,6 +36,15 @@ class Leader:
         self._asked_at = now
         return self._leads
 
+    @property
+    def holder(self) -> bytes:
+        """What the lock holds while the lead is ours."""
+        return self._holder
+
+    def lost(self) -> None:
+        """A script has found the lock to be somebody else's."""
+        self._note(leads=False)
+
     async def resign(self) -> None:
         """Give the lead up, so that another takes it at once."""
         self._note(leads=False)

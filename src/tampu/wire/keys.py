@@ -36,6 +36,8 @@ class QueueKeys:
     scheduler_lock: bytes = field(init=False, repr=False)
     notices: bytes = field(init=False, repr=False)
     bell: bytes = field(init=False, repr=False)
+    paused: bytes = field(init=False, repr=False)
+    schedule_bell: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -50,6 +52,8 @@ class QueueKeys:
             "scheduler_lock": tag + b":scheduler:lock",
             "notices": tag + b":tampu:notices",
             "bell": tag + b":tampu:bell",
+            "paused": tag + b":tampu:paused",
+            "schedule_bell": tag + b":tampu:schedule-bell",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -69,7 +73,11 @@ class QueueKeys:
 
     def spec(self, schedule_key: str) -> bytes:
         """The hash of a repeat: its spec and how often it fired."""
-        return b"%b:repeat:spec:%b" % (self.tag, schedule_key.encode())
+        return self.raw_spec(schedule_key.encode())
+
+    def raw_spec(self, schedule_key: bytes) -> bytes:
+        """As `spec`, of a key as it stands in the sorted set."""
+        return b"%b:repeat:spec:%b" % (self.tag, schedule_key)
 
     def result(self, job_id: str) -> bytes:
         """Holds what the handler returned, for a while."""

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from msgspec import MsgspecError, Struct
+from msgspec.msgpack import Decoder
+
 from tampu.errors import DecodeError
 from tampu.wire.record import (
     NIL,
@@ -23,6 +26,7 @@ from tampu.wire.repeat import (
     Pattern,
     StoredSpec,
 )
+from tampu.wire.retry import RetryOverride, Uint32, Uint64
 from tampu.wire.tolerant import read_byte_vector, read_retry
 
 _SPEC: Final = Shape(
@@ -60,8 +64,74 @@ _UNIT_RULES: Final[dict[str | int, MissedRule]] = {
 _FIRE_ALL_NAMES: Final = ("FireAll", 2)
 
 
+class _Canonical(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A spec exactly as we and the peer write it; what differs takes the tolerant way."""
+
+    key: str
+    job_name: str
+    pattern: dict[str, list[str | int | None]]
+    slot: bytes
+    limit: Uint64 | None
+    start_after_ms: Uint64 | None
+    end_before_ms: Uint64 | None
+    fired: Uint64
+    missed: str | dict[str, list[Uint32]] = "Skip"
+    retry: RetryOverride | None = None
+
+
+_canonical: Final = Decoder(_Canonical)
+
+
 def decode_spec(data: bytes) -> StoredSpec:
     """The spec in `data`; `DecodeError` for what cannot be read or cannot fire."""
+    return _decode_canonical(data) or _decode_tolerantly(data)
+
+
+def _decode_canonical(data: bytes) -> StoredSpec | None:
+    """The short way, a tenth of the time; None if the bytes are not quite what we would write."""
+    try:
+        raw = _canonical.decode(data)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+    pattern, missed = _canonical_pattern(raw.pattern), _canonical_missed(raw.missed)
+    if pattern is None or missed is None:
+        return None
+    return StoredSpec(
+        key=raw.key,
+        job_name=raw.job_name,
+        pattern=pattern,
+        slot=raw.slot,
+        limit=raw.limit,
+        start_after_ms=raw.start_after_ms,
+        end_before_ms=raw.end_before_ms,
+        fired=raw.fired,
+        missed=missed,
+        retry=raw.retry,
+    )
+
+
+def _canonical_pattern(raw: dict[str, list[str | int | None]]) -> Pattern | None:
+    ((variant, content),) = raw.items() if len(raw) == 1 else (("", []),)
+    match variant, content:
+        case "Cron", [str() as expression, str() | None as tz]:
+            return CronPattern(expression, tz)
+        case "Every", [int() as interval_ms] if interval_ms > 0:
+            return EveryPattern(interval_ms)
+    return None
+
+
+def _canonical_missed(raw: str | dict[str, list[int]]) -> MissedPolicy | None:
+    match raw:
+        case "Skip":
+            return MissedRule.SKIP
+        case "FireOnce":
+            return MissedRule.FIRE_ONCE
+        case {"FireAll": [max_catchup]} if len(raw) == 1:
+            return FireAll(max_catchup)
+    return None
+
+
+def _decode_tolerantly(data: bytes) -> StoredSpec:
     raw, _ = read_record(data, 0, _SPEC)
     return StoredSpec(
         key=read_text(raw["key"], what="key of repeat spec"),

@@ -27,6 +27,8 @@ def test_every_key_of_a_queue_is_spelled_as_at_the_peer() -> None:
 def test_keys_of_our_own_share_the_hash_tag() -> None:
     assert KEYS.producer("p1") == b"{chasqui:g}:tampu:producer:p1"
     assert KEYS.worker(b"c-1") == b"{chasqui:g}:tampu:worker:c-1"
+    assert KEYS.paused == b"{chasqui:g}:tampu:paused"
+    assert KEYS.schedule_bell == b"{chasqui:g}:tampu:schedule-bell"
 
 
 @pytest.mark.parametrize("record", golden("markers"))

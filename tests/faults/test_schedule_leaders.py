@@ -1,0 +1,149 @@
+"""Whoever leads, dies or wakes up late: each instant of a schedule fires exactly once."""
+
+import asyncio
+import struct
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import cycle, repeat
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from tampu import Every, Queue
+from tampu.wire.extras import decode_extras
+from tampu.wire.keys import QueueKeys
+from tests.faults.conftest import QUEUE
+from tests.faults.repeater_process import RepeaterProcess
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+KEYS = QueueKeys(QUEUE)
+PROCESSES = 3
+LASTS_S = 5.0
+CHANGE_EVERY_S = 0.5
+INTERVALS_MS = [50 + 5 * n for n in range(11)]
+
+
+class Troupe:
+    """Repeater processes on one server, and the lock they fight for."""
+
+    def __init__(self, running: RunningServer, admin: Any) -> None:  # noqa: ANN401 - a client
+        self._running = running
+        self._admin = admin
+        self.environments: Iterator[dict[str, str]] = repeat({})
+        self.processes: list[RepeaterProcess] = []
+
+    async def join(self) -> None:
+        env = next(self.environments)
+        self.processes.append(await RepeaterProcess.start(self._running.url, QUEUE, env))
+
+    def leader(self) -> RepeaterProcess | None:
+        holder = self._admin.get(KEYS.scheduler_lock)
+        return next((each for each in self.processes if each.holder == holder), None)
+
+    def lapse(self, of: RepeaterProcess) -> None:
+        """Have a lease run out, which takes 5 s otherwise."""
+        if self._admin.get(KEYS.scheduler_lock) == of.holder:
+            self._admin.delete(KEYS.scheduler_lock)
+
+    def kill(self, process: RepeaterProcess) -> None:
+        process.kill()
+        self.processes.remove(process)
+        self.lapse(process)
+
+    async def replace_frozen(self, process: RepeaterProcess) -> None:
+        """Have it sleep until another leads, and then go on."""
+        process.freeze()
+        try:
+            self.lapse(process)
+            await wait_until(
+                lambda: self.leader() not in {None, process}, within=10, sentence="another leads"
+            )
+        finally:
+            process.thaw()
+
+
+@pytest.fixture
+async def troupe(running: RunningServer) -> AsyncIterator[Troupe]:
+    with running.admin() as admin:
+        made = Troupe(running, admin)
+        try:
+            yield made
+        finally:
+            for process in made.processes:
+                with suppress(ProcessLookupError):
+                    process.thaw()
+                process.kill()
+
+
+def fired(admin: Any) -> dict[str, list[int]]:  # noqa: ANN401 - a client
+    """The instants that each schedule has fired for, in the order of the stream."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for _, entry in admin.xrange(KEYS.stream):
+        extras = decode_extras(entry[b"x"])
+        assert extras.schedule_key is not None
+        assert extras.scheduled_at_ms is not None
+        found[extras.schedule_key].append(extras.scheduled_at_ms)
+    return found
+
+
+async def test_each_instant_fires_exactly_once_while_leaders_die_and_wake_up(
+    running: RunningServer, troupe: Troupe
+) -> None:
+    await survive(running, troupe, LASTS_S)
+
+
+async def test_programs_whose_clocks_differ_fire_at_the_same_instants(
+    running: RunningServer, troupe: Troupe, shift_library: Path, tmp_path: Path
+) -> None:
+    environments = []
+    for skew_s in (-5, 5, 3600):
+        offset = tmp_path / f"{skew_s}"
+        offset.write_bytes(struct.pack("q", skew_s))
+        environments.append({"LD_PRELOAD": str(shift_library), "CLOCKSHIFT": str(offset)})
+    troupe.environments = cycle(environments)
+    await survive(running, troupe, LASTS_S / 2)
+
+
+async def survive(running: RunningServer, troupe: Troupe, lasts_s: float) -> None:
+    """Replace whoever leads, again and again, and look at what was fired."""
+    await asyncio.gather(*(troupe.join() for _ in range(PROCESSES)))
+    async with Queue(QUEUE, running.url) as queue:
+        stored = [
+            await queue.schedule("tick", Every(ms / 1000), key=f"{ms}") for ms in INTERVALS_MS
+        ]
+        replaced = 0
+        async with asyncio.TaskGroup() as joining:
+            ends = monotonic() + lasts_s
+            while monotonic() < ends:
+                await wait_until(
+                    lambda: troupe.leader() is not None, within=10, sentence="somebody leads"
+                )
+                await asyncio.sleep(CHANGE_EVERY_S)
+                if (leader := troupe.leader()) is None:
+                    continue
+                if replaced % 2:
+                    await troupe.replace_frozen(leader)
+                else:
+                    troupe.kill(leader)
+                    joining.create_task(troupe.join())
+                replaced += 1
+        assert replaced >= 3
+        with running.admin() as admin:
+            seen = {key: len(found) for key, found in fired(admin).items()}
+            await wait_until(
+                lambda: all(len(found) > seen[key] for key, found in fired(admin).items()),
+                within=10,
+                sentence="the last leader has caught up",
+            )
+            for schedule in stored:
+                await queue.unschedule(schedule.key)
+            found = fired(admin)
+    for schedule, interval_ms in zip(stored, INTERVALS_MS, strict=True):
+        assert schedule.next_at is not None
+        first_ms, told = round(schedule.next_at.timestamp() * 1000), found[schedule.key]
+        assert told == [first_ms + interval_ms * n for n in range(len(told))]
+        assert len(told) > lasts_s * 1000 / interval_ms / 2
