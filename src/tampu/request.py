@@ -66,8 +66,10 @@ class Request(Struct, frozen=True, kw_only=True):
         """The keys that the add script takes for this job."""
         if self.job_id is None:
             return []
-        marker = keys.marker(self.job_id)
-        return [marker, keys.index(self.job_id)] if self.due else [marker]
+        own = [keys.marker(self.job_id)]
+        if self.due:
+            own.append(keys.index(self.job_id))
+        return [*own, keys.result(self.job_id), keys.failure(self.job_id)]
 
 
 def new_job(name: str, data: object, options: JobOptions) -> NewJob:
@@ -189,4 +191,4 @@ def _marker_s(job: NewJob, rules: Rules, delay_ms: int) -> bytes:
             raise OptionError("unique_for", job.unique_for, "needs a job_id")
         return b""
     unique_ms = _optional_ms("unique_for", job.unique_for) or rules.unique_ms
-    return b"%d" % (max(1, delay_ms // 1000) + -(-unique_ms // 1000))
+    return b"%d" % -(-(max(1000, delay_ms) + unique_ms) // 1000)

@@ -44,6 +44,7 @@ class Promoter(Service):
     async def tick(self) -> float:
         """Promote what is due, all of it; the wait until the next job is due."""
         if not await self._leader.leads():
+            self._due_at = -math.inf  # another's business
             return _FOLLOW_S
         promoted = await promote(
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len

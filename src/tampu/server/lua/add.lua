@@ -1,6 +1,7 @@
 -- add: put jobs on a queue, each call once.
 -- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
---       4.. for each full job that has them, in this order: its id's marker, its delayed index
+--       4.. for each full job that has an id of the user's, in this order: the id's marker, its
+--           delayed index if it has one, where the result and the failure of its last job were kept
 -- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
@@ -65,7 +66,10 @@ else
         local marker_key, index_key
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
+        if marker_key then key = key + 2 end
         local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
+        -- Who waits for the new job must not be given what became of the old one.
+        if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
             letters[#letters + 1] = '0'
             taken = true

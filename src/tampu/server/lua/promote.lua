@@ -19,6 +19,10 @@ local function id_of(envelope)
     if not head then return '' end
     if head >= 0xa0 and head <= 0xbf then return string.sub(envelope, 3, head - 0xa0 + 2) end
     if head == 0xd9 and length then return string.sub(envelope, 4, 3 + length) end
+    if head == 0xda then
+        local high, low = string.byte(envelope, 3, 4)
+        return low and string.sub(envelope, 5, 4 + high * 256 + low) or ''
+    end
     return ''
 end
 
