@@ -139,6 +139,7 @@ class Batcher:
                 await asyncio.wait(tasks, timeout=limit - self._loop.time())
             await asyncio.sleep(0)
         self._closed = True
+        self._plain = self._full = None
         while self._waiting:
             self._waiting.popleft().fail(Closed(self._lane.server.name))
         if tasks := list(self._in_flight.values()):

@@ -41,6 +41,7 @@ from tampu.wire.result import result_ttl_s
 logger = logging.getLogger(__name__)
 
 _DRAIN_S: Final = 5.0
+_BEGIN_ANEW_S: Final = 1.0
 _MAX_RESULT: Final = 64 * 1024 * 1024
 
 
@@ -172,6 +173,7 @@ class Engine:
             await self._stop_reading()
             for service in self._services:
                 await service.stop()
+            await self._reader.claimed()
             for delivery in self.pool.withdraw():
                 self._settler.hand_back(delivery)
             await self.pool.drain(grace_s)
@@ -186,9 +188,18 @@ class Engine:
     def _start(self) -> None:
         self._settler.open()
         self.pool.start()
-        self._reading = asyncio.create_task(self._reader.run(), name="tampu-reader")
+        self._reading = asyncio.create_task(self._read(), name="tampu-reader")
         for service in self._services:
             service.start()
+
+    async def _read(self) -> None:
+        """Keep the reader going, whatever it meets."""
+        while True:
+            try:
+                return await self._reader.run()
+            except Exception:  # border: a worker that reads nothing is worse than a log full
+                logger.exception("the reader failed and begins anew")
+                await asyncio.sleep(_BEGIN_ANEW_S)
 
     async def _stop_reading(self) -> None:
         await self._reader.stop()

@@ -1,5 +1,6 @@
 """Jobs: what a producer gives, what a handler gets, and what stays in the producer's hands."""
 
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
@@ -121,7 +122,8 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
 
         Numbers beyond the range count as its ends. Plain handlers may call it too.
         """
-        self.host.report_progress(self, max(0, min(100, int(percent))))
+        with suppress(TypeError, ValueError, OverflowError):  # it is not worth a job
+            self.host.report_progress(self, max(0, min(100, int(percent))))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")

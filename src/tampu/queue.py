@@ -125,7 +125,10 @@ class Queue:
                 return await self._carried(partial(batcher.add_full, request))
         payload = encode_payload(data, max_bytes=self._rules.max_payload)
         raw_name = self._raw_name(name)
-        batcher = (self._line or await self._reach()).batcher
+        line = self._line
+        if line is None or line.loop is not asyncio.get_running_loop():
+            line = await self._reach()
+        batcher = line.batcher
         if self._waits:
             plain = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
             return await self._carried(plain)
@@ -312,6 +315,8 @@ class Queue:
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, object]:
         """What is there by now, by job id; of a job that failed, the `JobFailed`."""
+        if isinstance(job_ids, str):
+            raise OptionError("job_ids", job_ids, "takes several ids: a list of texts")
         line = await self._reach()
         return await line.results.get_many(job_ids)
 

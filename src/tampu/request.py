@@ -61,8 +61,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
         """The keys that the add script takes for this job."""
-        marker = [keys.marker(job_id)] if self.marker_s else []
-        return [*marker, keys.index(job_id)] if self.index_s else marker
+        own = [keys.marker(job_id)] if self.marker_s else []
+        if self.index_s:
+            own.append(keys.index(job_id))
+        if self.marker_s:
+            own += keys.result(job_id), keys.failure(job_id)
+        return own
 
 
 def new_job(name: str, data: object, options: JobOptions) -> NewJob:
@@ -140,7 +144,7 @@ def due_of(
 
 def kept_for_s(delay_ms: int, unique_ms: int) -> int:
     """How long an id stays taken, or findable: until its job is due, and so long from there."""
-    return max(1, delay_ms // 1000) + -(-unique_ms // 1000)
+    return -(-(max(1000, delay_ms) + unique_ms) // 1000)
 
 
 def _retry(job: NewJob) -> RetryOverride | None:

@@ -210,7 +210,11 @@ class SyncQueue:
         return f"<SyncQueue {self.name!r}>"
 
     def __enter__(self) -> Self:
-        self._portal.call(self._queue.__aenter__)
+        try:
+            self._portal.call(self._queue.__aenter__)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:

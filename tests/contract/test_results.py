@@ -165,7 +165,7 @@ class TestOneReaderForAll:
         outcomes = await asyncio.gather(*waits, return_exceptions=True)
         assert all(isinstance(outcome, ResultTimeout) for outcome in outcomes)
         assert calls(running, "xread") <= 1
-        assert calls(running, "mget") <= 4, "a look at each end, for all together"
+        assert calls(running, "mget") <= 8, "few looks at each end, for all together"
 
     async def test_a_notice_of_others_wakes_nobody_and_looks_at_nothing(
         self, reader: ResultReader, desk: Desk, running: RunningServer

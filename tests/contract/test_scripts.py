@@ -24,6 +24,7 @@ TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
 BELL = TAG + b":tampu:bell"
 MARKER, INDEX = TAG + b":dlid:a", TAG + b":didx:a"
+KEPT = (TAG + b":result:a", TAG + b":tampu:failure:a")
 KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY, bell=BELL)
 GROUP = b"default"
 
@@ -69,7 +70,7 @@ class TestAdd:
 
     async def test_a_repeated_number_adds_nothing_and_answers_the_same(self, lane: Lane) -> None:
         flat = full(b"a", marker_s=b"60") + full(b"a", marker_s=b"60")
-        jobs = FullJobs(flat, [MARKER, MARKER])
+        jobs = FullJobs(flat, [MARKER, *KEPT, MARKER, *KEPT])
         assert await add(lane, KEYS, jobs, number=5) == b"10"
         assert await add(lane, KEYS, jobs, number=5) == b"10"
         assert await lane.call("XLEN", STREAM) == 1
@@ -92,9 +93,9 @@ class TestAdd:
         assert 0 < left_ms <= scripts.PRODUCER_MEMORY_MS
 
     async def test_an_id_is_taken_once_on_both_paths(self, lane: Lane) -> None:
-        now = FullJobs(full(b"now", marker_s=b"60"), [MARKER])
+        now = FullJobs(full(b"now", marker_s=b"60"), [MARKER, *KEPT])
         later = FullJobs(
-            full(b"later", due=b"+60000", marker_s=b"60", index_s=b"60"), [MARKER, INDEX]
+            full(b"later", due=b"+60000", marker_s=b"60", index_s=b"60"), [MARKER, INDEX, *KEPT]
         )
         assert await add(lane, KEYS, now, number=1) == b""
         assert await add(lane, KEYS, later, number=2) == b"0"
@@ -105,7 +106,7 @@ class TestAdd:
 
     async def test_a_delayed_job_has_its_member_marker_and_index(self, lane: Lane) -> None:
         flat = full(b"member", due=b"1794725043642", marker_s=b"3660", index_s=b"3601")
-        assert await add(lane, KEYS, FullJobs(flat, [MARKER, INDEX]), number=1) == b""
+        assert await add(lane, KEYS, FullJobs(flat, [MARKER, INDEX, *KEPT]), number=1) == b""
         assert await lane.call("ZSCORE", DELAYED, b"member") == b"1794725043642"
         assert await lane.call("GET", INDEX) == b"member"
         assert await lane.call("TTL", MARKER) in {3659, 3660}
@@ -355,7 +356,7 @@ class TestAtomicity:
         await lane.call("SET", key, b"not what it should be")
         before = await state(lane)
         flat = full(b"now", marker_s=b"60") + full(b"later", due=b"+1000", index_s=b"60")
-        for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, INDEX])):
+        for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, *KEPT, INDEX])):
             with pytest.raises(CommandRefused) as caught:
                 await add(lane, KEYS, jobs, number=1)
             assert caught.value.code == "WRONGTYPE"
@@ -370,7 +371,7 @@ class TestAtomicity:
                 with running.admin() as admin:
                     admin.config_set("maxmemory", 1)
                 flat = full(b"now", marker_s=b"60") + full(b"later", due=b"+1000", index_s=b"60")
-                for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, INDEX])):
+                for jobs in (PlainJobs([b"e", b"n"]), FullJobs(flat, [MARKER, *KEPT, INDEX])):
                     with pytest.raises(QueueFull):
                         await add(lane, KEYS, jobs, number=2)
                 assert await state(lane) == before

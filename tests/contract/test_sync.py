@@ -195,3 +195,10 @@ def test_a_fork_is_told_that_the_queue_is_its_parent_s(queue: SyncQueue) -> None
     finally:
         child.kill()
     assert queue.counts().waiting == 1
+
+
+def test_a_door_that_does_not_open_leaves_no_thread_behind() -> None:
+    before = len(portals())
+    with pytest.raises(ServerError), SyncQueue(QUEUE, "redis://127.0.0.1:1/0"):
+        pass
+    block_until(lambda: len(portals()) == before, within=5, sentence="the thread has ended")

@@ -59,8 +59,8 @@ class TestIds:
             ({}, b"3601"),
             ({"delay": 60}, b"3660"),
             ({"delay": 0.5}, b"3601"),
-            ({"delay": 1.999}, b"3601"),
-            ({"at": instant(NOW_MS + 119_999)}, b"3719"),
+            ({"delay": 1.999}, b"3602"),
+            ({"at": instant(NOW_MS + 119_999)}, b"3720"),
             ({"unique_for": "2h"}, b"7201"),
             ({"unique_for": 0.001}, b"2"),
             ({"unique_for": "1d", "delay": "1d"}, b"172800"),
@@ -73,8 +73,9 @@ class TestIds:
 
     def test_only_a_delayed_job_can_be_found_by_its_id(self) -> None:
         now, later = asked(job_id="ä"), asked(job_id="ä", delay=5)
-        assert (now.keys(KEYS, "ä"), now.index_s) == ([KEYS.marker("ä")], b"")
-        assert later.keys(KEYS, "ä") == [KEYS.marker("ä"), KEYS.index("ä")]
+        kept = [KEYS.result("ä"), KEYS.failure("ä")]
+        assert (now.keys(KEYS, "ä"), now.index_s) == ([KEYS.marker("ä"), *kept], b"")
+        assert later.keys(KEYS, "ä") == [KEYS.marker("ä"), KEYS.index("ä"), *kept]
         assert later.index_s == later.marker_s == b"3605"
 
     def test_a_job_without_an_id_has_no_marker_but_can_be_found_while_it_is_delayed(self) -> None:

@@ -251,12 +251,17 @@ class _Child:
         kill_at = monotonic() + END_LIMIT_S
         # Looking is all that works on every loop and blocks none: the pipe says nothing of a
         # process that closed it and lives on.
-        while (code := self._process.exitcode) is None:
-            if monotonic() > kill_at:
-                self._process.kill()
-            await asyncio.sleep(_LOOK_AGAIN_S)
+        try:
+            while (code := self._process.exitcode) is None:
+                if monotonic() > kill_at:
+                    self._process.kill()
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        except BaseException:  # the loop ends before the child: nobody will look again
+            self._process.kill()
+            raise
+        finally:
+            self._pipe.close()
         self._process.close()
-        self._pipe.close()
         self._on_end(self)
         return _ended_with(code)
 

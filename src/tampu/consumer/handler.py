@@ -1,5 +1,6 @@
 """Handlers: a user's functions, and how each wants to be run."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,6 +35,9 @@ class Handler:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise OptionError("handler", self.function, "must be a function that takes a job")
+        for kind in _kinds_of(self.function):
+            if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
+                raise OptionError("handler", self.function, "must return, not yield")
         check_policy(self)
 
 
@@ -101,13 +105,19 @@ def by_name(handlers: Handlers) -> dict[str | None, Handler]:
 
 
 def is_async(function: Function) -> bool:
-    """Whether calling it gives something to await; a callable object counts by its `__call__`."""
-    bare = inspect.unwrap(function)
-    while hasattr(bare, "func"):  # functools.partial
+    """Whether it is an async function; a callable object counts by its `__call__`.
+
+    What a decorator has wrapped does not count: the wrapper is what is called.
+    """
+    return any(map(inspect.iscoroutinefunction, _kinds_of(function)))
+
+
+def _kinds_of(function: Function) -> tuple[object, object]:
+    """The function itself, without arguments that `partial` has bound, and its `__call__`."""
+    bare: object = function
+    while isinstance(bare, functools.partial):
         bare = bare.func
-    return inspect.iscoroutinefunction(bare) or inspect.iscoroutinefunction(
-        getattr(bare, "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
-    )
+    return bare, getattr(bare, "__call__", None)  # noqa: B004 - its kind is asked
 
 
 def timeout_s_of(timeout: Duration | None) -> float | None:

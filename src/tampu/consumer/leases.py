@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from tampu.clock import now_ms
-from tampu.errors import CommandRefused, ServerError
+from tampu.errors import AccessDenied, CommandRefused, ServerError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane, LaneOptions
@@ -156,7 +156,7 @@ class Leases:
         """Who we are on the connection we have now; after a reconnect that is somebody else."""
         try:
             client_id = await lane.call("CLIENT", "ID", repeatable=True)
-        except CommandRefused:
+        except (CommandRefused, AccessDenied):
             client_id = 0
         return encode_mark(
             WorkerMark(

@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from typing import Final, Protocol
 
 from tampu.consumer.delivery import Delivery
+from tampu.consumer.raised import outcome_of_error
 from tampu.outcome import Abandoned, Failed, Outcome
 from tampu.wire.dead import Failure
 
@@ -142,7 +143,7 @@ class Pool:
         if self._todo:
             self._wake(_WAKE_MORE)
 
-    async def _slot(self, number: int) -> None:
+    async def _slot(self, number: int) -> None:  # noqa: C901 - hot path: no call a job to spare
         todo, running, clock = self._todo, self._running, perf_counter_ns
         start, put = self._settler.start, self._settler.put
         task = _this_task()
@@ -161,6 +162,8 @@ class Pool:
                 outcome = await delivery.plan.runner.run(delivery)
             except asyncio.CancelledError:
                 outcome = self._cancelled()
+            except Exception as error:  # noqa: BLE001 - border: what it returns may be anything
+                outcome = outcome_of_error(error)
             ended = clock()
             running[number] = None
             put(delivery, outcome, ended - began)

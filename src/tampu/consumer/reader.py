@@ -18,8 +18,10 @@ from tampu.server.command import Reply
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.scripts import Taken
 from tampu.server.streams import (
+    MAX_ACKS,
     NO_GROUP,
     RawEntry,
+    ack,
     create_group,
     fields_of,
     packed_read,
@@ -60,6 +62,7 @@ class Reader:
         self._stopping = False
         self._room: asyncio.Future[None] | None = None
         self._claiming = asyncio.Lock()
+        self._strangers: set[bytes] = set()  # entries of ours that were unknown at the last audit
         self._lost_some = False  # we may hold entries that a lost reply told of
         self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
         self._troubled = False
@@ -118,6 +121,12 @@ class Reader:
 
         What was claimed in a reply that was lost is found behind the read that is in flight.
         """
+        # To its end, whoever is cancelled: entries that are claimed and not taken in would count
+        # as an attempt that nobody made.
+        taking = asyncio.create_task(self._take_over(claim), name="tampu-takeover")
+        await asyncio.shield(taking)
+
+    async def _take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
         async with self._claiming:
             try:
                 taken = await claim()
@@ -129,6 +138,22 @@ class Reader:
             for each in reversed(taken):  # each is put before the one before it
                 entry = (each.entry_id, each.fields)
                 self._take_in([entry], deliveries=each.deliveries, first=True)
+
+    def audit(self, pending: set[bytes]) -> None:
+        """Compare what we hold at the server with what we know of, however a gap came about.
+
+        Such as by a read whose connection was given up and that reached the server all the same.
+        What is unknown may just be on its way; what is still unknown the next time is lost.
+        """
+        strangers = pending - self._held()
+        if strangers & self._strangers:
+            self._note_loss()
+        self._strangers = strangers
+
+    async def claimed(self) -> None:
+        """Return when no takeover is under way."""
+        async with self._claiming:
+            pass
 
     def _note_loss(self) -> None:
         self._lost_some = True
@@ -157,9 +182,11 @@ class Reader:
             )
             lost = [each for each in pending if each.entry_id not in known]
             ids = [each.entry_id for each in lost]
-            for each, fields in zip(
-                lost, await fields_of(self._lane, place.keys.stream, ids), strict=True
-            ):
+            found = await fields_of(self._lane, place.keys.stream, ids)
+            gone = [each for each, fields in zip(ids, found, strict=True) if fields is None]
+            if gone:
+                await ack(self._lane, gone[:MAX_ACKS], stream=place.keys.stream, group=place.group)
+            for each, fields in zip(lost, found, strict=True):
                 self._take_in([(each.entry_id, fields)], deliveries=each.deliveries)
 
     def relieve(self) -> int:

@@ -4,9 +4,11 @@ Each turns whatever the handler does into an outcome; only cancellation passes.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
+from inspect import isawaitable
 from time import monotonic
 from typing import Any
 
@@ -73,10 +75,21 @@ class ThreadRunner:
         outcome = await loop.run_in_executor(
             self._threads, copy_context().run, self._call, delivery
         )
+        if isinstance(outcome, Done) and isawaitable(outcome.value):
+            # It was no plain function after all: a lambda around an async one, mostly.
+            outcome = await self._awaited(outcome.value, delivery)
         limit_s = delivery.timeout_s
         if limit_s is not None and monotonic() - began > limit_s:
             return timed_out(limit_s)
         return outcome
+
+    async def _awaited(self, value: Awaitable[object], delivery: Delivery) -> Outcome:
+        try:
+            return outcome_of_value(await value)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
+            return outcome_of_error(error, last=delivery.job.attempt >= delivery.budget)
 
     def _call(self, delivery: Delivery) -> Outcome:
         try:

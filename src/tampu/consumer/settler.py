@@ -1,5 +1,6 @@
 """Carries settlements to the server in batches, and tells of them."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 from tampu.consumer.delivery import Delivery, Rejected
 from tampu.consumer.leases import Leases
 from tampu.consumer.outlet import Outlet
+from tampu.consumer.raised import failure_of
 from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, Settlement, settle
 from tampu.consumer.telling import Telling
 from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome
@@ -29,6 +31,8 @@ from tampu.wire.delayed import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
 from tampu.wire.notice import encode_burial, encode_notice
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -104,7 +108,7 @@ class Settler:
                 self._telling.ended(delivery, outcome, duration_ns)
             self._acks.put(delivery)
             return
-        settlement = settle(delivery, outcome, self._rules)
+        settlement = self._settled(delivery, outcome)
         if type(settlement) is Keep:
             if not self._silent:
                 self._telling.ended(delivery, outcome, duration_ns)
@@ -116,6 +120,13 @@ class Settler:
         if isinstance(outcome, Failed | Hopeless):
             self._telling.failed(delivery.job, outcome.failure)
         self._send_soon(settlement)
+
+    def _settled(self, delivery: Delivery, outcome: Outcome) -> Settlement:
+        try:
+            return settle(delivery, outcome, self._rules)
+        except Exception as error:  # border: a result may be anything, also while it is encoded
+            logger.exception("an outcome cannot be settled as it is")
+            return settle(delivery, Hopeless(failure_of(error)), self._rules)
 
     def _send_soon(self, settlement: Settlement) -> None:
         match settlement:

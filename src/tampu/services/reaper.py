@@ -2,13 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import monotonic
 from typing import Final, Protocol
 
 from tampu.consumer.leases import LeaseTerms
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.scripts import Judgement, Membership, Taken, reap, takeover
-from tampu.server.streams import Consumer, connected, consumers, left_ms, values_of
+from tampu.server.streams import (
+    Consumer,
+    connected,
+    consumers,
+    left_ms,
+    pending_of,
+    values_of,
+)
 from tampu.services.service import Service
 from tampu.wire.keys import QueueKeys
 from tampu.wire.mark import CONSUMER_PREFIX, decode_mark
@@ -28,6 +36,9 @@ class Successor(Protocol):
     def relieve(self) -> int:
         """Hand back what waits for too long."""
 
+    def audit(self, pending: set[bytes]) -> None:
+        """Compare what is held at the server with what is known."""
+
     async def take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
         """Run what the claim brings, even if its reply is lost; raises what it raises."""
 
@@ -46,11 +57,16 @@ class Reaper(Service):
         self._me = me
         self._terms = terms
         self._heir = heir
+        self._audit_at = 0.0
 
     async def tick(self) -> float:
-        """Look at everybody once."""
+        """Look at everybody once; at ourselves now and then."""
         self._heir.relieve()
         me = self._me
+        if monotonic() >= self._audit_at:
+            self._audit_at = monotonic() + self._terms.lease_ms / 3000
+            held = await pending_of(self._lane, me.stream, group=me.group, consumer=me.consumer)
+            self._heir.audit({each.entry_id for each in held})
         others = [
             each
             for each in await consumers(self._lane, me.stream, me.group)

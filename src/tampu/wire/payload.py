@@ -57,8 +57,13 @@ def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
 def _check_encoded(data: bytes, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
         raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
-    if may_nest_too_deep(data) and _nests_too_deep(_decode(data)):
-        raise EncodeError(what, _TOO_DEEP)
+    if not may_nest_too_deep(data):
+        return
+    try:
+        value = decode_payload(data, what=what)
+    except DecodeError as error:  # also what cannot be read back, such as a map with maps as keys
+        raise EncodeError(what, error.problem) from None
+    del value
 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:

@@ -37,8 +37,21 @@ class PlainObject:
 
 
 @functools.wraps(going)
-def wrapped(job: Job[Any]) -> Any:  # noqa: ANN401
+def wrapping(job: Job[Any]) -> Any:  # noqa: ANN401
     return going(job)
+
+
+@functools.wraps(plain)
+async def wrapped(job: Job[Any]) -> None:
+    plain(job)
+
+
+def yielding(job: Job[Any]) -> Any:  # noqa: ANN401
+    yield job
+
+
+async def async_yielding(job: Job[Any]) -> Any:  # noqa: ANN401
+    yield job
 
 
 class TestKinds:
@@ -57,10 +70,16 @@ class TestKinds:
         assert is_async(function)
 
     @pytest.mark.parametrize(
-        "function", [plain, PlainObject(), functools.partial(plain), print, lambda job: None]
+        "function",
+        [plain, PlainObject(), functools.partial(plain), print, wrapping, lambda job: None],
     )
     def test_what_does_not_is_plain(self, function: Any) -> None:  # noqa: ANN401
         assert not is_async(function)
+
+    @pytest.mark.parametrize("function", [yielding, async_yielding, functools.partial(yielding)])
+    def test_what_yields_is_no_handler(self, function: Any) -> None:  # noqa: ANN401
+        with pytest.raises(OptionError, match="must return, not yield"):
+            Handler(function)
 
 
 class TestByName:

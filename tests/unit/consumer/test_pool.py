@@ -23,12 +23,15 @@ class Ends:
         self.begun: list[object] = []
         self.outcomes: list[tuple[object, Outcome]] = []
         self.room = 0
+        self.broken = False
 
     def start(self, delivery: Delivery) -> None:
         self.begun.append(delivery.job.data)
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         assert duration_ns >= 0
+        if self.broken:
+            raise OSError("a settler must not do that")
         self.outcomes.append((delivery.job.data, outcome))
 
     def on_room(self) -> None:
@@ -217,16 +220,25 @@ class TestEnding:
         await pool.drain(0)
         assert [outcome for _, outcome in ends.outcomes] == [Done(i) for i in (0, 1, 2, 10, 11, 12)]
 
+    async def test_a_runner_that_raises_has_failed_the_attempt(
+        self, pool: Pool, ends: Ends
+    ) -> None:
+        async def raising(delivery: Delivery) -> Outcome:
+            raise OSError("a runner must not do that")
+
+        pool.offer(jobs(raising, 5))
+        await ends.until(5)
+        assert all(isinstance(outcome, Failed) for _, outcome in ends.outcomes)
+
     async def test_a_slot_that_dies_of_the_unforeseen_is_opened_anew(
         self, pool: Pool, ends: Ends, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async def dying(delivery: Delivery) -> Outcome:
-            raise OSError("a runner must not do that")
-
-        pool.offer(jobs(dying, 5))
+        ends.broken = True
+        pool.offer(jobs(quick, 5))
         await wait_until(
             lambda: caplog.messages.count("a slot died") == 5, within=SOON, sentence="five died"
         )
+        ends.broken = False
         pool.offer(jobs(quick, 5))
         await ends.until(5)
         assert pool.busy == 0

@@ -1,6 +1,7 @@
 -- add: put jobs on a queue, each call once.
 -- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
---       of 'full' also  4 bell   5.. for each job that has them: its id's marker, its delayed index
+--       of 'full' also  4 bell   5.. for each job that has them, in this order: its id's marker, its
+--           delayed index, and with a marker where result and failure of the id's last job were kept
 -- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
@@ -67,7 +68,10 @@ else
         local marker_key, index_key
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
+        if marker_key then key = key + 2 end
         local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
+        -- Who waits for the new job must not be given what became of the old one.
+        if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
             letters[#letters + 1] = '0'
             taken = true

@@ -13,5 +13,11 @@ local function id_of(envelope)
         return string.sub(envelope, 3, head - 0xa0 + 2), head - 0xa0 + 3
     end
     if head == 0xd9 and length then return string.sub(envelope, 4, 3 + length), 4 + length end
+    if head == 0xda then
+        local high, low = string.byte(envelope, 3, 4)
+        if not low then return '' end
+        length = high * 256 + low
+        return string.sub(envelope, 5, 4 + length), 5 + length
+    end
     return ''
 end
