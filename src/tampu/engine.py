@@ -29,7 +29,6 @@ from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane
 from tampu.server.scripts import Membership
 from tampu.server.streams import create_consumer, create_group
-from tampu.services.leader import Leader
 from tampu.services.promoter import Promoter
 from tampu.services.reaper import Reaper
 from tampu.services.repeater import Repeater
@@ -216,16 +215,12 @@ class Engine:
         ]
         if settings.promote:
             holder = LockHolder(blueprint.consumer.decode())
-            lock, name = keys.promoter_lock, Promoter.name
-            leader = Leader(work, lock, holder=holder, service=name, teller=teller)
             services.append(
-                Promoter(work, keys, leader=leader, events_max_len=events_max_len, teller=teller)
+                Promoter(work, keys, holder=holder, events_max_len=events_max_len, teller=teller)
             )
         if settings.schedule:
             holder = new_holder(HolderKind.SCHEDULER, uuid4())
-            lock, name = keys.scheduler_lock, Repeater.name
-            leader = Leader(work, lock, holder=holder, service=name, teller=teller)
             services.append(
-                Repeater(work, keys, leader=leader, events_max_len=events_max_len, teller=teller)
+                Repeater(work, keys, holder=holder, events_max_len=events_max_len, teller=teller)
             )
         return services

@@ -19,8 +19,16 @@ class Lifetime(Generic[T]):
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
 
-    async def start(self) -> None:
-        """Open it; raises what keeps it from that. Who cancels this has to stop it all the same."""
+    async def run(self, close: Callable[[T], Awaitable[None]]) -> None:
+        """Open it, and return when it has been stopped; who cancels this has it closed so."""
+        await self.start(close)
+        try:
+            await self._stopped.wait()
+        finally:
+            await self.stop(close)
+
+    async def start(self, close: Callable[[T], Awaitable[None]]) -> None:
+        """Open it; raises what keeps it from that. Who cancels this has it closed so."""
         if self._starting is not None or self._stopping is not None:
             raise OutOfPlace("a second start", f"to a new {self._what}: each is used once")
         self._starting = asyncio.create_task(self._opened(), name=f"tampu-{self._what}-start")
@@ -28,6 +36,7 @@ class Lifetime(Generic[T]):
             await self._starting
         except asyncio.CancelledError:
             self._starting.cancel()
+            await self.stop(close)  # it may have been through already
             raise
 
     async def stop(self, close: Callable[[T], Awaitable[None]]) -> None:
@@ -35,10 +44,6 @@ class Lifetime(Generic[T]):
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(close), name=f"tampu-{self._what}-stop")
         await asyncio.shield(self._stopping)
-
-    async def until_stopped(self) -> None:
-        """Return when it is closed."""
-        await self._stopped.wait()
 
     async def _stop(self, close: Callable[[T], Awaitable[None]]) -> None:
         try:

@@ -1,6 +1,5 @@
 """A promoter without a worker, as users have it."""
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import Self
 from uuid import uuid4
@@ -12,7 +11,6 @@ from tampu.metrics.sink import MetricsSink, Teller
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane
-from tampu.services.leader import Leader
 from tampu.services.promoter import Promoter as PromoterService
 from tampu.settings import check_flag
 from tampu.wire.keys import QueueKeys
@@ -63,19 +61,11 @@ class Promoter:
 
     async def run(self) -> None:
         """Start, and work until `stop`."""
-        await self.start()
-        try:
-            await self._life.until_stopped()
-        finally:
-            await self.stop()
+        await self._life.run(AsyncExitStack.aclose)
 
     async def start(self) -> None:
         """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        try:
-            await self._life.start()
-        except asyncio.CancelledError:
-            await self.stop()  # it may have been through already
-            raise
+        await self._life.start(AsyncExitStack.aclose)
 
     async def stop(self) -> None:
         """Give up the lead and disconnect. May be called twice."""
@@ -86,17 +76,10 @@ class Promoter:
             server = await connect(self._url, credentials=self._credentials)
             await stack.enter_async_context(server)
             lane = await stack.enter_async_context(await Lane.open(server, self._keys.stream))
-            leader = Leader(
-                lane,
-                self._keys.promoter_lock,
-                holder=self._holder,
-                service=PromoterService.name,
-                teller=self._teller,
-            )
             service = PromoterService(
                 lane,
                 self._keys,
-                leader=leader,
+                holder=self._holder,
                 events_max_len=self._events_max_len,
                 teller=self._teller,
             )

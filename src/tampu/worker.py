@@ -1,6 +1,5 @@
 """The worker, as users have it."""
 
-import asyncio
 from functools import partial
 from typing import Self, Unpack
 
@@ -64,19 +63,11 @@ class Worker:
 
     async def run(self) -> None:
         """Start, and work until `stop`. When it is cancelled, running handlers get no grace."""
-        await self.start()
-        try:
-            await self._life.until_stopped()
-        finally:
-            await self.stop(grace=0)
+        await self._life.run(_close_at_once)
 
     async def start(self) -> None:
         """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        try:
-            await self._life.start()
-        except asyncio.CancelledError:
-            await self.stop(grace=0)  # it may have been through already
-            raise
+        await self._life.start(_close_at_once)
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Take nothing more, hand back what has not begun, give running handlers `grace`.
@@ -86,3 +77,7 @@ class Worker:
         """
         grace_s = to_s("grace", self._grace if grace is None else grace)
         await self._life.stop(lambda engine: engine.close(grace_s))
+
+
+async def _close_at_once(engine: Engine) -> None:
+    await engine.close(0.0)

@@ -1,16 +1,19 @@
 """Lanes, and who reads results, for the tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+import redis
 import uvloop
 
+from tampu.queue import Queue
 from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
+from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, Desk, readers
 from tests.contract.workers import Crew, crew_on
 from tests.proxy import Proxy
@@ -30,6 +33,18 @@ def pytest_asyncio_loop_factories(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What differs between loops does not depend on the server: uvloop's turn is on one of them."""
     items[:] = [i for i in items if "[uvloop-" not in i.name or "-valkey9" in i.name]
+
+
+@pytest.fixture
+def admin(running: RunningServer) -> Iterator[redis.Redis]:
+    with running.admin() as client:
+        yield client
+
+
+@pytest.fixture
+async def queue(running: RunningServer) -> AsyncIterator[Queue]:
+    async with Queue(QUEUE, running.url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Dead letters, looked at, put back and done away with."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis
@@ -18,18 +17,6 @@ from tests.servers import RunningServer
 
 RETRY = RetryOverride(5, Backoff.fixed(1).to_wire())
 EXTRAS = Extras(timeout_ms=5000, tenant="acme")
-
-
-@pytest.fixture
-async def queue(running: RunningServer) -> AsyncIterator[Queue]:
-    async with Queue(QUEUE, running.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
 
 
 def envelope(job_id: str, data: object = None, attempt: int = 4) -> bytes:

@@ -1,7 +1,7 @@
 """Delayed jobs on real servers: taken back, put off, run at once, by their ids."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,12 +25,6 @@ from tests.contract.queues import (
 from tests.servers import RunningServer
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def queue(running: RunningServer) -> AsyncIterator[Queue]:
-    async with Queue(QUEUE, running.url) as opened:
-        yield opened
 
 
 @pytest.fixture

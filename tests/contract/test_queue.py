@@ -1,7 +1,6 @@
 """Adding jobs: what comes to lie on the server, and what the producer gets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,18 +31,6 @@ from tests.contract.queues import (
     waiting_ids,
 )
 from tests.servers import RunningServer
-
-
-@pytest.fixture
-async def queue(running: RunningServer) -> AsyncIterator[Queue]:
-    async with Queue(QUEUE, running.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
 
 
 def everything(admin: redis.Redis) -> dict[bytes, bytes]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis
@@ -24,18 +23,6 @@ from tests.contract.queues import (
 )
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-async def queue(running: RunningServer) -> AsyncIterator[Queue]:
-    async with Queue(QUEUE, running.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
 
 
 class TestConnecting:

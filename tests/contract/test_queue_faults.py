@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -16,12 +15,6 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 ADDED = b"$0\r\n\r\n"  # what the add script answers
-
-
-@pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
 
 
 def kill_clients(admin: redis.Redis) -> None:

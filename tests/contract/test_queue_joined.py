@@ -1,7 +1,6 @@
 """Concurrent adds become few calls, and none of them suffers from its neighbours."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 import redis
@@ -11,12 +10,6 @@ from tests.contract.queues import KEYS, QUEUE, delayed, script_calls, waiting, w
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
 
 
 async def test_a_hundred_concurrent_adds_become_few_calls(

@@ -36,12 +36,6 @@ from tests.waiting import block_until
 
 
 @pytest.fixture
-def admin(running: RunningServer) -> Iterator[redis.Redis]:
-    with running.admin() as client:
-        yield client
-
-
-@pytest.fixture
 def queue(running: RunningServer) -> Iterator[SyncQueue]:
     with SyncQueue(QUEUE, running.url) as opened:
         yield opened

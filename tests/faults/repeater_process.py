@@ -15,7 +15,6 @@ from uuid import uuid4
 from tampu.metrics.sink import Teller
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.leader import Leader
 from tampu.services.repeater import Repeater
 from tampu.wire.keys import QueueKeys
 from tampu.wire.lock import HolderKind, new_holder
@@ -66,9 +65,7 @@ async def _main(url: str, queue: str) -> None:
     keys = QueueKeys(queue)
     holder, teller = new_holder(HolderKind.SCHEDULER, uuid4()), Teller(None)
     async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
-        lock = keys.scheduler_lock
-        leader = Leader(lane, lock, holder=holder, service=Repeater.name, teller=teller)
-        repeater = Repeater(lane, keys, leader=leader, events_max_len=0, teller=teller)
+        repeater = Repeater(lane, keys, holder=holder, events_max_len=0, teller=teller)
         repeater.start()
         print(holder.text, flush=True)  # noqa: T201 - for who started it
         await asyncio.Event().wait()

@@ -62,7 +62,7 @@ async def test_a_worker_that_was_stopped_goes_on_working(
     (first_id,) = await add_all(queue, ledger, "value", [0])
     await queue.result(first_id, timeout=10)
     worker.pause()
-    await asyncio.sleep(1.5)  # longer than its lease
+    await asyncio.sleep(1.5)  # longer than its lease: time itself is the subject
     (new_id,) = await add_all(queue, ledger, "value", [1])
     worker.resume()
     assert await queue.result(new_id, timeout=10) == worker.id

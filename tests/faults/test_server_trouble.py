@@ -152,9 +152,9 @@ async def test_a_server_that_is_killed_and_started_again_costs_nothing(
             if stopped_first:
                 # What is sent now has no answer, and a server that starts knows no script.
                 server.pause()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # time itself is the subject: calls pile up unanswered
             await asyncio.to_thread(server.kill)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # and here: there is no server for so long
             await asyncio.to_thread(server.restart)
         await load.more_done(200)
         report = await load.rest()

@@ -3,60 +3,33 @@
 from typing import Final
 
 from tampu.metrics.facts import Promotion
-from tampu.metrics.sink import Teller
 from tampu.server.delays import promote
-from tampu.server.lane import Lane
 from tampu.server.link import ignore_outcome
 from tampu.server.streams import delete
-from tampu.services.bell import Bell
-from tampu.services.leader import Leader
-from tampu.services.service import Service
+from tampu.services.led import LedService
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
 _LOOK_AGAIN_S: Final = 0.1  # a peer that adds a job which is due sooner does not ring
-_FOLLOW_S: Final = 0.5  # how often one that does not lead asks for the lead
 
 
-class Promoter(Service):
+class Promoter(LedService):
     """Promotes while it leads; by the server's clock, never early."""
 
     name = "promoter"
 
-    def __init__(
-        self,
-        lane: Lane,
-        keys: QueueKeys,
-        *,
-        leader: Leader,
-        events_max_len: int,
-        teller: Teller,
-    ) -> None:
-        super().__init__()
-        self._lane = lane
-        self._keys = keys
-        self._leader = leader
-        self._bell = Bell(lane.server, keys.bell, self.wake)
-        self._events_max_len = events_max_len  # 0: nobody is told
-        self._teller = teller
+    @staticmethod
+    def lock_of(keys: QueueKeys) -> bytes:
+        """The key that peers use too."""
+        return keys.promoter_lock
 
-    async def tick(self) -> float:
-        """Promote what is due, all of it; the wait until the next job is due."""
-        while await self._leader.leads():
-            self._bell.listen()
-            wait_s = await self._promote()
-            if wait_s:
-                return wait_s
-        await self._bell.rest()
-        return _FOLLOW_S
+    @staticmethod
+    def bell_of(keys: QueueKeys) -> bytes:
+        """Rung by who delays a job that is due before all others."""
+        return keys.bell
 
-    async def ended(self) -> None:
-        """Leave the lead to others."""
-        await self._bell.rest()
-        await self._leader.resign()  # answered behind all that was deleted
-
-    async def _promote(self) -> float:
-        """Promote one batch; how long until there is more to do."""
+    async def work(self) -> float:
+        """Promote one batch of what is due; the wait until the next job is."""
         promoted = await promote(
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
         )

@@ -12,12 +12,11 @@ from tampu.metrics.sink import Teller
 from tampu.repeat import Repeat, open_repeat
 from tampu.server.lane import Lane
 from tampu.server.repeats import Armed, Due, Fired, Firing, RawFields, due, fields_of_specs, fire
-from tampu.services.bell import Bell
 from tampu.services.firing import BYTES_A_CALL, Standing, firing_of
-from tampu.services.leader import Leader
-from tampu.services.service import Service
+from tampu.services.led import LedService
 from tampu.wire.fields import show_text
 from tampu.wire.keys import QueueKeys
+from tampu.wire.lock import LockHolder
 from tampu.wire.repeat_extras import HELD, OWN, SPEC, decode_count
 
 logger = logging.getLogger(__name__)
@@ -25,13 +24,12 @@ logger = logging.getLogger(__name__)
 _BATCH: Final = 256
 _FIRES_A_CALL: Final = 1000
 _LOOK_AGAIN_S: Final = 1.0  # a peer that stores a schedule does not ring
-_FOLLOW_S: Final = 0.5  # how often one that does not lead asks for the lead
 _HELD_S: Final = 0.1  # until an instant that waits is looked at again
 _UNREADABLE_S: Final = 60.0
 _MOST_KNOWN: Final = 20_000
 
 
-class Repeater(Service):
+class Repeater(LedService):
     """Fires while it leads: each instant once, by the server's clock, never early."""
 
     name = "repeater"
@@ -41,44 +39,39 @@ class Repeater(Service):
         lane: Lane,
         keys: QueueKeys,
         *,
-        leader: Leader,
+        holder: LockHolder,
         events_max_len: int,
         teller: Teller,
     ) -> None:
-        super().__init__()
-        self._lane = lane
-        self._keys = keys
-        self._leader = leader
-        self._bell = Bell(lane.server, keys.schedule_bell, self.wake)
-        self._events_max_len = events_max_len  # 0: nobody is told
-        self._teller = teller
+        super().__init__(lane, keys, holder=holder, events_max_len=events_max_len, teller=teller)
+        self._skip = 0  # so many of those that are due rest, as far as we have looked
         self._resting: dict[Armed, float] = {}  # left where they are, and until when
         self._reported: set[bytes] = set()
         self._known: dict[tuple[bytes | None, bytes | None], Repeat] = {}
 
-    async def tick(self) -> float:
-        """Fire what is due, all of it; the wait until the next schedule is due."""
-        skip = 0
-        while await self._leader.leads():
-            self._bell.listen()
-            self._wake_rested()
-            found = await due(self._lane, self._keys, skip=skip, limit=_BATCH)
-            ready = [armed for armed in found.schedules if armed not in self._resting]
-            if ready:
-                # Then look again from the start: what has fired is armed anew, maybe for now.
-                await self._attend(ready, found.now_ms)
-                skip = 0
-            elif len(found.schedules) == _BATCH:
-                skip += _BATCH
-            else:
-                return self._wait_s(found)
-        await self._bell.rest()
-        return _FOLLOW_S
+    @staticmethod
+    def lock_of(keys: QueueKeys) -> bytes:
+        """The key that peers use too."""
+        return keys.scheduler_lock
 
-    async def ended(self) -> None:
-        """Leave the lead to others."""
-        await self._bell.rest()
-        await self._leader.resign()
+    @staticmethod
+    def bell_of(keys: QueueKeys) -> bytes:
+        """Rung by who stores or resumes a schedule."""
+        return keys.schedule_bell
+
+    async def work(self) -> float:
+        """Fire one batch of what is due; the wait until the next schedule is."""
+        self._wake_rested()
+        found = await due(self._lane, self._keys, skip=self._skip, limit=_BATCH)
+        ready = [armed for armed in found.schedules if armed not in self._resting]
+        if not ready and len(found.schedules) == _BATCH:
+            self._skip += _BATCH
+            return 0.0
+        self._skip = 0
+        if not ready:
+            return self._wait_s(found)
+        await self._attend(ready, found.now_ms)
+        return 0.0  # look from the start once more: what has fired may be due again already
 
     async def _attend(self, ready: Sequence[Armed], now_ms: int) -> None:
         for part in _parts(await self._decided(ready, now_ms)):

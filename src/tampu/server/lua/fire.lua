@@ -15,6 +15,7 @@
 local lock, repeats, stream, delayed, bell, events = unpack(KEYS, 1, 6)
 -- with parts/put
 -- with parts/bell
+-- with parts/tell
 if redis.call('GET', lock) ~= ARGV[1] then return false end
 redis.call('XLEN', stream)  -- fails before anything is written if it is not what it should be
 local before, earliest = first_due(), nil
@@ -30,13 +31,7 @@ end
 -- One fire; the id of the entry, nil if the job is delayed.
 local function add(at)
     local due, body, name, extras, id = unpack(ARGV, at + 1, at + 5)
-    if ARGV[2] ~= '0' then
-        if name == '' then
-            redis.pcall('XADD', events, '*', 'e', 'fired', 'id', id, 'ts', stamp)
-        else
-            redis.pcall('XADD', events, '*', 'e', 'fired', 'id', id, 'ts', stamp, 'n', name)
-        end
-    end
+    if ARGV[2] ~= '0' then tell('fired', id, name, stamp) end
     if due == '' then return put(body, name, extras) end
     redis.call('ZADD', delayed, due, body)
     due = tonumber(due)

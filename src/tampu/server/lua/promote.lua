@@ -9,7 +9,7 @@
 local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/put
 -- with parts/member
--- with parts/waiting
+-- with parts/tell
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)
@@ -42,7 +42,7 @@ for _, member in ipairs(due) do
         put(envelope, name, '')
         moved = moved + 1
         if rest and not has_run(envelope, rest) then reply[#reply + 1] = id end
-        if ARGV[2] ~= '0' then tell_waiting(id, name, stamp) end
+        if ARGV[2] ~= '0' then tell('waiting', id, name, stamp) end
     end
 end
 -- Last and all at once: those that are due come first in the set.

@@ -7,7 +7,7 @@
 local delayed, stream, events, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/put
 -- with parts/member
--- with parts/waiting
+-- with parts/tell
 redis.call('XLEN', stream)  -- fails before anything is written if it is not what it should be
 local indexed, member = redis.call('GET', index), ARGV[1]
 if member == '' then member = indexed end
@@ -20,7 +20,7 @@ if indexed == member then redis.call('DEL', index) end
 if ARGV[2] ~= '0' then
     local time = redis.call('TIME')
     local stamp = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-    tell_waiting(id_of(envelope), name, stamp)
+    tell('waiting', id_of(envelope), name, stamp)
     redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2])
 end
 return 1
