@@ -185,7 +185,7 @@ class Batcher:
                 batch.timer = self._loop.call_at(left_s, self._expire, batch)
 
     def _start(self, batch: Batch) -> None:
-        """Send a batch. What comes back is taken without a task: half of what a lone add costs."""
+        """Send a batch; what comes back is mostly taken without a task."""
         self._leave_open(batch)
         if (wanted := batch.wanted()) is None:
             return

@@ -34,7 +34,7 @@ class Rules(Struct, frozen=True):
 class Request(Struct, frozen=True, kw_only=True):
     """One job to be added, checked; it lacks only the id and the time of the call it goes with.
 
-    `due` is as the add script takes it: b"" for now, milliseconds since 1970, or b"+" and the
+    `due` is as the add script takes it: b"" for at once, milliseconds since 1970, or b"+" and the
     milliseconds from now, for which the server's clock counts.
     """
 

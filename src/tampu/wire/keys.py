@@ -84,7 +84,7 @@ class QueueKeys:
         return b"%b:result:%b" % (self.tag, job_id.encode())
 
     def results(self, job_ids: Iterable[str]) -> list[bytes]:
-        """As `result`, of many; a third of the time each."""
+        """As `result`, of many; half of the time each."""
         prefix = self.tag + b":result:"
         return [prefix + job_id.encode() for job_id in job_ids]
 

@@ -1,6 +1,6 @@
 -- settle(ids): acknowledge and delete entries of `stream` in `group`; a letter for each of them:
 -- '1' settled, '0' it was not pending, or not held by `consumer` any more where there is one.
--- `quick` is '1' where the server has one command for it: a third of the time.
+-- `quick` is '1' where the server has one command for all of them.
 local function settle(ids)
     local letters, settled = {}, {}
     if quick == '1' and consumer == '' then
