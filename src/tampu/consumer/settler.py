@@ -250,7 +250,7 @@ class Settler:
         return Buried(grave.entry_id, grave.fields, failure, key)
 
     def _claim(self, held: Sequence[Delivery] | Sequence[Grave]) -> Claim:
-        """In our name without a check where no lease can have lapsed: the check asks entry by entry."""
+        """In our name; checked, entry by entry, only where a lease may have lapsed."""
         place = self._place
         owner = b"" if self._leases.hold(held) else place.consumer
         return Claim(place.keys.stream, place.group, owner)

@@ -18,8 +18,8 @@ def pack(*command: Argument) -> bytes:
 class Ids:
     """Entry ids, packed once for all commands that name them; their order is not kept.
 
-    Ids of one stream have few lengths, and those of one length are joined in one go: 0.03 to 0.11 us
-    an id, by how many lengths there are; as an argument of `pack` each takes 0.13 us.
+    Ids of one stream have few lengths, and those of one length are joined in one go: 0.03 to
+    0.11 us an id, by how many lengths there are. As an argument of `pack` each takes 0.13 us.
     """
 
     __slots__ = ("_body", "count")
