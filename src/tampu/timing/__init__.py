@@ -3,6 +3,7 @@
 Shared by the schedules of a queue and by the scheduler in a process.
 """
 
+from tampu.timing.aligned import Aligned
 from tampu.timing.at import At
 from tampu.timing.cron import Cron
 from tampu.timing.every import Every
@@ -13,6 +14,7 @@ from tampu.timing.rule import Around, Rule
 from tampu.timing.window import TimeWindow
 
 __all__ = [
+    "Aligned",
     "Around",
     "At",
     "Cron",

@@ -39,19 +39,26 @@ class Cron(Rule):
 
     text: str
     tz: str
+    has_zone: bool = field(compare=False)  # UTC was not just left to be taken for granted
     _expression: Expression = field(compare=False)
     _zone: tzinfo = field(compare=False)
 
-    def __init__(self, expression: str, *, tz: str = "UTC") -> None:
+    def __init__(self, expression: str, *, tz: str | None = None) -> None:
+        zone = "UTC" if tz is None else tz
         object.__setattr__(self, "text", expression)
-        object.__setattr__(self, "tz", tz)
+        object.__setattr__(self, "tz", zone)
+        object.__setattr__(self, "has_zone", tz is not None)
         object.__setattr__(self, "_expression", Expression.of("expression", expression))
-        object.__setattr__(self, "_zone", zone_of("tz", tz))
+        object.__setattr__(self, "_zone", zone_of("tz", zone))
         if self.next_ms(_REFERENCE_MS) is None:
             raise OptionError("expression", expression, "matches no day or time that ever comes")
 
     def __repr__(self) -> str:
         return f"Cron({self.text!r}, tz={self.tz!r})"
+
+    def zoned(self, tz: str) -> "Cron":
+        """By the wall clock of a zone, unless it was given one; otherwise that is UTC."""
+        return self if self.has_zone else Cron(self.text, tz=tz)
 
     def next_ms(self, after_ms: int) -> int | None:
         """The first match strictly after, or None if none comes within 50 years."""

@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Final, Self
 
 from tampu.clock import instant, instant_ms
 from tampu.duration import Duration, to_positive_ms
+from tampu.errors import OptionError
 from tampu.timing.rule import Rule
 from tampu.timing.words import short, shown_at, spoken
+
+_FNV_BASIS: Final = 0xCBF2_9CE4_8422_2325
+_FNV_PRIME: Final = 0x100_0000_01B3
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -41,6 +45,20 @@ class Every(Rule):
         object.__setattr__(copy, "anchor_ms", at_ms)
         return copy
 
+    def staggered(self, seed: str) -> Self:
+        """A copy that counts from a phase of its own, drawn from the seed.
+
+        Many rules of one interval spread evenly, and a seed has the same phase in every process.
+        """
+        given: object = seed
+        if not isinstance(given, str):
+            raise OptionError("seed", seed, "takes a text, such as a task's id")
+        if self.anchor_ms is not None:
+            raise OptionError(
+                "anchor", instant(self.anchor_ms), "cannot be had with a seed as well"
+            )
+        return self.anchored(_fnv_1a(given) % self.interval_ms)
+
     def next_ms(self, after_ms: int) -> int | None:
         """The first point of the grid strictly after."""
         return after_ms + self.interval_ms - self._past(after_ms)
@@ -62,3 +80,11 @@ class Every(Rule):
     def _past(self, at_ms: int) -> int:
         """How far an instant lies behind the last point of the grid."""
         return 0 if self.anchor_ms is None else (at_ms - self.anchor_ms) % self.interval_ms
+
+
+def _fnv_1a(text: str) -> int:
+    """The 64-bit hash FNV-1a: the peers draw their phases with it."""
+    found = _FNV_BASIS
+    for byte in text.encode("utf-8", "surrogatepass"):
+        found = (found ^ byte) * _FNV_PRIME % 2**64
+    return found

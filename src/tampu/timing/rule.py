@@ -44,6 +44,11 @@ class Rule(ABC):
         del at_ms  # only `Every` counts
         return self
 
+    def zoned(self, tz: str) -> "Rule":
+        """This rule by the wall clock of a zone, if it goes by one and was given none."""
+        del tz  # only `Cron` goes by one
+        return self
+
     def first_after_many(self, after_ms: int, now_ms: int) -> Around:
         """The last instant up to now, if it is after `after_ms`, and the next one past now.
 

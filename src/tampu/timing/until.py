@@ -33,3 +33,7 @@ class Until(Rule):
     def anchored(self, at_ms: int) -> "Until":
         """The rule inside counts from an instant if it has none of its own yet."""
         return Until(self.rule.anchored(at_ms), self.end_ms)
+
+    def zoned(self, tz: str) -> "Until":
+        """The rule inside goes by a zone if it was given none."""
+        return Until(self.rule.zoned(tz), self.end_ms)

@@ -18,7 +18,10 @@ _CLOCK: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII
 _DAY: Final = timedelta(days=1)
 _DAY_S: Final = 86_400
 _AHEAD: Final = 16
-"""Days looked ahead: a week, and another if a clock jumps over this week's opening."""
+"""Days looked ahead: a week, and another if a clock jumps over this week's opening or closing."""
+
+_NEAR: Final = 3
+"""Days that hold all of the next 24 hours, even if a clock jumps over one of them."""
 
 _DAYS_ACCEPTED: Final = 'takes names and ranges of weekdays, such as "mon-fri" or ["sat", "sun"]'
 _SEGMENTS_ACCEPTED: Final = (
@@ -37,6 +40,7 @@ class TimeWindow:
     """
 
     tz: str
+    has_zone: bool = field(compare=False)  # UTC was not just left to be taken for granted
     days: tuple[str, ...] | None
     segments: tuple[Segment, ...] | None
     _zone: tzinfo = field(compare=False)
@@ -46,17 +50,19 @@ class TimeWindow:
     def __init__(
         self,
         *,
-        tz: str = "UTC",
+        tz: str | None = None,
         days: str | Collection[str] | None = None,
         segments: Sequence[Segment] | None = None,
     ) -> None:
         weekdays = frozenset(range(7)) if days is None else _weekdays_of(days)
         spans = ((0, _DAY_S),) if segments is None else _spans_of(segments)
+        zone = "UTC" if tz is None else tz
         values = {
-            "tz": tz,
+            "tz": zone,
+            "has_zone": tz is not None,
             "days": None if days is None else tuple(DAYS[day] for day in sorted(weekdays)),
             "segments": None if segments is None else tuple((a, b) for a, b in segments),
-            "_zone": zone_of("tz", tz),
+            "_zone": zone_of("tz", zone),
             "_weekdays": weekdays,
             "_spans": spans,
         }
@@ -68,6 +74,12 @@ class TimeWindow:
         segments = "" if self.segments is None else f", segments={list(self.segments)!r}"
         return f"TimeWindow(tz={self.tz!r}{days}{segments})"
 
+    def zoned(self, tz: str) -> "TimeWindow":
+        """By the wall clock of a zone, unless it was given one; otherwise that is UTC."""
+        if self.has_zone:
+            return self
+        return TimeWindow(tz=tz, days=self.days, segments=self.segments)
+
     def contains(self, at: datetime) -> bool:
         """Whether it is open at an aware datetime."""
         return self.contains_ms(instant_ms("at", at))
@@ -75,6 +87,11 @@ class TimeWindow:
     def next_open(self, at: datetime) -> datetime | None:
         """The first instant from `at` on at which it is open; `at` itself if it is."""
         found = self.next_open_ms(instant_ms("at", at))
+        return None if found is None else instant(found)
+
+    def next_close(self, at: datetime) -> datetime | None:
+        """The first instant from `at` on at which it is closed; None if it never closes."""
+        found = self.next_close_ms(instant_ms("at", at))
         return None if found is None else instant(found)
 
     def contains_ms(self, at_ms: int) -> bool:
@@ -92,16 +109,20 @@ class TimeWindow:
 
     def next_open_ms(self, at_ms: int) -> int | None:
         """The first open instant from this one on; None only at the end of the calendar."""
-        if self.contains_ms(at_ms):
-            return at_ms
+        return self._first_ms(at_ms, {start for start, _ in self._spans}, is_open=True)
+
+    def next_close_ms(self, at_ms: int) -> int | None:
+        """The first closed instant from this one on; None if it never closes any more."""
+        return self._first_ms(at_ms, {end for _, end in self._spans}, is_open=False)
+
+    def closed_since_ms(self, at_ms: int) -> int | None:
+        """When it closed last, up to an instant; None if it never did."""
+        ends = {end for _, end in self._spans}
         try:
-            openings = [opening * 1000 for opening in self._openings(at_ms // 1000)]
+            edges = self._edges(at_ms, range(-_AHEAD, 2), ends)
+            return max((ms for ms in edges if ms <= at_ms and self._closes_ms(ms)), default=None)
         except OverflowError:
             return None
-        return min(
-            (ms for ms in openings if ms > at_ms and self.contains_ms(ms)),
-            default=None,
-        )
 
     def explain(self) -> str:
         """Such as "mon, tue from 09:00 to 17:00 (Europe/Berlin)"."""
@@ -111,17 +132,40 @@ class TimeWindow:
             hours = " and ".join(f"from {start} to {end}" for start, end in self.segments)
         return f"{days} {hours} ({self.tz.strip() or 'UTC'})"
 
-    def _openings(self, at_s: int) -> Iterator[int]:
-        """Every instant of the days ahead at which it may open, in no order."""
-        # A clock that is set may open it by itself: it lands inside a segment.
-        for change in changes_between(self._zone, at_s, at_s + _AHEAD * _DAY_S):
-            yield change.at_s
+    def _first_ms(self, at_ms: int, seconds: Collection[int], *, is_open: bool) -> int | None:
+        """The first instant from this one on at which it is open, or is not."""
+        try:
+            if self.contains_ms(at_ms) is is_open:
+                return at_ms
+            for days in (_NEAR, _AHEAD):
+                edges = self._edges(at_ms, range(-1, days), seconds)
+                later = (ms for ms in edges if ms > at_ms and self.contains_ms(ms) is is_open)
+                found = min(later, default=None)
+                if found is not None and found <= at_ms + _DAY_S * 1000:
+                    break  # nothing that is farther away could come before it
+        except OverflowError:
+            return None
+        return found
+
+    def _closes_ms(self, at_ms: int) -> bool:
+        return not self.contains_ms(at_ms) and self.contains_ms(at_ms - 1)
+
+    def _edges(self, at_ms: int, days: range, seconds: Collection[int]) -> Iterator[int]:
+        """When a clock of these days, today being 0, shows one of these seconds; in no order.
+
+        A clock that is set back before midnight shows yesterday again. One that is set may open or
+        close a window by itself: it lands inside a segment or behind one.
+        """
+        at_s = at_ms // 1000
+        first_s, last_s = at_s + days.start * _DAY_S, at_s + days.stop * _DAY_S
+        for change in changes_between(self._zone, first_s, last_s):
+            yield change.at_s * 1000
         midnight = datetime.combine(wall_of(self._zone, at_s), time())
-        for day in range(_AHEAD):
-            for start, _ in self._spans:
-                wall = midnight + day * _DAY + timedelta(seconds=start)
-                yield instant_of(self._zone, wall)
-                yield instant_of(self._zone, wall, fold=1)
+        for day in days:
+            for second in seconds:
+                wall = midnight + day * _DAY + timedelta(seconds=second)
+                yield instant_of(self._zone, wall) * 1000
+                yield instant_of(self._zone, wall, fold=1) * 1000
 
 
 def _weekdays_of(days: str | Collection[str]) -> frozenset[int]:

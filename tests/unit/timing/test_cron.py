@@ -141,7 +141,6 @@ class TestZones:
             "A" * 5000,
             "Europe/Berlin\0",
             "\u0660",
-            None,
             5,
             UTC,
         ],

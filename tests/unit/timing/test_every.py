@@ -1,4 +1,5 @@
 import pickle
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -65,6 +66,55 @@ def test_without_an_anchor_it_counts_from_where_it_is_asked() -> None:
 def test_arming_gives_an_anchor_to_a_rule_that_has_none_and_to_no_other() -> None:
     assert Every("1h").anchored(NOON_MS) == Every("1h", anchor=NOON)
     assert Every("1h", anchor=NOON).anchored(5) == Every("1h", anchor=NOON)
+
+
+@pytest.mark.parametrize(
+    ("interval", "seed", "phase_ms"),
+    [
+        ("1m", "", 16_037),  # 0xCBF29CE484222325
+        ("1m", "a", 1_996),  # 0xAF63DC4C8601EC8C, both as published for FNV-1a
+        ("1m", "refresh-cache", 8_911),
+        ("1h", "refresh-cache", 1_388_911),
+        ("1d", "K\u00fche", 65_124_454),
+        ("5s", "nightly/report", 961),
+        ("1ms", "a", 0),
+    ],
+)
+def test_a_seed_has_its_phase_everywhere(interval: str, seed: str, phase_ms: int) -> None:
+    rule = Every(interval).staggered(seed)
+    assert rule == Every(interval).anchored(phase_ms)
+    assert rule.next_ms(NOON_MS) == NOON_MS - NOON_MS % rule.interval_ms + phase_ms + (
+        rule.interval_ms if NOON_MS % rule.interval_ms >= phase_ms else 0
+    )
+
+
+@pytest.mark.parametrize("interval", ["1s", "5s", "1m", "1h", "1d"])
+def test_many_seeds_spread_evenly_over_the_interval(interval: str) -> None:
+    rule = Every(interval)
+    shares = Counter(
+        (rule.staggered(f"task-{n}").anchor_ms or 0) * 20 // rule.interval_ms for n in range(10_000)
+    )
+    assert len(shares) == 20
+    assert all(400 < share < 600 for share in shares.values())  # 500 each, were it perfect
+
+
+def test_a_phase_survives_being_armed_and_asks_for_no_valid_text() -> None:
+    rule = Every("1m").staggered("a")
+    assert rule.anchored(NOON_MS) == rule
+    assert Every("1m").staggered("\ud800").anchor_ms is not None
+
+
+def test_a_phase_for_a_rule_that_has_an_anchor_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^anchor=.*2026, 11, 15.*cannot be had with a seed"):
+        Every("1m", anchor=NOON).staggered("a")
+    with pytest.raises(OptionError, match=r"^anchor="):
+        Every("1m").staggered("a").staggered("a")
+
+
+@pytest.mark.parametrize("seed", [None, 5, b"a"])
+def test_what_is_no_seed_is_refused(seed: object) -> None:
+    with pytest.raises(OptionError, match=r"^seed="):
+        Every("1m").staggered(seed)  # type: ignore[arg-type]
 
 
 def test_rules_that_say_the_same_are_equal() -> None:

@@ -162,6 +162,17 @@ class TestManyAtOnce:
         assert made.next_ms == now_ms + step_ms
         assert _quickest_s(decision) < 0.010
 
+    @pytest.mark.parametrize("policy", [Missed.SKIP, Missed.ONCE, Missed.all(max=100)])
+    def test_so_is_one_that_ends_with_a_minute_of_instants_on_time(self, policy: Missed) -> None:
+        now_ms, rule = START_MS + YEAR_MS, Every("1ms")
+        first_ms = now_ms - policy.grace_ms - policy.max
+        made = decide(rule, policy, due_ms=START_MS, now_ms=now_ms)
+        assert made.fires == tuple(range(first_ms, first_ms + FIRES_AT_ONCE))
+        assert made.skipped == first_ms - START_MS
+        assert made.next_ms == first_ms + FIRES_AT_ONCE
+        spent_s = _quickest_s(lambda: decide(rule, policy, due_ms=START_MS, now_ms=now_ms))
+        assert spent_s < 0.010
+
 
 def _quickest_s(call: Callable[[], object]) -> float:
     """The best of several, since the machine may be busy with something else."""

@@ -1,18 +1,24 @@
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tampu.errors import OptionError
 from tampu.timing import TimeWindow
 from tampu.timing.window import DAYS
-from tests.unit.timing.walks import YEARS, rng_of, spans
+from tests.unit.timing.walks import CLOCKS_SET, DAY_S, YEARS, rng_of, seconds_of, spans, wall_at
 
 OFFICE = TimeWindow(tz="Europe/Berlin", days="mon-fri", segments=[("09:00", "17:00")])
 
 
 def _at(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def _ms(text: str) -> int:
+    return seconds_of(text) * 1000
 
 
 class TestContains:
@@ -90,9 +96,82 @@ class TestNextOpen:
         found = window.next_open(_at("2026-11-01T05:40:00+00:00"))
         assert found == _at("2026-11-01T06:00:00+00:00")
 
+    def test_a_clock_set_back_before_midnight_shows_yesterday_s_opening_again(self) -> None:
+        window = TimeWindow(tz="America/St_Johns", days="sat", segments=[("23:30", "24:00")])
+        found = window.next_open(_at("2010-11-07T02:30:30+00:00"))  # Sunday, 00:00:30
+        assert found == _at("2010-11-07T03:00:00+00:00")
+
     def test_the_end_of_the_calendar_has_no_opening(self) -> None:
         window = TimeWindow(segments=[("09:00", "10:00")])
         assert window.next_open(datetime(9999, 12, 31, 20, tzinfo=UTC)) is None
+        assert window.next_open_ms(10**18) is None
+
+
+class TestNextClose:
+    def test_a_closed_window_is_closed_now(self) -> None:
+        at = _at("2026-11-16T17:00:00.001+01:00")
+        assert OFFICE.next_close(at) == at
+
+    def test_an_open_one_closes_at_the_end_of_its_segment(self) -> None:
+        found = OFFICE.next_close(_at("2026-11-16T16:59:59.999+01:00"))
+        assert found == _at("2026-11-16T17:00:00+01:00")
+
+    def test_segments_that_touch_close_at_the_end_of_the_last(self) -> None:
+        window = TimeWindow(days="mon,tue", segments=[("12:00", "24:00"), ("00:00", "12:00")])
+        found = window.next_close(_at("2026-11-16T03:00:00+00:00"))
+        assert found == _at("2026-11-18T00:00:00+00:00")
+
+    @pytest.mark.parametrize(
+        "segments", [None, [("00:00", "24:00")], [("22:00", "10:00"), ("10:00", "22:00")]]
+    )
+    def test_one_without_closed_hours_never_closes(
+        self, segments: list[tuple[str, str]] | None
+    ) -> None:
+        always = TimeWindow(tz="Europe/Berlin", segments=segments)
+        assert always.next_close(_at("2026-10-24T03:00:00+00:00")) is None
+
+    def test_an_end_that_the_clock_jumps_over_closes_right_after_the_jump(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("01:00", "02:30")])
+        found = window.next_close(_at("2026-03-08T06:00:00+00:00"))
+        assert found == _at("2026-03-08T07:00:00+00:00")
+
+    def test_closed_hours_inside_a_jump_do_not_close_it_that_day(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("02:50", "02:10")])
+        found = window.next_close(_at("2026-03-08T06:00:00+00:00"))
+        assert found == _at("2026-03-09T02:10:00-04:00")
+
+    def test_a_clock_set_back_closes_a_window_that_had_opened(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("01:30", "05:00")])
+        found = window.next_close(_at("2026-11-01T05:40:00+00:00"))
+        assert found == _at("2026-11-01T06:00:00+00:00")
+
+    def test_a_clock_set_back_before_midnight_shows_yesterday_s_end_again(self) -> None:
+        window = TimeWindow(
+            tz="America/St_Johns", segments=[("00:00", "00:01"), ("23:00", "23:30")]
+        )
+        found = window.next_close(_at("2010-11-07T02:30:30+00:00"))  # 00:00:30, soon 23:01
+        assert found == _at("2010-11-07T03:00:00+00:00")
+
+    def test_the_end_of_the_calendar_has_no_closing(self) -> None:
+        assert TimeWindow(segments=[("09:00", "10:00")]).next_close_ms(10**18) is None
+
+
+class TestClosedSince:
+    def test_it_is_when_the_stretch_began_in_which_it_is_closed(self) -> None:
+        for hour in ("2026-11-20T17:00:00+01:00", "2026-11-23T08:59:59+01:00"):
+            closed_ms = OFFICE.closed_since_ms(_ms(hour))
+            assert closed_ms == _ms("2026-11-20T17:00:00+01:00")
+
+    def test_a_clock_that_is_set_may_close_it(self) -> None:
+        window = TimeWindow(tz="America/New_York", segments=[("01:30", "05:00")])
+        closed_ms = window.closed_since_ms(_ms("2026-11-01T06:20:00+00:00"))
+        assert closed_ms == _ms("2026-11-01T06:00:00+00:00")
+
+    def test_one_that_never_closes_has_not(self) -> None:
+        assert TimeWindow().closed_since_ms(_ms("2026-11-20T17:00:00+01:00")) is None
+
+    def test_the_beginning_of_the_calendar_has_no_closing(self) -> None:
+        assert OFFICE.closed_since_ms(-62_135_596_800_000) is None
 
 
 def _model(days: Collection[int], segments: list[tuple[int, int]], wall: datetime) -> bool:
@@ -126,6 +205,38 @@ def test_a_window_is_open_when_a_walk_through_the_minutes_says_so(name: str, yea
                 later = [each for each in inside if each >= at_s]
                 if later:
                     assert window.next_open_ms(at_s * 1000) == later[0] * 1000
+
+
+@pytest.mark.parametrize(("name", "at"), CLOCKS_SET)
+def test_it_opens_and_closes_when_a_walk_through_the_minutes_says_so(name: str, at: str) -> None:
+    rng, zone, middle_s = rng_of(f"edges {name} {at}"), ZoneInfo(name), seconds_of(at)
+    week = range(middle_s - 7 * DAY_S // 2, middle_s + 7 * DAY_S // 2, 60)
+    walls = [wall_at(zone, at_s) for at_s in week]
+    touched = walls[len(week) // 2 - 1], walls[len(week) // 2]  # before and after the clock is set
+    for _ in range(6):
+        days = rng.sample(range(7), rng.randint(3, 7))
+        near = [(wall.hour * 60 + wall.minute + rng.randint(-70, 70)) % 1440 for wall in touched]
+        minutes = [*near, *rng.sample(range(1440), 2)]
+        rng.shuffle(minutes)
+        segments = [pair for pair in (minutes[:2], minutes[2:]) if pair[0] != pair[1]]
+        clock = [(f"{a // 60:02}:{a % 60:02}", f"{b // 60:02}:{b % 60:02}") for a, b in segments]
+        window = TimeWindow(tz=name, days=[DAYS[day] for day in days], segments=clock)
+        is_open = [_model(days, [(a, b) for a, b in segments], wall) for wall in walls]
+        _edges_agree(window, week, is_open)
+
+
+def _edges_agree(window: TimeWindow, week: range, is_open: list[bool]) -> None:
+    """Asked from each minute of the week, half a second later, the window names the next edges."""
+    closed_s: int | None = None  # since when, of the stretch that is the last one
+    edges = [index for index in range(1, len(week)) if is_open[index] != is_open[index - 1]]
+    for edge, after in pairwise(edges):
+        for index in {edge, (edge + after) // 2, after - 1}:
+            at_ms, after_ms = week[index] * 1000 + 500, week[after] * 1000
+            expected = (at_ms, after_ms) if is_open[index] else (after_ms, at_ms)
+            assert (window.next_open_ms(at_ms), window.next_close_ms(at_ms)) == expected
+            closed_s = closed_s if is_open[index] else week[edge]
+            if closed_s is not None:
+                assert window.closed_since_ms(at_ms) == closed_s * 1000
 
 
 class TestValues:
@@ -195,9 +306,16 @@ class TestValues:
         with pytest.raises(OptionError, match=r"^tz='Mars/Olympus'"):
             TimeWindow(tz="Mars/Olympus")
 
+    def test_one_that_was_given_no_zone_can_get_one_and_no_other_can(self) -> None:
+        window = TimeWindow(days="mon-fri", segments=[("09:00", "17:00")])
+        assert window.tz == "UTC"
+        assert window.zoned("Europe/Berlin") == OFFICE
+        assert window.zoned("Europe/Berlin").zoned("Asia/Tokyo") == OFFICE
+        assert TimeWindow(tz="UTC").zoned("Europe/Berlin").tz == "UTC"
+
     def test_a_naive_datetime_is_refused(self) -> None:
         naive = datetime(2026, 1, 1)  # noqa: DTZ001
-        for ask in (OFFICE.contains, OFFICE.next_open):
+        for ask in (OFFICE.contains, OFFICE.next_open, OFFICE.next_close):
             with pytest.raises(OptionError, match=r"^at="):
                 ask(naive)
 

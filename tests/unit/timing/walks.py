@@ -22,7 +22,29 @@ YEARS = [  # 400 days, with what is odd about them
     ("Asia/Kathmandu", 2026),  # 05:45 ahead
 ]
 
+CLOCKS_SET = [  # forwards, then back, at these instants
+    ("Europe/Berlin", "2026-03-29T01:00Z"),
+    ("Europe/Berlin", "2026-10-25T01:00Z"),
+    ("America/New_York", "2026-03-08T07:00Z"),
+    ("America/New_York", "2026-11-01T06:00Z"),
+    ("Australia/Lord_Howe", "2026-10-03T15:30Z"),  # half an hour
+    ("Australia/Lord_Howe", "2026-04-04T15:00Z"),
+    ("America/Sao_Paulo", "2018-11-04T03:00Z"),  # at midnight, and the last ones there
+    ("America/Sao_Paulo", "2018-02-18T02:00Z"),
+    ("Africa/Cairo", "2025-04-24T22:00Z"),  # at midnight
+    ("Africa/Cairo", "2025-10-30T21:00Z"),
+    ("Pacific/Apia", "2020-09-26T14:00Z"),  # the last ones there
+    ("Pacific/Apia", "2021-04-03T14:00Z"),
+    ("Pacific/Apia", "2011-12-30T10:00Z"),  # over a day that never was
+    ("America/St_Johns", "2010-11-07T02:31Z"),  # from a Sunday back to Saturday
+]
+
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+def seconds_of(text: str) -> int:
+    """The instant that a text names."""
+    return int(datetime.fromisoformat(text).timestamp())
 
 
 def rng_of(seed: str) -> Random:
