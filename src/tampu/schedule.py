@@ -10,16 +10,11 @@ from tampu.backoff import Backoff, check_retrying
 from tampu.clock import instant_ms
 from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
-from tampu.settings import at_least
+from tampu.settings import at_least, check_type
 from tampu.timing import Cron, Every, Missed, Overlap, Rule, TimeWindow
 from tampu.wire.keys import check_schedule_key
 
 _MISSED: Final = "Missed.SKIP, Missed.ONCE or Missed.all(...)"
-
-
-def _check_type(option: str, given: object, kind: type, *, accepted: str) -> None:
-    if not isinstance(given, kind):
-        raise OptionError(option, given, f"takes {accepted}")
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -57,10 +52,10 @@ class ScheduleSettings:
     def __post_init__(self) -> None:
         if self.key is not None:
             check_schedule_key(self.key)
-        _check_type("missed", self.missed, Missed, accepted=_MISSED)
-        _check_type("overlap", self.overlap, Overlap, accepted="a member of Overlap")
+        check_type("missed", self.missed, Missed, accepted=_MISSED)
+        check_type("overlap", self.overlap, Overlap, accepted="a member of Overlap")
         if self.window is not None:
-            _check_type("window", self.window, TimeWindow, accepted="a TimeWindow")
+            check_type("window", self.window, TimeWindow, accepted="a TimeWindow")
         if self.limit is not None:
             at_least("limit", self.limit, 1)
         self._check_bounds()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from types import UnionType
 from typing import TYPE_CHECKING, TypeVar
 
 from tampu.errors import OptionError
@@ -33,3 +34,11 @@ def check_flag(option: str, given: object) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(given, bool):
         raise OptionError(option, given, "takes True or False")
+
+
+def check_type(
+    option: str, given: object, kind: type | UnionType, *, accepted: str
+) -> None:
+    """Refuse what is not of a kind."""
+    if not isinstance(given, kind):
+        raise OptionError(option, given, f"takes {accepted}")

@@ -1,7 +1,5 @@
 """Handlers: a user's functions, and how each wants to be run."""
 
-import functools
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from tampu.backoff import Backoff, check_retrying
 from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
+from tampu.functions import yields
 from tampu.job import Job
 from tampu.outcome import Outcome
 from tampu.wire.keys import check_job_name
@@ -35,9 +34,8 @@ class Handler:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise OptionError("handler", self.function, "must be a function that takes a job")
-        for kind in _kinds_of(self.function):
-            if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
-                raise OptionError("handler", self.function, "must return, not yield")
+        if yields(self.function):
+            raise OptionError("handler", self.function, "must return, not yield")
         check_policy(self)
 
 
@@ -102,22 +100,6 @@ def by_name(handlers: Handlers) -> dict[str | None, Handler]:
             raise OptionError("handler", handlers, "must name at least one handler")
         return {check_job_name(name): _handler(given) for name, given in handlers.items()}
     return {None: _handler(handlers)}
-
-
-def is_async(function: Function) -> bool:
-    """Whether it is an async function; a callable object counts by its `__call__`.
-
-    What a decorator has wrapped does not count: the wrapper is what is called.
-    """
-    return any(map(inspect.iscoroutinefunction, _kinds_of(function)))
-
-
-def _kinds_of(function: Function) -> tuple[object, object]:
-    """The function itself, without arguments that `partial` has bound, and its `__call__`."""
-    bare: object = function
-    while isinstance(bare, functools.partial):
-        bare = bare.func
-    return bare, getattr(bare, "__call__", None)  # noqa: B004 - its kind is asked
 
 
 def timeout_s_of(timeout: Duration | None) -> float | None:

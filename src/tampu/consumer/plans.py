@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tampu.consumer.handler import Handler, Plan, Runner, is_async, timeout_s_of
+from tampu.consumer.handler import Handler, Plan, Runner, timeout_s_of
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.runner import LoopRunner, ProcessRunner, ThreadRunner
+from tampu.functions import is_async
 
 
 def make_plans(

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tampu.backoff import Backoff
-from tampu.consumer.handler import Handler, by_name, is_async
+from tampu.consumer.handler import Handler, by_name
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.plans import make_plans
 from tampu.consumer.runner import LoopRunner, ProcessRunner, ThreadRunner
 from tampu.errors import OptionError
+from tampu.functions import is_async
 from tampu.job import Job
 from tests.unit.consumer import child_handlers
 
