@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tampu.server import delays, repeats, scripts
+from tampu.server import coordination, delays, guards, repeats, scripts
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (delays, repeats, scripts)
+MODULES = (coordination, delays, guards, repeats, scripts)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 

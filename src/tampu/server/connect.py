@@ -89,6 +89,10 @@ class Server:
         """Whether a node is known not to be the one to ask any more."""
         return await self._route.left(host, port)
 
+    def slot(self, key: bytes) -> int:
+        """Which part of the keys a key belongs to; keys of one slot live at one place."""
+        return self._route.slot(key)
+
     async def meet(self) -> None:
         """Connect once and learn the server's dialect; every way this can fail is a typed error."""
         try:

@@ -114,6 +114,11 @@ class Lane:
         """Where this lane leads."""
         return self._server
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call waits for its outcome."""
+        return not self._calls
+
     def send(
         self,
         packed: bytes,

@@ -14,6 +14,7 @@ from redis.asyncio.connection import AbstractConnection, Connection, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
 from redis.exceptions import (
     AuthenticationError,
     MovedError,
@@ -47,6 +48,10 @@ class Route(Protocol):
 
     async def left(self, host: str, port: int) -> bool:
         """Whether others say that this node is not the one to ask any more."""
+        ...
+
+    def slot(self, key: bytes) -> int:
+        """Which part of the keys a key belongs to; keys of one slot live at one place."""
         ...
 
 
@@ -84,6 +89,11 @@ class PlainRoute:
         """A single server stays where it is."""
         del host, port
         return False
+
+    def slot(self, key: bytes) -> int:
+        """All keys live at one place."""
+        del key
+        return 0
 
 
 class SentinelRoute:
@@ -139,6 +149,11 @@ class SentinelRoute:
         """Let go of the connections to the sentinels."""
         await self._pool.sentinel_manager.aclose()
 
+    def slot(self, key: bytes) -> int:
+        """All keys live at the master."""
+        del key
+        return 0
+
 
 class ClusterRoute:
     """The node that holds the key's slot."""
@@ -182,6 +197,10 @@ class ClusterRoute:
         """A node says by itself which slots it does not hold."""
         del host, port
         return False
+
+    def slot(self, key: bytes) -> int:
+        """By the key's hash tag, if it has one."""
+        return int(key_slot(key))
 
 
 def _made(kind: type[AbstractConnection], settings: dict[str, Any]) -> AbstractConnection:

@@ -14,10 +14,13 @@ MAX_QUEUE_NAME_BYTES: Final = 128
 MAX_JOB_ID_BYTES: Final = 512
 MAX_JOB_NAME_BYTES: Final = 256
 MAX_SCHEDULE_KEY_BYTES: Final = 1024
+MAX_TASK_ID_BYTES: Final = 256
+MAX_PREFIX_BYTES: Final = 256
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Braces would move the hash tag, glob characters would make a SCAN pattern match its neighbours.
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
+_NOT_BESIDE_A_TAG: Final = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _SHOWN_CHARACTERS: Final = 80
 
 
@@ -141,6 +144,29 @@ def check_schedule_key(key: str) -> str:
     if not 0 < size <= MAX_SCHEDULE_KEY_BYTES or _CONTROL.search(key):
         raise _refused("key", key, accepted)
     return key
+
+
+def check_task_id(option: str, given: str) -> str:
+    """The id, if it can be a task's; it becomes a hash tag, and braces would end that early."""
+    accepted = (
+        f"must be 1 to {MAX_TASK_ID_BYTES} bytes of text, not blank, "
+        "without control characters and braces"
+    )
+    size = _size(option, given, accepted)
+    if size > MAX_TASK_ID_BYTES or not given.strip() or _NOT_BESIDE_A_TAG.search(given):
+        raise _refused(option, given, accepted)
+    return given
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix, if keys with a hash tag behind it can begin so."""
+    accepted = (
+        f"must be 1 to {MAX_PREFIX_BYTES} bytes of text without control characters and braces"
+    )
+    size = _size("prefix", prefix, accepted)
+    if not 0 < size <= MAX_PREFIX_BYTES or _NOT_BESIDE_A_TAG.search(prefix):
+        raise _refused("prefix", prefix, accepted)
+    return prefix
 
 
 def _size(option: str, given: str, accepted: str) -> int:

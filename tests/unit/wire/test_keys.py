@@ -6,8 +6,10 @@ from tampu.wire.keys import (
     QueueKeys,
     check_job_id,
     check_job_name,
+    check_prefix,
     check_queue_name,
     check_schedule_key,
+    check_task_id,
 )
 from tests.golden.chasquimq import golden
 
@@ -169,3 +171,24 @@ def test_a_long_name_is_not_quoted_in_full() -> None:
     with pytest.raises(OptionError) as caught:
         check_job_id("x" * 100_000)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("task_id", ["a", "refresh-cache", "a b:ü*", "ü" * 128, "x" * 256])
+def test_a_task_id_that_can_be_is_given_back(task_id: str) -> None:
+    assert check_task_id("id", task_id) == task_id
+
+
+@pytest.mark.parametrize(
+    "task_id",
+    ["", "  ", "a{b", "a}b", "a\nb", "\x9f", "ü" * 129, "x" * 257, "\ud800", None, 5, b"a"],
+)
+def test_a_task_id_that_cannot_be_is_refused_under_its_option(task_id: str) -> None:
+    with pytest.raises(OptionError, match="must be 1 to 256 bytes of text") as caught:
+        check_task_id("resource", task_id)
+    assert caught.value.option == "resource"
+
+
+@pytest.mark.parametrize("prefix", ["", "a{", "}", "a\0", "x" * 257, None])
+def test_a_prefix_that_would_move_the_hash_tag_is_refused(prefix: str) -> None:
+    with pytest.raises(OptionError, match="prefix="):
+        check_prefix(prefix)

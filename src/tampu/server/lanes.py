@@ -1,0 +1,81 @@
+"""Lanes for who has keys of many hash tags: one lane to a server, one a slot to a cluster."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from tampu.server.client import CredentialCallback
+from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, connect
+from tampu.server.lane import Lane, LaneOptions
+
+_MOST_OPEN: Final = 64
+"""Lanes to a cluster; past that, those that were idle for longest are closed."""
+
+
+class Lanes:
+    """Opened when they are first asked for, shared by all who opened this, closed by the last."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        credentials: CredentialCallback | None = None,
+        options: LaneOptions | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._target = target
+        self._credentials = credentials
+        self._options = options
+        self._connect_timeout_s = connect_timeout_s
+        self._users = 0
+        self._server: Server | None = None
+        self._lanes: dict[int, Lane] = {}  # by slot, the one used last behind the others
+        self._opening = asyncio.Lock()
+
+    def open(self) -> None:
+        """One more who uses them."""
+        self._users += 1
+
+    async def close(self) -> None:
+        """One less; the last one closes all lanes."""
+        self._users -= 1
+        if self._users > 0:
+            return
+        lanes, self._lanes = list(self._lanes.values()), {}
+        server, self._server = self._server, None
+        for lane in lanes:
+            await lane.close()
+        if server is not None:
+            await server.close()
+
+    async def to(self, key: bytes) -> Lane:
+        """The lane to a key; raises a `ServerError` if there is no way to it."""
+        async with self._opening:
+            server = await self._reached()
+            slot = server.slot(key)
+            lane = self._lanes.pop(slot, None)
+            if lane is None:
+                await self._make_room()
+                lane = await Lane.open(server, key, options=self._options)
+            self._lanes[slot] = lane
+            return lane
+
+    async def by_place(self, keys: Sequence[bytes]) -> list[int]:
+        """The numbers of the keys, those of one lane behind each other: each is asked for once."""
+        async with self._opening:
+            slot = (await self._reached()).slot
+        return sorted(range(len(keys)), key=lambda number: slot(keys[number]))
+
+    async def _reached(self) -> Server:
+        if self._server is None:
+            self._server = await connect(
+                self._target,
+                credentials=self._credentials,
+                connect_timeout_s=self._connect_timeout_s,
+            )
+        return self._server
+
+    async def _make_room(self) -> None:
+        idle = [slot for slot, lane in self._lanes.items() if lane.is_idle]
+        for slot in idle[: max(0, len(self._lanes) + 1 - _MOST_OPEN)]:
+            await self._lanes.pop(slot).close()

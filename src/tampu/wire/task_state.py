@@ -1,0 +1,146 @@
+"""What the scheduler in a process remembers of a task, and its JSON."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import DecodeError as MsgspecDecodeError
+from msgspec import Meta, Struct, ValidationError, json
+from msgspec.structs import replace
+
+from tampu.clock import instant, instant_ms
+from tampu.errors import DecodeError, OptionError
+
+_WHAT: Final = "task state"
+# A body nested too deeply ends in a RecursionError, even inside a field that nobody reads.
+_MALFORMED: Final = (MsgspecDecodeError, UnicodeDecodeError, RecursionError)
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Ms: TypeAlias = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
+"""ms since 1970, of the years that a datetime can have."""
+
+
+class Waiting(Struct, frozen=True, gc=False):
+    """An occurrence that is to run as soon as it may; `manual` if somebody asked for it."""
+
+    at_ms: Ms
+    catch_up: bool = False
+    manual: bool = False
+
+
+class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """All that is kept of a task between two occurrences and between two processes.
+
+    `next_ms` is None when there is no more to come. An occurrence is `fired` once it is behind
+    us, whether it `ran` or was `skipped`.
+    """
+
+    task_id: str
+    fingerprint: str = ""  # of the schedule that gave `next_ms`; "" if nobody wrote it down
+    next_ms: Ms | None = None
+    anchor_ms: Ms | None = None  # where the grid of an interval begins
+    fired: Count = 0
+    ran: Count = 0
+    failed: Count = 0
+    skipped: Count = 0
+    queued: Waiting | None = None  # fired while a run was active, and still to run
+    asked: Waiting | None = None  # by `trigger_now`, and still to run
+    stands_in_ms: Ms | None = None  # the occurrence that makes up for missed ones before it
+    paused_ms: Ms | None = None  # since when
+    resumed_ms: Ms | None = None  # up to here occurrences were paused, not late
+    last_run_ms: Ms | None = None  # when the last run that ended had started
+    last_success_ms: Ms | None = None  # when the last run that was good ended
+    last_error: str | None = None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """The occurrence that is to come."""
+        return _instant(self.next_ms)
+
+    @property
+    def last_run_at(self) -> datetime | None:
+        """When the last run that ended had started."""
+        return _instant(self.last_run_ms)
+
+    @property
+    def last_success_at(self) -> datetime | None:
+        """When the last run that was good ended."""
+        return _instant(self.last_success_ms)
+
+
+def encode_task_state(state: TaskState) -> bytes:
+    """Its JSON; of an error's text, what is no Unicode becomes question marks."""
+    try:
+        return json.encode(state)
+    except UnicodeEncodeError:
+        error = (state.last_error or "").encode(errors="replace").decode()
+        return json.encode(replace(state, last_error=error))
+
+
+def decode_task_state(body: bytes) -> TaskState:
+    """From its JSON; `DecodeError` if that is something else."""
+    try:
+        return json.decode(body, type=TaskState)
+    except _MALFORMED as error:
+        raise DecodeError(_WHAT, _problem(error)) from None
+
+
+class _PeerState(Struct, frozen=True):
+    """As cloudiful-scheduler writes it."""
+
+    job_id: str
+    trigger_count: Count
+    last_run_at: datetime | None = None
+    last_success_at: datetime | None = None
+    next_run_at: datetime | None = None
+    last_error: str | None = None
+
+
+def decode_peer_state(body: bytes) -> TaskState:
+    """From the JSON of cloudiful-scheduler, whose only count is that of occurrences behind us."""
+    try:
+        peer = json.decode(body, type=_PeerState)
+    except _MALFORMED as error:
+        raise DecodeError(_WHAT, _problem(error)) from None
+    return TaskState(
+        task_id=peer.job_id,
+        next_ms=_stamp(peer.next_run_at),
+        fired=peer.trigger_count,
+        last_run_ms=_stamp(peer.last_run_at),
+        last_success_ms=_stamp(peer.last_success_at),
+        last_error=peer.last_error,
+    )
+
+
+def try_decode(
+    body: bytes, task_id: str, *, decode: Callable[[bytes], TaskState] = decode_task_state
+) -> TaskState | DecodeError:
+    """What a store holds of one task: its state, or why that cannot be read; it is not raised."""
+    try:
+        state = decode(body)
+    except DecodeError as error:
+        return error
+    return state if state.task_id == task_id else DecodeError(_WHAT, "it is of another task")
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong, without quoting any of it."""
+    return str(error) if isinstance(error, ValidationError) else "it is not JSON"
+
+
+def _instant(ms: int | None) -> datetime | None:
+    return None if ms is None else instant(ms)
+
+
+def _stamp(moment: datetime | None) -> int | None:
+    try:
+        return None if moment is None else instant_ms("moment", _in_utc(moment))
+    except OptionError as error:
+        raise DecodeError(_WHAT, "a time in it has no zone") from error
+    except OverflowError as error:
+        raise DecodeError(_WHAT, "a time in it is out of range") from error
+
+
+def _in_utc(moment: datetime) -> datetime:
+    # A naive one would be taken for a time of this machine.
+    return moment if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,180 @@
+"""Lanes to many keys: one to a server, one a slot to a cluster."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tampu.errors import Closed, ServerUnreachable
+from tampu.server import lanes as lanes_module
+from tampu.server.command import pack
+from tampu.server.lanes import Lanes
+from tests.contract.lanes import QUICK
+from tests.proxy import Proxy
+from tests.servers import RunningServer, free_port
+from tests.topology import Cluster, cluster
+from tests.waiting import wait_until
+
+KEYS = [b"{task-%d}:state" % n for n in range(12)]
+CAP = 4
+
+
+@pytest.fixture(scope="module")
+def built(binary: Path) -> Iterator[Cluster]:
+    with cluster(binary) as made:
+        yield made
+
+
+@pytest.fixture
+def capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "_MOST_OPEN", CAP)
+
+
+@pytest.fixture
+async def lanes(running: RunningServer) -> AsyncIterator[Lanes]:
+    made = Lanes(running.url, options=QUICK)
+    made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def spread(built: Cluster) -> AsyncIterator[Lanes]:
+    made = Lanes(built.url, options=QUICK)
+    made.open()
+    yield made
+    await made.close()
+    await wait_until(lambda: open_lanes() == 0, within=5, sentence="all lanes are closed")
+
+
+def open_lanes() -> int:
+    return sum(task.get_name() == "tampu-lane" for task in asyncio.all_tasks())
+
+
+class TestToOneServer:
+    async def test_all_keys_share_a_lane(self, lanes: Lanes) -> None:
+        assert len({id(await lanes.to(key)) for key in KEYS}) == 1
+        assert await lanes.by_place(KEYS) == list(range(12)), "their order is as good as any"
+
+    async def test_two_who_ask_at_once_share_it_too(self, lanes: Lanes) -> None:
+        one, other = await asyncio.gather(lanes.to(b"a"), lanes.to(b"b"))
+        assert one is other
+
+    async def test_the_last_who_uses_them_closes_them(
+        self, running: RunningServer, admin: redis.Redis
+    ) -> None:
+        before = len(admin.client_list())
+        lanes = Lanes(running.url)
+        lanes.open()
+        lanes.open()
+        lane = await lanes.to(b"a")
+        await lanes.close()
+        assert await lane.call("SET", b"a", b"1") == b"OK"
+        await lanes.close()
+        with pytest.raises(Closed):
+            await lane.call("GET", b"a")
+        await wait_until(
+            lambda: len(admin.client_list()) == before, within=5, sentence="nothing stays open"
+        )
+
+    async def test_closed_ones_can_be_opened_again(self, running: RunningServer) -> None:
+        lanes = Lanes(running.url)
+        for _ in range(2):
+            lanes.open()
+            assert await (await lanes.to(b"a")).call("PING") == b"PONG"
+            await lanes.close()
+
+    async def test_no_way_to_a_server_is_told_each_time_until_there_is_one(
+        self, running: RunningServer
+    ) -> None:
+        lanes = Lanes(f"redis://127.0.0.1:{free_port()}/0")
+        lanes.open()
+        for _ in range(2):
+            with pytest.raises(ServerUnreachable):
+                await lanes.to(b"a")
+        await lanes.close()
+
+    async def test_a_server_that_says_nothing_is_given_up_at_the_time_limit(
+        self, running: RunningServer
+    ) -> None:
+        async with Proxy(running.port) as proxy:
+            proxy.hold_replies = True
+            lanes = Lanes(proxy.url, connect_timeout_s=0.1)
+            lanes.open()
+            with pytest.raises(ServerUnreachable):
+                await asyncio.wait_for(lanes.to(b"a"), 2)
+            proxy.hold_replies = False
+            assert await (await lanes.to(b"a")).call("PING") == b"PONG"
+            await lanes.close()
+
+
+class TestToACluster:
+    async def test_each_key_is_reached_at_its_node(self, spread: Lanes, built: Cluster) -> None:
+        for key in KEYS:
+            assert await (await spread.to(key)).call("SET", key, b"1") == b"OK"
+        assert len({built.owner(key).port for key in KEYS}) == 3
+        assert open_lanes() == len(KEYS)
+
+    async def test_keys_of_one_slot_share_a_lane(self, spread: Lanes) -> None:
+        one, other = await spread.to(b"{a}:state"), await spread.to(b"{a}:lease")
+        assert one is other
+
+    async def test_keys_of_one_lane_stand_behind_each_other(self, spread: Lanes) -> None:
+        keys = [b"{%b}:%d" % (tag, n) for n in range(3) for tag in (b"a", b"b", b"c")]
+        order = [keys[number][:3] for number in await spread.by_place(keys)]
+        assert sorted(await spread.by_place(keys)) == list(range(9))
+        turns = [tag for tag, before in zip(order, [b"", *order], strict=False) if tag != before]
+        assert len(turns) == 3
+
+    @pytest.mark.usefixtures("capped")
+    async def test_past_the_cap_those_that_were_idle_for_longest_are_closed(
+        self, spread: Lanes
+    ) -> None:
+        held = {}
+        for key in KEYS:
+            held[key] = await spread.to(key)
+            await held[key].call("SET", key, b"1")
+            assert open_lanes() <= CAP
+        with pytest.raises(Closed):
+            held[KEYS[0]].send(pack("GET", KEYS[0]))
+        for key in KEYS[-CAP:]:
+            assert await held[key].call("GET", key) == b"1"
+        for key in KEYS:
+            assert await (await spread.to(key)).call("GET", key) == b"1"
+
+    @pytest.mark.usefixtures("capped")
+    async def test_one_that_was_asked_for_again_is_not_the_first_to_go(self, spread: Lanes) -> None:
+        first = await spread.to(KEYS[0])
+        for key in KEYS[1:CAP]:
+            await spread.to(key)
+        assert await spread.to(KEYS[0]) is first
+        await spread.to(KEYS[CAP])
+        assert await spread.to(KEYS[0]) is first
+        assert open_lanes() == CAP
+
+    @pytest.mark.usefixtures("capped")
+    async def test_one_with_a_call_under_way_is_not_closed(self, spread: Lanes) -> None:
+        key = KEYS[0]
+        lane = await spread.to(key)
+        waiting = lane.send(pack("BLPOP", b"{task-0}:list", 10), block_s=10)
+        for other in KEYS[1:]:
+            await (await spread.to(other)).call("PING")
+        assert open_lanes() == CAP
+        assert await spread.to(key) is lane
+        await lane.unblock()
+        assert await asyncio.wait_for(waiting, 2) is None
+
+    @pytest.mark.usefixtures("capped")
+    async def test_more_may_be_open_while_all_are_busy(self, spread: Lanes) -> None:
+        calls = []
+        for n, key in enumerate(KEYS):
+            lane = await spread.to(key)
+            calls.append(lane.send(pack("BLPOP", b"{task-%d}:list" % n, 10), block_s=10))
+        assert open_lanes() == len(KEYS)
+        for key in KEYS:
+            await (await spread.to(key)).unblock()
+        assert await asyncio.wait_for(asyncio.gather(*calls), 5) == [None] * len(KEYS)
+        await (await spread.to(b"{another}")).call("PING")
+        assert open_lanes() <= CAP
