@@ -22,6 +22,7 @@ from benchmarks import (
     promote,
     result,
     retry,
+    scheduler,
 )
 from benchmarks.bench import Bench
 from benchmarks.figure import Measured
@@ -43,8 +44,9 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Measured]]]]] = {
     "envelope": envelope.run,
     "lane_add": lane_add.run,
     "lane_read": lane_read.run,
+    "scheduler": scheduler.run,
 }
-WITHOUT_PEER: Final = frozenset({"envelope", "lane_add", "lane_read"})
+WITHOUT_PEER: Final = frozenset({"envelope", "lane_add", "lane_read", "scheduler"})
 
 
 def main() -> None:

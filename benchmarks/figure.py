@@ -20,6 +20,7 @@ class Unit(Enum):
     MS = " ms"
     BYTES = " bytes"
     MIB = " MiB"
+    PERCENT = " %"
 
     def show(self, value: float) -> str:
         """A value as it is printed."""

@@ -1,0 +1,175 @@
+"""Tasks whose states are this scheduler's own, whoever else may run the same."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from tampu.scheduler.calling import Threads
+from tampu.scheduler.course import Course, Wish, completed, refused
+from tampu.scheduler.decision import Hold, Run, Skip, decide, is_over
+from tampu.scheduler.desk import Desk
+from tampu.scheduler.events import SkipReason, StoreOperation
+from tampu.scheduler.guard import Guard
+from tampu.scheduler.opening import opened
+from tampu.scheduler.run import RunRecord, TaskRun
+from tampu.scheduler.runs import Endings, Runs, Start
+from tampu.scheduler.store import Store
+from tampu.scheduler.storing import Patience
+
+_MOST: Final = 1000  # decisions for one task before the others have their turn
+
+T = TypeVar("T")
+
+
+class Alone(Endings):
+    """Decides for all tasks that have their turn, stores what was decided, then starts the runs.
+
+    So an occurrence is behind us before its run begins: whoever dies in between has lost it.
+    """
+
+    def __init__(self, desk: Desk, store: Store, *, guard: Guard | None, threads: Threads) -> None:
+        self._desk = desk
+        self._store = store
+        self._guard = guard
+        self._runs = Runs(desk, threads, self)
+        self._patience = Patience(desk.telling)
+        self._dirty: dict[str, Course] = {}
+
+    async def open(self) -> None:
+        """Get ready."""
+        self._store.listen(self._desk.telling.tell)
+        await self._store.open()
+        if self._guard is not None:
+            try:
+                await self._guard.open()
+            except BaseException:
+                await self._store.close()
+                raise
+
+    async def close(self) -> None:
+        """Store what is left to store, and let go."""
+        try:
+            await self._save()
+        finally:
+            if self._guard is not None:
+                await self._guard.close()
+            await self._store.close()
+
+    def hurry(self) -> None:
+        """Do not wait any longer for a store that cannot be reached."""
+        self._patience.hurry()
+
+    async def attend(self, due: Sequence[Course]) -> list[Course]:
+        """Give each task its turn; those that nothing more will come of."""
+        await self._open([course for course in due if not course.is_open])
+        now_ms = self._desk.clock.now_ms()
+        starts: list[Start] = []
+        wishes: list[tuple[Wish, bool]] = []
+        for course in due:
+            if not course.is_open:
+                continue  # nobody knows how it stands, and it is to stop
+            if course.wishes:
+                wishes += self._grant(course, now_ms)
+            if course.stopping is None:
+                self._decide(course, now_ms, starts)
+        await self._save()
+        for start in starts:
+            self._runs.start(start)
+        for wish, granted in wishes:
+            if not wish.done.done():
+                wish.done.set_result(granted)
+        return [course for course in due if self._is_done(course)]
+
+    async def forget(self, courses: Sequence[Course]) -> None:
+        """Delete the states of tasks that have ended."""
+        ids = [course.task.id for course in courses]
+        await self._asked(StoreOperation.DELETE, lambda: self._store.delete(ids))
+
+    def ended(self, course: Course, record: RunRecord) -> None:
+        """A run is over."""
+        course.state = completed(course.state, record)
+        self._freed(course)
+        self._desk.completed(course, record)
+
+    def refused(self, course: Course, run: TaskRun[Any], reason: SkipReason) -> None:
+        """The guard did not let a run begin."""
+        course.state = refused(course.plan, course.state, course.closed_ms)
+        self._freed(course)
+        skip = Skip(course.state, reason, run.at_ms, run.at_ms, manual=run.manual)
+        self._desk.skipped(course, skip)
+
+    def _freed(self, course: Course) -> None:
+        course.running -= 1
+        self._dirty[course.task.id] = course
+        state = course.state
+        if course.turn_ms is None or state.queued is not None or state.asked is not None:
+            self._desk.call(course)
+        else:
+            self._desk.wake()  # to have its state stored
+
+    def _is_done(self, course: Course) -> bool:
+        if course.running or course.task.id in self._dirty:
+            return False
+        return course.stopping is not None or is_over(course.state)
+
+    async def _open(self, new: Sequence[Course]) -> None:
+        if not new:
+            return
+        ids = [course.task.id for course in new]
+        found = await self._asked(StoreOperation.LOAD, lambda: self._store.load(ids))
+        now_ms = self._desk.clock.now_ms()
+        if found is None:
+            return  # given up: they are to stop
+        for course, loaded in zip(new, found, strict=True):
+            self._desk.opened(course, opened(course.plan, loaded, now_ms))
+            self._dirty[course.task.id] = course
+
+    def _grant(self, course: Course, now_ms: int) -> list[tuple[Wish, bool]]:
+        answers = []
+        wishes, course.wishes = course.wishes, []
+        for wish in wishes:
+            granted = wish.grant(course.state, now_ms)
+            course.state = granted.state
+            self._dirty[course.task.id] = course
+            if granted.event is not None:
+                self._desk.telling.tell(granted.event)
+            answers.append((wish, granted.event is not None))
+        return answers
+
+    def _decide(self, course: Course, now_ms: int, starts: list[Start]) -> None:
+        plan = course.plan
+        for _ in range(_MOST):
+            decision = decide(plan, course.state, now_ms, running=course.running)
+            if isinstance(decision, Run):
+                course.state = state = decision.state
+                course.running += 1
+                starts.append(Start(course, decision, self._guard))
+                self._dirty[course.task.id] = course
+                next_ms = state.next_ms
+                if next_ms is not None and next_ms > now_ms and state.asked is None:
+                    # The usual case needs no second decision to know when the next one comes.
+                    self._desk.agenda.set(course, plan.starts_ms(next_ms))
+                    return
+                if next_ms is None:
+                    course.closed_ms = now_ms
+            elif isinstance(decision, Skip):
+                course.state = decision.state
+                self._dirty[course.task.id] = course
+                self._desk.skipped(course, decision)
+            elif isinstance(decision, Hold):
+                course.state = decision.state
+                self._dirty[course.task.id] = course
+                self._desk.held(course, decision.occurrence)
+            else:
+                self._desk.agenda.set(course, decision.until_ms)
+                return
+        self._desk.call(course)
+
+    async def _save(self) -> None:
+        if not self._dirty:
+            return
+        states = [course.state for course in self._dirty.values()]
+        self._dirty.clear()
+        await self._asked(StoreOperation.SAVE, lambda: self._store.save(states))
+
+    async def _asked(self, operation: StoreOperation, ask: Callable[[], Awaitable[T]]) -> T | None:
+        return await self._patience.until_answered(operation, ask)

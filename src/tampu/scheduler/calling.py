@@ -1,0 +1,103 @@
+"""The three ways to call a task's function: awaited, called, or called in a thread."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from inspect import isawaitable
+from typing import Any
+
+from msgspec import Struct
+
+from tampu.functions import is_async
+from tampu.scheduler.events import RunStatus
+from tampu.scheduler.run import TaskRun
+from tampu.scheduler.task import ScheduledTask
+
+_LONGEST_ERROR = 1000
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How a call ended."""
+
+    status: RunStatus
+    error: str | None = None
+
+
+GOOD = Ending(RunStatus.SUCCESS)
+_CANCELLED = Ending(RunStatus.CANCELLED)
+
+
+class Threads:
+    """Threads for blocking functions, started when they are first needed."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def call(self, function: Callable[[TaskRun[Any]], object], run: TaskRun[Any]) -> object:
+        """Call it in a thread; if this is cancelled, `run` says so, and the call is waited for."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="tampu-task")
+        called = self._pool.submit(copy_context().run, function, run)
+        calling = asyncio.wrap_future(called)
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            run.cancelled = True
+            called.cancel()  # has an effect only while it waits for a thread
+            await asyncio.wait([calling])
+            if not calling.cancelled():
+                calling.exception()  # looked at, so that asyncio does not report it
+            raise
+
+    def close(self) -> None:
+        """Start nothing more; what still runs goes on to its end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def called_inline(task: ScheduledTask[Any], run: TaskRun[Any]) -> Ending | Awaitable[object]:
+    """Call a plain function here and now; what it gives to await, if anything, comes back."""
+    try:
+        value = task.function(run)
+    except Exception as error:  # noqa: BLE001 - border: user code may raise anything
+        return failed(error)
+    return value if value is not None and isawaitable(value) else GOOD
+
+
+def is_inline(task: ScheduledTask[Any]) -> bool:
+    """Whether the function is a plain one that is called on the loop."""
+    return not task.blocking and not is_async(task.function)
+
+
+async def ending_of(run: TaskRun[Any], value: Awaitable[object]) -> Ending:
+    """How what a function gave to await ends; also if it is cancelled."""
+    try:
+        await value
+    except asyncio.CancelledError:
+        run.cancelled = True
+        return _CANCELLED
+    except Exception as error:  # noqa: BLE001 - border: user code may raise anything
+        return failed(error)
+    return GOOD
+
+
+def awaitable_call(
+    task: ScheduledTask[Any], run: TaskRun[Any], threads: Threads
+) -> Coroutine[Any, Any, object]:
+    """The call as something to await, whatever kind of function it is."""
+    if task.blocking:
+        return threads.call(task.function, run)
+    return _called(task, run)
+
+
+async def _called(task: ScheduledTask[Any], run: TaskRun[Any]) -> object:
+    value = task.function(run)
+    return await value if isawaitable(value) else value
+
+
+def failed(error: BaseException) -> Ending:
+    """The ending of a call that raised."""
+    text = f"{type(error).__name__}: {error}"
+    return Ending(RunStatus.FAILED, text[:_LONGEST_ERROR])

@@ -1,0 +1,111 @@
+"""The clock that a scheduler goes by."""
+
+import asyncio
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import datetime
+from itertools import count
+from time import monotonic_ns, time_ns
+from typing import Protocol
+
+from tampu.clock import instant_ms
+
+
+class Alarm(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not make it."""
+
+
+class Clock(ABC):
+    """Tells the time, and calls when it has come."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The wall clock: milliseconds since 1970."""
+
+    @abstractmethod
+    def steady_ms(self) -> int:
+        """A clock that nobody sets: milliseconds since some moment."""
+
+    @abstractmethod
+    def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
+        """Call when the wall clock shows an instant; a moment later, or earlier if it was set."""
+
+
+class WallClock(Clock):
+    """The machine's own."""
+
+    def now_ms(self) -> int:
+        """The wall clock: milliseconds since 1970."""
+        return time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        """The machine's monotonic clock."""
+        return monotonic_ns() // 1_000_000
+
+    def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
+        """Call by the loop's timer."""
+        wait_s = (at_ms * 1_000_000 - time_ns()) / 1_000_000_000
+        return asyncio.get_running_loop().call_later(max(0.0, wait_s), call)
+
+
+class ManualClock(Clock):
+    """A clock that stands still until it is turned, for tests."""
+
+    def __init__(self, start: datetime) -> None:
+        self._now_ms = instant_ms("start", start)
+        self._steady_ms = 0
+        self._alarms: list[tuple[int, int, _ManualAlarm]] = []
+        self._numbers = count()
+
+    def now_ms(self) -> int:
+        """What it was last turned to."""
+        return self._now_ms
+
+    def steady_ms(self) -> int:
+        """How far it was turned in all."""
+        return self._steady_ms
+
+    def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
+        """Call when it is turned that far, or at the loop's next turn if it shows that already."""
+        alarm = _ManualAlarm(call)
+        if at_ms <= self._now_ms:
+            asyncio.get_running_loop().call_soon(alarm.ring)
+        else:
+            rings_ms = self._steady_ms + at_ms - self._now_ms
+            heapq.heappush(self._alarms, (rings_ms, next(self._numbers), alarm))
+        return alarm
+
+    def turn(self, by_ms: int) -> None:
+        """Let time pass."""
+        self._now_ms += by_ms
+        self._steady_ms += by_ms
+        while self._alarms and self._alarms[0][0] <= self._steady_ms:
+            heapq.heappop(self._alarms)[2].ring()
+
+    def jump(self, by_ms: int) -> None:
+        """Set the wall clock, while no time passes: as of the machine's own, no alarm knows."""
+        self._now_ms += by_ms
+
+    @property
+    def next_alarm_ms(self) -> int | None:
+        """What it will show at the next alarm; None if nobody waits for one."""
+        while self._alarms and self._alarms[0][2].cancelled:
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] - self._steady_ms + self._now_ms if self._alarms else None
+
+
+class _ManualAlarm:
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def ring(self) -> None:
+        if not self.cancelled:
+            self._call()

@@ -1,0 +1,162 @@
+"""A scheduler from its opening to its end: its loop, and the tasks in it."""
+
+import asyncio
+from typing import Any, Final
+
+from tampu.duration import to_s
+from tampu.errors import OptionError
+from tampu.scheduler.alone import Alone
+from tampu.scheduler.calling import Threads
+from tampu.scheduler.coordinated_store import CoordinatedStore
+from tampu.scheduler.course import Course
+from tampu.scheduler.desk import Desk
+from tampu.scheduler.events import StateDeleted, StopReason, TaskStopped
+from tampu.scheduler.handle import TaskHandle
+from tampu.scheduler.observer import Telling
+from tampu.scheduler.plan import plan_of
+from tampu.scheduler.report import Report
+from tampu.scheduler.settings import SchedulerSettings
+from tampu.scheduler.task import ScheduledTask
+from tampu.scheduler.together import Together
+from tampu.timing import Overlap
+from tampu.timing.zones import zone_of
+
+_A_TURN: Final = 512  # tasks, before what was started gets its turn
+
+
+class Session:
+    """The loop that gives each task its turn. It belongs to the event loop that opened it."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._settings = settings
+        self._courses: dict[str, Course] = {}
+        self._desk = Desk(
+            settings.clock, Telling(settings.observers), zone_of("timezone", settings.timezone)
+        )
+        self._threads = Threads(settings.threads)
+        self._mode = self._chosen_mode()
+        self._opening = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._left: set[asyncio.Task[None]] = set()  # runs that a failure has cancelled
+        self._serving: list[dict[str, Report]] = []
+
+    async def open(self) -> None:
+        """Begin; a second call changes nothing."""
+        async with self._opening:
+            if self._task is None:
+                await self._mode.open()
+                self._task = asyncio.create_task(self._run(), name="tampu-scheduler")
+
+    def add(self, task: ScheduledTask[Any]) -> TaskHandle:
+        """Take a task in."""
+        if task.id in self._courses:
+            raise OptionError("id", task.id, "is taken by another task of this scheduler")
+        shared = isinstance(self._settings.store, CoordinatedStore)
+        if shared and task.overlap not in {Overlap.SKIP, Overlap.QUEUE_ONE}:
+            accepted = "cannot be had with a CoordinatedStore: SKIP and QUEUE_ONE can"
+            raise OptionError("overlap", task.overlap, accepted)
+        plan = plan_of(task, self._settings.timezone)
+        course = Course(task, plan, history=self._settings.history)
+        if self._failure is not None:
+            raise self._failure
+        self._courses[task.id] = course
+        self._desk.call(course)
+        return TaskHandle(course, self._desk)
+
+    def handle(self, task_id: str) -> TaskHandle:
+        """Of a task that was taken in."""
+        return TaskHandle(self._courses[task_id], self._desk)
+
+    def handles(self) -> list[TaskHandle]:
+        """Of all of them."""
+        return [TaskHandle(course, self._desk) for course in self._courses.values()]
+
+    async def serve(self) -> dict[str, Report]:
+        """Until there is no task left."""
+        reports: dict[str, Report] = {}
+        self._serving.append(reports)
+        try:
+            while self._courses:
+                await asyncio.wait([course.ended for course in self._courses.values()])
+        finally:
+            self._serving = [each for each in self._serving if each is not reports]
+        if self._failure is not None:
+            raise self._failure
+        return reports
+
+    async def close(self, *, cancel_runs: bool) -> None:
+        """Stop all tasks, wait for their runs, and let go."""
+        for handle in self.handles():
+            handle.shutdown()
+        grace = self._settings.grace
+        grace_s = None if grace is None else to_s("grace", grace)
+        try:
+            await self._until_stopped(0.0 if cancel_runs else grace_s)
+        finally:
+            for course in self._courses.values():
+                course.hurry()  # if nobody waits for them any more
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+            self._threads.close()
+            await self._mode.close()
+
+    async def _until_stopped(self, grace_s: float | None) -> None:
+        self._mode.hurry()
+        if self._left:
+            await asyncio.wait(self._left)
+        ends = [course.ended for course in self._courses.values()]
+        if not ends:
+            return
+        _, waiting = await asyncio.wait(ends, timeout=grace_s)
+        if waiting:
+            for course in self._courses.values():
+                course.hurry()
+            await asyncio.wait(waiting)
+
+    async def _run(self) -> None:
+        desk, mode = self._desk, self._mode
+        try:
+            while True:
+                due = desk.agenda.due(desk.clock.now_ms(), _A_TURN)
+                over = await mode.attend(due)
+                if over:
+                    await self._end(over)
+                await desk.wait()
+        except Exception as failure:  # noqa: BLE001 - handed on to all who wait
+            self._fail(failure)
+
+    async def _end(self, over: list[Course]) -> None:
+        """Be done with tasks whose schedules have ended, or that were stopped."""
+        ended = [course for course in over if course.stopping is None]
+        if ended and not self._settings.keep_ended:
+            await self._mode.forget(ended)
+            for course in ended:
+                state = course.state
+                self._desk.telling.tell(StateDeleted(task_id=state.task_id, fired=state.fired))
+        for course in over:
+            reason = course.stopping or StopReason.TERMINAL
+            fired = course.state.fired
+            self._courses.pop(course.task.id, None)
+            course.end(reason)
+            self._desk.agenda.set(course, None)  # whoever called it was too late
+            for reports in self._serving:
+                reports[course.task.id] = course.report()
+            self._desk.telling.tell(TaskStopped(task_id=course.task.id, reason=reason, fired=fired))
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        courses, self._courses = self._courses, {}
+        for course in courses.values():
+            self._left.update(course.runs.values())
+            course.hurry()
+            reason, fired = StopReason.FAILED, course.state.fired
+            self._desk.telling.tell(TaskStopped(task_id=course.task.id, reason=reason, fired=fired))
+            course.fail(failure)
+
+    def _chosen_mode(self) -> Alone | Together:
+        store = self._settings.store
+        if isinstance(store, CoordinatedStore):
+            return Together(self._desk, store, threads=self._threads)
+        return Alone(self._desk, store, guard=self._settings.guard, threads=self._threads)
