@@ -36,9 +36,7 @@ def check_flag(option: str, given: object) -> None:
         raise OptionError(option, given, "takes True or False")
 
 
-def check_type(
-    option: str, given: object, kind: type | UnionType, *, accepted: str
-) -> None:
+def check_type(option: str, given: object, kind: type | UnionType, *, accepted: str) -> None:
     """Refuse what is not of a kind."""
     if not isinstance(given, kind):
         raise OptionError(option, given, f"takes {accepted}")

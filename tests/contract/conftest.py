@@ -17,6 +17,7 @@ from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, Desk, readers
 from tests.contract.workers import Crew, crew_on
 from tests.proxy import Proxy
+from tests.schedulers import Team
 from tests.servers import RunningServer
 
 
@@ -83,3 +84,16 @@ async def reader(server: Server) -> AsyncIterator[ResultReader]:
 async def crew(running: RunningServer) -> AsyncIterator[Crew]:
     async with crew_on(running) as hired:
         yield hired
+
+
+@pytest.fixture
+async def proxy(running: RunningServer) -> AsyncIterator[Proxy]:
+    async with Proxy(running.port) as made:
+        yield made
+
+
+@pytest.fixture
+async def team(running: RunningServer) -> AsyncIterator[Team]:
+    """Schedulers that are closed behind the test."""
+    async with AsyncExitStack() as stack:
+        yield Team(running.url, stack)

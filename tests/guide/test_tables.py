@@ -1,9 +1,12 @@
 """The tables of the guide name exactly what there is: what is new and not told of fails here."""
 
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING
+import inspect
+import logging
+from dataclasses import MISSING, Field, fields
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from tampu import (
     BuryReason,
@@ -21,6 +24,15 @@ from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.job import JobOptions
 from tampu.metrics import facts
 from tampu.queue_options import QueueOptions, QueueSettings
+from tampu.scheduler import LogObserver, RedisStore, ScheduledTask, Scope, SkipReason, events
+from tampu.scheduler.events import LeaseEvent, RunEvent, TaskEvent
+from tampu.scheduler.lease_settings import (
+    GuardOptions,
+    GuardSettings,
+    LeaseOptions,
+    LeaseSettings,
+)
+from tampu.scheduler.settings import SchedulerOptions, SchedulerSettings
 from tests.guide.pages import GUIDE, first_cells
 
 if TYPE_CHECKING:
@@ -29,14 +41,38 @@ if TYPE_CHECKING:
 SHOWN: dict[object, str] = {
     DEFAULT_BACKOFF: "Backoff.exponential(0.1, jitter=0.1)",
     Overlap.ALLOW: "Overlap.ALLOW",
+    Overlap.SKIP: "Overlap.SKIP",
+    Scope.OCCURRENCE: "Scope.OCCURRENCE",
 }
+
+BASES = {TaskEvent, RunEvent, LeaseEvent}
+
+
+def _shown(default: object) -> str:
+    return SHOWN.get(default) or repr(default).replace("'", '"')
+
+
+def _default(field: "Field[Any]") -> str:
+    made = field.default_factory
+    return _shown(field.default) if made is MISSING else f"{type(made()).__name__}()"
 
 
 def _defaults(kind: "type[DataclassInstance]") -> list[tuple[str, str]]:
     return [
-        (field.name, SHOWN.get(field.default) or repr(field.default).replace("'", '"'))
+        (field.name, _default(field))
         for field in fields(kind)
-        if field.default is not MISSING
+        if field.default is not MISSING or field.default_factory is not MISSING
+    ]
+
+
+def _structs(module: object) -> list[type[msgspec.Struct]]:
+    """The kinds of values that a module tells of, in its order."""
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and kind is not msgspec.Struct
     ]
 
 
@@ -64,6 +100,30 @@ class TestOptions:
         told = first_cells(GUIDE / "handling.md", "Options of a handler")
         assert told == _defaults(Handler)
 
+    def test_of_a_scheduled_task(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Options of a task")
+        assert told == _defaults(ScheduledTask)
+
+    def test_of_a_scheduler(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Options of a scheduler")
+        assert told == _defaults(SchedulerSettings)
+        assert [name for name, _ in told] == list(SchedulerOptions.__annotations__)
+
+    def test_of_a_redis_store(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Options of a Redis store")
+        taken = inspect.signature(RedisStore).parameters.values()
+        assert told == [(option.name, _shown(option.default)) for option in taken]
+
+    def test_of_a_guard(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Options of a guard")
+        assert told == _defaults(GuardSettings)
+        assert {name for name, _ in told} == set(GuardOptions.__annotations__)
+
+    def test_of_a_coordinated_store(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Options of a coordinated store")
+        assert told == _defaults(LeaseSettings)
+        assert [name for name, _ in told] == list(LeaseOptions.__annotations__)
+
 
 class TestKinds:
     def test_every_reason_of_a_burial_is_told_of(self) -> None:
@@ -88,10 +148,19 @@ class TestKinds:
 
     def test_every_fact_for_metrics_is_told_of(self) -> None:
         told = first_cells(GUIDE / "handling.md", "Measuring")
-        assert [name for name, _ in told] == [
-            kind.__name__
-            for kind in vars(facts).values()
-            if isinstance(kind, type)
-            and issubclass(kind, msgspec.Struct)
-            and kind is not msgspec.Struct
-        ]
+        assert [name for name, _ in told] == [kind.__name__ for kind in _structs(facts)]
+
+    def test_every_event_of_the_scheduler_is_told_of_with_its_level(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Observers")
+        caplog.set_level(logging.DEBUG, "tampu.scheduler")
+        for kind in _structs(events):
+            if kind not in BASES:
+                needed = [field for field in msgspec.structs.fields(kind) if field.required]
+                LogObserver().on_event(kind(**{field.name: 0 for field in needed}))  # type: ignore[arg-type]
+        assert told == [(log.message, log.levelname.lower()) for log in caplog.records]
+
+    def test_every_reason_to_skip_an_occurrence_is_told_of(self) -> None:
+        told = first_cells(GUIDE / "scheduler.md", "Why an occurrence does not run")
+        assert [name for name, _ in told] == [f"SkipReason.{each.name}" for each in SkipReason]

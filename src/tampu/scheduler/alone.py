@@ -9,7 +9,7 @@ from tampu.scheduler.decision import Hold, Run, Skip, decide, is_over
 from tampu.scheduler.desk import Desk
 from tampu.scheduler.events import SkipReason, StoreOperation
 from tampu.scheduler.guard import Guard
-from tampu.scheduler.opening import opened
+from tampu.scheduler.opening import opened, set_back
 from tampu.scheduler.run import RunRecord, TaskRun
 from tampu.scheduler.runs import Endings, Runs, Start
 from tampu.scheduler.store import Store
@@ -78,6 +78,16 @@ class Alone(Endings):
             if not wish.done.done():
                 wish.done.set_result(granted)
         return [course for course in due if self._is_done(course)]
+
+    def set_back(self, courses: Sequence[Course]) -> None:
+        """The clock was set back: have no task wait for an instant that is far ahead now."""
+        now_ms = self._desk.clock.now_ms()
+        for course in courses:
+            found = set_back(course.plan, course.state, now_ms) if course.is_open else None
+            if found is not None:
+                self._desk.opened(course, found)
+                self._dirty[course.task.id] = course
+                self._desk.call(course)
 
     async def forget(self, courses: Sequence[Course]) -> None:
         """Delete the states of tasks that have ended."""

@@ -21,8 +21,9 @@ class AddJob:
     """The function of a task that adds a job to a queue at each occurrence.
 
     The job's id is the task's and the occurrence's, so that however many schedulers run the task,
-    and however often an occurrence is replayed, one job is added. `data` may be a function of the
-    run. Options are those of `Queue.add`, but for `job_id`.
+    and however often an occurrence is replayed, one job is added; as long as the queue keeps ids
+    unique, by default for an hour. `data` may be a function of the run. Options are those of
+    `Queue.add`, but for `job_id`.
     """
 
     def __init__(

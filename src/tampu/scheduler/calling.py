@@ -39,7 +39,7 @@ class Threads:
         """Call it in a thread; if this is cancelled, `run` says so, and the call is waited for."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="tampu-task")
-        called = self._pool.submit(copy_context().run, function, run)
+        called = self._pool.submit(copy_context().run, _in_thread, function, run)
         calling = asyncio.wrap_future(called)
         try:
             return await asyncio.shield(calling)
@@ -55,6 +55,13 @@ class Threads:
         """Start nothing more; what still runs goes on to its end."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_thread(function: Callable[[TaskRun[Any]], object], run: TaskRun[Any]) -> object:
+    try:
+        return function(run)
+    except StopIteration as error:  # no future can hold it, so nobody would ever hear of it
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def called_inline(task: ScheduledTask[Any], run: TaskRun[Any]) -> Ending | Awaitable[object]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from secrets import token_hex
-from typing import TypeAlias, Unpack
+from typing import Final, TypeAlias, Unpack
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from tampu.wire.task_state import TaskState, Waiting, decode_task_state, encode_
 
 _Place: TypeAlias = tuple[Lane, CourseKeys]
 
+_NOTICE_LEASES: Final = 10  # each who shares a task looks at it within one
+
 
 class Inflight(Struct, frozen=True):
     """A run that somebody has begun; its lease lasts `left_ms` more, or has run out."""
@@ -40,6 +42,7 @@ class Seen(Struct, frozen=True):
     state: Loaded
     inflight: Inflight | None
     now_ms: int
+    ended: bool = False  # and deleted; `state` is its last one
 
 
 class CoordinatedStore:
@@ -85,6 +88,7 @@ class CoordinatedStore:
             state=_loaded(found.state),
             inflight=_inflight(found),
             now_ms=found.now_ms,
+            ended=found.ended,
         )
 
     async def advance(self, version: int, state: TaskState) -> bool:
@@ -127,11 +131,14 @@ class CoordinatedStore:
         return await coordination.complete(*place, _decided(version, state), token=token)
 
     async def forget(self, task_id: str, version: int) -> bool:
-        """Delete a task, and what a plain store has left of it; True if nothing is stored now.
+        """Delete a task that has ended, and what a plain store has left of it; True if that is so.
 
-        False if there is another version by now, or a run in flight.
+        False if there is another version by now, or a run in flight. That it has ended can be seen
+        for some leases' time, so that those who share it do not begin it anew.
         """
-        return await coordination.forget(*await self._place(task_id), version=version)
+        place = await self._place(task_id)
+        notice_ms = _NOTICE_LEASES * self._lease_ms
+        return await coordination.forget(*place, version=version, notice_ms=notice_ms)
 
     async def _place(self, task_id: str) -> _Place:
         keys = course_keys(self._keys, task_id)

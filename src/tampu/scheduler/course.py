@@ -29,6 +29,7 @@ Grant: TypeAlias = Callable[[TaskState, int], Granted]
 class Wish(Struct, frozen=True):
     """Something that is to become of a task's state, and who waits for it."""
 
+    what: str
     grant: Grant
     done: asyncio.Future[bool]
 
@@ -96,8 +97,13 @@ class Course:
     def _refuse_wishes(self) -> None:
         for wish in self.wishes:
             if not wish.done.done():
-                wish.done.set_exception(OutOfPlace("this", "to a task that is not over"))
+                wish.done.set_exception(out_of_place(wish.what))
         self.wishes.clear()
+
+
+def out_of_place(what: str) -> OutOfPlace:
+    """What is raised to who wishes something of a task that is over or stopping."""
+    return OutOfPlace(what, "to a task that is not over")
 
 
 def completed(state: TaskState, record: RunRecord) -> TaskState:

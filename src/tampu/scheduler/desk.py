@@ -48,8 +48,11 @@ class Desk:
         """End the wait for the next turn."""
         self._waking.set()
 
-    async def wait(self) -> None:
-        """Until the next turn, until somebody is called, or to look at the clock."""
+    async def wait(self) -> int:
+        """Until the next turn, until somebody is called, or to look at the clock.
+
+        By how many ms the clock was set meanwhile.
+        """
         now_ms = self.clock.now_ms()
         next_ms = self.agenda.next_ms()
         if next_ms is not None and next_ms <= now_ms:
@@ -62,7 +65,7 @@ class Desk:
             finally:
                 alarm.cancel()
         self._waking.clear()
-        self._look_at_clock()
+        return self._look_at_clock()
 
     def skipped(self, course: Course, skip: Skip) -> None:
         """Note and tell that occurrences did not run."""
@@ -114,9 +117,11 @@ class Desk:
             tell(ScheduleChanged(previous_next_ms=previous_ms, **facts))
         tell(StateLoaded(source=found.source, **facts))
 
-    def _look_at_clock(self) -> None:
+    def _look_at_clock(self) -> int:
         wall_ms, steady_ms = self.clock.now_ms(), self.clock.steady_ms()
         by_ms = (wall_ms - self._wall_ms) - (steady_ms - self._steady_ms)
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
-        if abs(by_ms) >= _JUMP_MS:
-            self.telling.tell(ClockJumped(by_ms=by_ms))
+        if abs(by_ms) < _JUMP_MS:
+            return 0
+        self.telling.tell(ClockJumped(by_ms=by_ms))
+        return by_ms

@@ -4,8 +4,7 @@ import asyncio
 
 from msgspec import structs
 
-from tampu.errors import OutOfPlace
-from tampu.scheduler.course import Course, Grant, Granted, Wish
+from tampu.scheduler.course import Course, Grant, Granted, Wish, out_of_place
 from tampu.scheduler.desk import Desk
 from tampu.scheduler.events import RunAsked, StopReason, TaskPaused, TaskResumed
 from tampu.scheduler.report import Report
@@ -45,18 +44,18 @@ class TaskHandle:
 
     async def pause(self) -> bool:
         """Begin no more runs until `resume`; True if it was not paused. It outlasts a restart."""
-        return await self._wish(_paused)
+        return await self._wish("pause", _paused)
 
     async def resume(self) -> bool:
         """Begin runs again; what the pause left out is missed. True if it was paused."""
-        return await self._wish(_resumed)
+        return await self._wish("resume", _resumed)
 
     async def trigger_now(self) -> bool:
         """Have it run once, beside its schedule; False if somebody has asked for that already.
 
         The overlap policy and the guard have their say. While it is paused the run waits.
         """
-        return await self._wish(_triggered)
+        return await self._wish("trigger_now", _triggered)
 
     def _stop(self, reason: StopReason) -> None:
         course = self._course
@@ -64,12 +63,12 @@ class TaskHandle:
             course.stopping = reason
             self._desk.call(course)
 
-    async def _wish(self, grant: Grant) -> bool:
+    async def _wish(self, what: str, grant: Grant) -> bool:
         course = self._course
         if course.stopping is not None or course.stopped is not None:
-            raise OutOfPlace("this", "to a task that is not over")
+            raise out_of_place(what)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        course.wishes.append(Wish(grant, done))
+        course.wishes.append(Wish(what, grant, done))
         self._desk.call(course)
         return await done
 

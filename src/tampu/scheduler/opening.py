@@ -1,5 +1,7 @@
 """From what is stored of a task to how it stands now. Pure: the time is an argument."""
 
+from typing import Final
+
 from msgspec import Struct, structs
 
 from tampu.errors import DecodeError
@@ -9,6 +11,9 @@ from tampu.scheduler.plan import Plan
 from tampu.scheduler.store import Loaded
 from tampu.timing import Aligned, At
 from tampu.wire.task_state import TaskState
+
+_SKEW_MS: Final = 60_000  # between the clocks of machines that share a store
+_CORRECTED_MS: Final = 3 * 3_600_000  # a clock set back by more was wrong before
 
 
 class Opened(Struct, frozen=True, kw_only=True):
@@ -37,7 +42,31 @@ def opened(plan: Plan, loaded: Loaded, now_ms: int) -> Opened:
     if state.next_ms is None:
         return _without_next(plan, state, now_ms)
     anchored = plan.anchored(state.anchor_ms)
-    return Opened(plan=anchored, state=bounded(plan, state, now_ms), source=Source.RESTORED)
+    found = Opened(plan=anchored, state=bounded(plan, state, now_ms), source=Source.RESTORED)
+    return set_back(anchored, found.state, now_ms) or found
+
+
+def set_back(plan: Plan, state: TaskState, now_ms: int) -> Opened | None:
+    """A task that waits for an instant behind the next one, since the clock was set back; or None.
+
+    As Debian's cron has it: what goes by the time that passes goes on by the new time. What names
+    wall times has had them, unless the clock was set back by more than three hours.
+    """
+    next_ms = state.next_ms
+    if next_ms is None or next_ms - now_ms <= _SKEW_MS or _instants(plan) is not None:
+        return None
+    first_ms = plan.rule.next_ms(now_ms)
+    ahead_ms = 0 if first_ms is None else next_ms - first_ms
+    if ahead_ms <= (_SKEW_MS if plan.rule.goes_on else _CORRECTED_MS):
+        return None
+    return Opened(
+        plan=plan,
+        # What was paused or stood in for others by the old time says nothing of the new one.
+        state=structs.replace(state, next_ms=first_ms, resumed_ms=None, stands_in_ms=None),
+        source=Source.REPAIRED,
+        problem="the clock was set back",
+        previous_next_ms=next_ms,
+    )
 
 
 def _without_next(plan: Plan, state: TaskState, now_ms: int) -> Opened:
@@ -62,9 +91,15 @@ def _new(plan: Plan, state: TaskState, now_ms: int, *, source: Source) -> Opened
 
 def _first_ms(plan: Plan, state: TaskState, now_ms: int) -> int | None:
     """Instants that were given one by one, and that nobody has seen to, are missed if past."""
-    rule = plan.rule.rule if isinstance(plan.rule, Aligned) else plan.rule
-    if not isinstance(rule, At) or not rule.instants_ms:
+    instants = _instants(plan)
+    if not instants:
         return plan.rule.next_ms(now_ms)
     if not state.fingerprint:
-        return plan.rule.next_ms(min(now_ms, rule.instants_ms[0] - 1))
+        return plan.rule.next_ms(min(now_ms, instants[0] - 1))
     return plan.rule.next_ms(now_ms if state.next_ms is None else min(now_ms, state.next_ms - 1))
+
+
+def _instants(plan: Plan) -> tuple[int, ...] | None:
+    """The instants of a rule that has them one by one."""
+    rule = plan.rule.rule if isinstance(plan.rule, Aligned) else plan.rule
+    return rule.instants_ms if isinstance(rule, At) else None

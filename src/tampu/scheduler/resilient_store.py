@@ -49,6 +49,7 @@ class ResilientStore(Store):
         self._inner = inner
         self._retry_every_s = to_positive_ms("retry_every", retry_every) / 1000
         self._mirror: dict[str, TaskState] = {}
+        self._ahead: dict[str, int] = {}  # how far others have brought tasks that we are behind of
         self._outage: _Outage | None = None
         self._settling = asyncio.Lock()  # held while the last changes are written back
         self._returning: asyncio.Task[None] | None = None
@@ -88,7 +89,12 @@ class ResilientStore(Store):
         return [self._mirror.get(task_id) for task_id in task_ids]
 
     async def save(self, states: Sequence[TaskState]) -> None:
-        """Keep these in place of what was there; during an outage in memory."""
+        """Keep these in place of what was there; during an outage in memory.
+
+        One that is behind what another has stored is not kept until it has caught up.
+        """
+        if self._ahead:
+            states = [state for state in states if self._has_caught_up(state)]
         if await self._is_there():
             try:
                 await self._inner.save(states)
@@ -110,6 +116,7 @@ class ResilientStore(Store):
         outage = self._outage
         for task_id in task_ids:
             state = self._mirror.pop(task_id, None)
+            self._ahead.pop(task_id, None)
             if outage is not None:
                 known = state or outage.dirty.get(task_id)
                 outage.dirty[task_id] = _Change(None, 0 if known is None else known.fired)
@@ -138,6 +145,12 @@ class ResilientStore(Store):
                 self._mirror[task_id] = state
             else:
                 self._mirror.pop(task_id, None)
+
+    def _has_caught_up(self, state: TaskState) -> bool:
+        if state.fired < self._ahead.get(state.task_id, 0):
+            return False
+        self._ahead.pop(state.task_id, None)
+        return True
 
     def _tell(self, event: StoreEvent) -> None:
         for tell in self._listeners:
@@ -188,6 +201,7 @@ class ResilientStore(Store):
                 del outage.dirty[task_id]
                 if task_id in theirs:
                     self._mirror[task_id] = theirs[task_id]
+                    self._ahead[task_id] = theirs[task_id].fired
                     outage.kept += 1
                 else:
                     outage.written += 1

@@ -70,6 +70,7 @@ class Scheduler:
     async def serve(self) -> dict[str, Report]:
         """Until every task has ended or was stopped; a report for each, by its id.
 
+        Of tasks that had ended before, or that came and went meanwhile, it is the last 1000.
         Raises what makes the scheduler fail: a store that refuses.
         """
         return await self._here("serve").serve()

@@ -11,6 +11,7 @@ from tampu.scheduler.coordinated_store import CoordinatedStore
 from tampu.scheduler.course import Course
 from tampu.scheduler.desk import Desk
 from tampu.scheduler.events import StateDeleted, StopReason, TaskStopped
+from tampu.scheduler.guard import Scope
 from tampu.scheduler.handle import TaskHandle
 from tampu.scheduler.observer import Telling
 from tampu.scheduler.plan import plan_of
@@ -22,6 +23,7 @@ from tampu.timing import Overlap
 from tampu.timing.zones import zone_of
 
 _A_TURN: Final = 512  # tasks, before what was started gets its turn
+_KEPT: Final = 1000  # reports of tasks that ended while nobody served
 
 
 class Session:
@@ -39,7 +41,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._left: set[asyncio.Task[None]] = set()  # runs that a failure has cancelled
-        self._serving: list[dict[str, Report]] = []
+        self._ended: dict[str, Report] = {}  # the last ones, by id
 
     async def open(self) -> None:
         """Begin; a second call changes nothing."""
@@ -56,6 +58,8 @@ class Session:
         if shared and task.overlap not in {Overlap.SKIP, Overlap.QUEUE_ONE}:
             accepted = "cannot be had with a CoordinatedStore: SKIP and QUEUE_ONE can"
             raise OptionError("overlap", task.overlap, accepted)
+        if self._settings.guard is None:
+            _check_unguarded(task)
         plan = plan_of(task, self._settings.timezone)
         course = Course(task, plan, history=self._settings.history)
         if self._failure is not None:
@@ -75,15 +79,13 @@ class Session:
     async def serve(self) -> dict[str, Report]:
         """Until there is no task left."""
         reports: dict[str, Report] = {}
-        self._serving.append(reports)
-        try:
-            while self._courses:
-                await asyncio.wait([course.ended for course in self._courses.values()])
-        finally:
-            self._serving = [each for each in self._serving if each is not reports]
+        while self._courses:
+            courses = list(self._courses.values())
+            await asyncio.wait([course.ended for course in courses])
+            reports |= {course.task.id: course.report() for course in courses}
         if self._failure is not None:
             raise self._failure
-        return reports
+        return reports | self._ended
 
     async def close(self, *, cancel_runs: bool) -> None:
         """Stop all tasks, wait for their runs, and let go."""
@@ -123,7 +125,8 @@ class Session:
                 over = await mode.attend(due)
                 if over:
                     await self._end(over)
-                await desk.wait()
+                if await desk.wait() < 0:
+                    mode.set_back(list(self._courses.values()))
         except Exception as failure:  # noqa: BLE001 - handed on to all who wait
             self._fail(failure)
 
@@ -141,9 +144,15 @@ class Session:
             self._courses.pop(course.task.id, None)
             course.end(reason)
             self._desk.agenda.set(course, None)  # whoever called it was too late
-            for reports in self._serving:
-                reports[course.task.id] = course.report()
+            self._keep(course.report())
             self._desk.telling.tell(TaskStopped(task_id=course.task.id, reason=reason, fired=fired))
+
+    def _keep(self, report: Report) -> None:
+        """For who begins to serve when the task has ended already."""
+        self._ended.pop(report.task_id, None)
+        self._ended[report.task_id] = report
+        if len(self._ended) > _KEPT:
+            del self._ended[next(iter(self._ended))]
 
     def _fail(self, failure: Exception) -> None:
         self._failure = failure
@@ -160,3 +169,12 @@ class Session:
         if isinstance(store, CoordinatedStore):
             return Together(self._desk, store, threads=self._threads)
         return Alone(self._desk, store, guard=self._settings.guard, threads=self._threads)
+
+
+def _check_unguarded(task: ScheduledTask[Any]) -> None:
+    """Refuse what only a guard could see to."""
+    accepted = "needs a scheduler with a guard"
+    if task.resource is not None:
+        raise OptionError("resource", task.resource, accepted)
+    if task.scope is not Scope.OCCURRENCE:
+        raise OptionError("scope", task.scope, accepted)

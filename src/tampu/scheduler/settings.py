@@ -61,5 +61,5 @@ class SchedulerSettings:
             to_ms("grace", self.grace)
         check_type("observers", self.observers, Sequence, accepted="a list of observers")
         for observer in self.observers:
-            if not callable(getattr(observer, "on_event", None)):
+            if isinstance(observer, type) or not callable(getattr(observer, "on_event", None)):
                 raise OptionError("observers", observer, "must each have a method on_event(event)")

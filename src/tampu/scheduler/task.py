@@ -85,8 +85,10 @@ class ScheduledTask(Generic[D]):
             accepted = "cannot be had for a blocking function: a thread cannot be cancelled"
             raise OptionError("overlap", self.overlap, accepted)
         if self.missed.kind is MissedKind.ALL:
-            accepted = "would cancel each of the missed runs for the next one"
-            raise OptionError("overlap", self.overlap, f"along with {self.missed!r} {accepted}")
+            accepted = (
+                f"would cancel each of the missed runs for the next one under {self.missed!r}"
+            )
+            raise OptionError("overlap", self.overlap, accepted)
 
     def _check_times(self) -> None:
         check_flag("align", self.align)

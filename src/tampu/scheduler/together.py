@@ -41,7 +41,8 @@ class Together(Endings):
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._completing: set[asyncio.Task[None]] = set()
         self._called: set[str] = set()  # again, while they were being attended to
-        self._over: list[Course] = []
+        self._over: dict[Course, None] = {}  # in order
+        self._lease_ms = round(store.lease_s * 1000)
         self._failure: Exception | None = None
         self._hurried = False
 
@@ -67,15 +68,22 @@ class Together(Endings):
         """Give each task its turn; those that nothing more will come of."""
         if self._failure is not None:
             raise self._failure
+        over, self._over = self._over, {}
         for course in due:
+            if course in over or course.stopped is not None:
+                continue
             task_id = course.task.id
             if task_id in self._attending:
                 self._called.add(task_id)
             else:
                 turn = asyncio.create_task(self._turn(course), name="tampu-scheduler-turn")
                 self._attending[task_id] = turn
-        over, self._over = self._over, []
-        return over
+        return list(over)
+
+    def set_back(self, courses: Sequence[Course]) -> None:
+        """The clock was set back, and with it the instants at which to look again."""
+        for course in courses:
+            self._desk.call(course)
 
     async def forget(self, courses: Sequence[Course]) -> None:
         """Delete the states of tasks that have ended, unless another has begun them anew."""
@@ -111,7 +119,7 @@ class Together(Endings):
                 self._patience.failed(StoreOperation.LOAD, error)
                 await self._patience.pause()
                 until_ms = _AT_ONCE
-                if self._hurried and course.stopping is not None and not course.running:
+                if self._hurried and course.stopping is not None:
                     self._finish(course)
         except Exception as error:  # noqa: BLE001 - handed on to all who wait
             self._fail(error)
@@ -119,27 +127,38 @@ class Together(Endings):
             del self._attending[task_id]
         again = task_id in self._called
         self._called.discard(task_id)
-        if course.stopped is None:
+        if course not in self._over:
             self._desk.call(course, _AT_ONCE if again else until_ms)
 
     async def _attended(self, course: Course) -> int | None:
         """Do all that is to be done now; when there is more, by this machine's clock."""
         while True:
             seen = await self._seen(course)
+            if seen.ended:
+                self._finish(course)
+                return None
             if course.wishes:
                 await self._grant(course, seen)
             elif course.stopping is not None:
-                if not course.running:
-                    self._finish(course)
+                self._finish(course)
                 return None
+            elif course.state.fingerprint != course.plan.fingerprint:
+                return self._desk.clock.now_ms() + self._lease_ms
             elif (wait := await self._step(course, seen)) is not None:
                 return self._wait_ms(course, seen, wait)
 
     async def _seen(self, course: Course) -> Seen:
-        """How a task stands at the store; one that is new or was changed is stored so first."""
+        """How a task stands at the store; one that is new or was changed is stored so first.
+
+        One of a newer schedule than ours, that somebody looks after, is left as it is.
+        """
         while True:
             seen = await self._store.look(course.task.id)
-            found = opened(course.plan, seen.state, seen.now_ms)
+            if course.is_open and (seen.ended or self._is_newer(course, seen)):
+                if isinstance(seen.state, TaskState):
+                    course.state = seen.state
+                return seen
+            found = opened(course.plan, None if seen.ended else seen.state, seen.now_ms)
             if found.source is not Source.RESTORED or not seen.version:
                 if await self._store.advance(seen.version, found.state):
                     self._desk.opened(course, found)
@@ -163,6 +182,8 @@ class Together(Endings):
     async def _step(self, course: Course, seen: Seen) -> Wait | None:
         """Do one thing; the decision to wait, if there is nothing to do."""
         flight = seen.inflight
+        if course.running and (flight is None or not self._is_ours(course, flight)):
+            return Wait(None)  # a run that we have lost is yet to end; the others go on meanwhile
         if flight is not None and flight.left_ms <= 0 and not self._is_ours(course, flight):
             await self._take_over(course, flight)
             return None
@@ -211,16 +232,29 @@ class Together(Endings):
             self._finish(course)
             return None
         # By the server's clock: that of this machine may be wrong.
-        waits_ms = [round(self._store.lease_s * 1000)]  # others may change the state meanwhile
+        waits_ms = [self._lease_ms]  # others may change the state meanwhile
         if wait.until_ms is not None:
             waits_ms.append(wait.until_ms - seen.now_ms)
         if seen.inflight is not None and not self._is_ours(course, seen.inflight):
             waits_ms.append(max(1, seen.inflight.left_ms))
         return self._desk.clock.now_ms() + min(waits_ms)
 
+    def _is_newer(self, course: Course, seen: Seen) -> bool:
+        """Whether the schedule was changed by one that was started later and is still there.
+
+        Two that both insisted on theirs would put the next occurrence off for ever.
+        """
+        state = seen.state
+        if not isinstance(state, TaskState) or state.next_ms is None:
+            return False
+        known = state.fingerprint in {"", course.plan.fingerprint}
+        return not known and seen.now_ms < state.next_ms + 2 * self._lease_ms
+
     def _finish(self, course: Course) -> None:
-        self._over.append(course)
-        self._desk.wake()
+        """Be done with a task; if a run of it is yet to end, that calls it once more."""
+        if not course.running:
+            self._over[course] = None
+            self._desk.wake()
 
     # --- the end of a run -------------------------------------------------------------------
 

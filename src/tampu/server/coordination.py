@@ -36,6 +36,7 @@ class Look(Struct, frozen=True):
     now_ms: int
     version: int
     state: bytes | None
+    ended: bool  # and deleted: who has not noticed yet may do so
     flight: Flight | None
 
 
@@ -64,12 +65,12 @@ class Completion(Enum):
 async def look(lane: Lane, keys: CourseKeys) -> Look:
     """What is stored of a task."""
     reply: Any = await _LOOK.run(lane, (keys.course, keys.plain), (), repeatable=True)
-    now_ms, version, state, token, until_ms, at_ms, catch_up, manual = reply
+    now_ms, version, state, ended, token, until_ms, at_ms, catch_up, manual = reply
     flight = None
     if token is not None:
         run = Waiting(int(at_ms), catch_up=catch_up == b"1", manual=manual == b"1")
         flight = Flight(run, token.decode("utf-8", "replace"), int(until_ms))
-    return Look(int(now_ms), int(version), state, flight)
+    return Look(int(now_ms), int(version), state, ended is not None, flight)
 
 
 async def advance(lane: Lane, keys: CourseKeys, decided: Decided, *, call_token: str) -> bool:
@@ -112,7 +113,10 @@ async def complete(lane: Lane, keys: CourseKeys, decided: Decided, *, token: str
     return Completion(await _COMPLETE.run(lane, (keys.course,), args, repeatable=True))
 
 
-async def forget(lane: Lane, keys: CourseKeys, *, version: int) -> bool:
-    """Delete a task; False if there is another version by now, or a run in flight."""
+async def forget(lane: Lane, keys: CourseKeys, *, version: int, notice_ms: int) -> bool:
+    """Delete a task; False if there is another version by now, or a run in flight.
+
+    For so long others can see that it has ended.
+    """
     where = (keys.course, keys.plain)
-    return bool(await _FORGET.run(lane, where, (version,), repeatable=True))
+    return bool(await _FORGET.run(lane, where, (version, notice_ms), repeatable=True))

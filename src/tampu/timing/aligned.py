@@ -76,6 +76,11 @@ class Aligned(Rule):
         """The rule inside counts from an instant if it has none of its own yet."""
         return Aligned(self.rule.anchored(at_ms), self.window)
 
+    @property
+    def goes_on(self) -> bool:
+        """As the rule inside."""
+        return self.rule.goes_on
+
     def zoned(self, tz: str) -> "Aligned":
         """The rule and the window go by a zone, each if it was given none."""
         return Aligned(self.rule.zoned(tz), self.window.zoned(tz))

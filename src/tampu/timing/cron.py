@@ -56,6 +56,11 @@ class Cron(Rule):
     def __repr__(self) -> str:
         return f"Cron({self.text!r}, tz={self.tz!r})"
 
+    @property
+    def goes_on(self) -> bool:
+        """With a star for the minute or the hour it fires whenever the clock shows a match."""
+        return not self._expression.is_fixed
+
     def zoned(self, tz: str) -> "Cron":
         """By the wall clock of a zone, unless it was given one; otherwise that is UTC."""
         return self if self.has_zone else Cron(self.text, tz=tz)

@@ -59,6 +59,11 @@ class Every(Rule):
             )
         return self.anchored(_fnv_1a(given) % self.interval_ms)
 
+    @property
+    def goes_on(self) -> bool:
+        """It counts the time that passes."""
+        return True
+
     def next_ms(self, after_ms: int) -> int | None:
         """The first point of the grid strictly after."""
         return after_ms + self.interval_ms - self._past(after_ms)

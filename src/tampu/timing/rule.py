@@ -44,6 +44,14 @@ class Rule(ABC):
         del at_ms  # only `Every` counts
         return self
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes by the time that passes, so that a clock set back repeats its instants.
+
+        Others name wall times, each of which comes once.
+        """
+        return False
+
     def zoned(self, tz: str) -> "Rule":
         """This rule by the wall clock of a zone, if it goes by one and was given none."""
         del tz  # only `Cron` goes by one

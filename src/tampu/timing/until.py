@@ -34,6 +34,11 @@ class Until(Rule):
         """The rule inside counts from an instant if it has none of its own yet."""
         return Until(self.rule.anchored(at_ms), self.end_ms)
 
+    @property
+    def goes_on(self) -> bool:
+        """As the rule inside."""
+        return self.rule.goes_on
+
     def zoned(self, tz: str) -> "Until":
         """The rule inside goes by a zone if it was given none."""
         return Until(self.rule.zoned(tz), self.end_ms)

@@ -2,7 +2,8 @@
 -- KEYS  1 course (hash)   2 the state as a plain store keeps it
 -- ARGV  none
 -- reply {now in ms, version ('0': none), state (of version 0: the plain store's; nil: none),
---        and of the run in flight  token, until, at, catch_up, manual (all nil: none)}
+--        '1' if it has ended and was deleted, and of the run in flight
+--        token, until, at, catch_up, manual (all nil: none)}
 -- Atomic because the clock and the task must be of one moment.
 local course = KEYS[1]
 -- with parts/course
@@ -16,4 +17,5 @@ if version == '0' then
 else
     state = redis.call('HGET', course, 'state') or ''
 end
-return { now, version, state, unpack(flight or { false, false, false, false, false }) }
+local ended = redis.call('HGET', course, 'ended')
+return { now, version, state, ended, unpack(flight or { false, false, false, false, false }) }

@@ -1,6 +1,6 @@
 -- known(): what `course` holds: its version as text, '0' if there is none; the calls that were noted
 -- last; the run in flight as {token, until, at, catch_up, manual}, nil if there is none.
--- write(...): set fields and values of it.
+-- write(...): set fields and values of it; from then on it is not ended, and stays.
 -- store(version, state, ...): the same, along with a state as the next version.
 local function number(text)
     return text and #text <= 15 and string.find(text, '^%-?%d+$')
@@ -14,8 +14,8 @@ local function known()
     return version, last, flight
 end
 local function write(...)
-    -- Removes nothing, but a write: behind it Redis 6.2 lets the rest be done at its memory limit too.
-    redis.call('HDEL', course, '')
+    -- Also where it removes nothing: behind it Redis 6.2 lets the rest be done at its memory limit.
+    if redis.call('HDEL', course, 'ended') == 1 then redis.call('PERSIST', course) end
     redis.call('HSET', course, ...)
 end
 local function store(version, state, ...)

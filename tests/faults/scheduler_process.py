@@ -1,0 +1,150 @@
+"""A scheduler in a process of its own, whose runs write down that they began and ended.
+
+Run as a module it is that process; `SchedulerProcess` starts one and holds it. Each line is one
+write to a file opened for appending: it outlives a SIGKILL of its writer.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tampu.scheduler import (
+    CoordinatedStore,
+    Event,
+    RunCompleted,
+    ScheduledTask,
+    Scheduler,
+    SqliteStore,
+    TaskRun,
+)
+from tampu.scheduler.lease_settings import LeaseOptions
+from tampu.timing import Every, Rule
+from tests.schedulers import EACH, TASK, grid
+from tests.servers import ROOT
+from tests.waiting import wait_until
+
+START_LIMIT_S = 30.0
+LEASE: LeaseOptions = {"lease": "1s", "renew_every": "200ms", "timeout": "800ms"}
+LASTS_S = 0.005
+HANG_LIMIT_S = 60.0
+
+
+class Kind(Enum):
+    """What a line says of a run."""
+
+    BEGAN = "began"
+    DONE = "done"  # its function is
+    ENDED = "ended"  # the scheduler says how
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    kind: Kind
+    who: str
+    at_ms: int
+    note: str  # "again" of one that was begun before; how it ended
+
+
+class Diary:
+    """One file for all who write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.gate = path.with_suffix(".gate")  # runs that hang wait for this file
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def write(self, line: Line) -> None:
+        words = (line.kind.value, line.who, str(line.at_ms), line.note)
+        os.write(self._file, f"{' '.join(words)}\n".encode())
+
+    def lines(self, kind: Kind) -> list[Line]:
+        """All lines of a kind, in the order in which they were written."""
+        text = self.path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        found = (line.split(" ", 3) for line in whole.splitlines())
+        read = [Line(Kind(what), who, int(at_ms), note) for what, who, at_ms, note in found]
+        return [line for line in read if line.kind is kind]
+
+
+class Author:
+    """The task of one scheduler, and its observer."""
+
+    def __init__(self, diary: Diary, who: str, *, hangs: bool) -> None:
+        self._diary = diary
+        self._who = who
+        self._hangs = hangs
+
+    async def __call__(self, run: TaskRun[None]) -> None:
+        self._note(Kind.BEGAN, run.at_ms, "again" if run.replayed else "first")
+        await asyncio.sleep(LASTS_S)
+        if self._hangs:
+            await wait_until(self._diary.gate.exists, within=HANG_LIMIT_S, sentence="it may end")
+        self._note(Kind.DONE, run.at_ms, "")
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RunCompleted):
+            self._note(Kind.ENDED, event.at_ms, event.status.name)
+
+    def task(self, rule: Rule) -> ScheduledTask[None]:
+        return ScheduledTask(TASK, rule, self, missed=EACH)
+
+    def _note(self, kind: Kind, at_ms: int, note: str) -> None:
+        self._diary.write(Line(kind, self._who, at_ms, note))
+
+
+class SchedulerProcess:
+    """A process that the test started; `where` is a server's URL or a file of states."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.who = str(process.pid)
+
+    @classmethod
+    async def start(cls, where: str, diary: Diary, rule: Every, *, hangs: bool = False) -> Self:
+        """Start one, and return when it works."""
+        words = [where, str(diary.path), f"{rule.interval_ms}", "hangs" if hangs else "works"]
+        process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
+            [sys.executable, "-m", __name__, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(START_LIMIT_S):
+            line = await asyncio.to_thread(process.stdout.readline)
+        assert line.strip() == str(process.pid), "the process did not start"
+        return cls(process)
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def freeze(self) -> None:
+        """Have it do nothing, not even notice."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have it go on as if nothing had been."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+async def _main(where: str, path: str, interval_ms: str, deed: str) -> None:
+    author = Author(Diary(Path(path)), str(os.getpid()), hangs=deed == "hangs")
+    store = CoordinatedStore(where, **LEASE) if "://" in where else SqliteStore(where)
+    async with Scheduler(store=store, observers=[author]) as scheduler:
+        scheduler.add(author.task(grid(f"{interval_ms}ms")))
+        print(os.getpid(), flush=True)  # noqa: T201 - for who started it
+        await scheduler.serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
