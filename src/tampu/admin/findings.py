@@ -50,7 +50,7 @@ def _role(node: NodeFacts) -> Finding:
     if role != "master":
         return Finding("role", Grade.FAIL, "it is a replica and takes no jobs: name its primary")
     replicas = node.info.get("connected_slaves", "0")
-    return Finding("role", Grade.OK, f"it takes writes, and has {replicas} replicas")
+    return Finding("role", Grade.OK, f"it takes writes; replicas: {replicas}")
 
 
 def _commands(node: NodeFacts) -> Finding:
@@ -128,14 +128,14 @@ _CHECKS: Final[tuple[Callable[[NodeFacts], Finding], ...]] = (
 def _workers(facts: Facts) -> Iterator[Finding]:
     if not facts.left:
         count = len(facts.queues)
-        told = f"no worker of the {count} queues here is gone with jobs in its hands"
+        told = f"none is gone with jobs in its hands; queues here: {count}"
         yield Finding("workers", Grade.OK, told)
     for left in facts.left:
         jobs = sum(worker.active for worker in left.gone)
         where = f"queue {left.queue}, group {left.group}"
-        held = f"{where}: {len(left.gone)} workers are gone and hold {jobs} jobs"
+        held = f"{where}: workers that are gone ({len(left.gone)}) hold jobs ({jobs})"
         if left.alive:
-            told = f"{held}: the {left.alive} others take them over within seconds"
+            told = f"{held}: those alive ({left.alive}) take them over within seconds"
             yield Finding("workers", Grade.WARN, told)
         else:
             yield Finding("workers", Grade.FAIL, f"{held}: start a worker to take them over")

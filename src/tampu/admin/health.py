@@ -1,5 +1,6 @@
 """What is asked of a server to tell whether it is fit for queues."""
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -56,11 +57,16 @@ class Facts(Struct, frozen=True, kw_only=True):
     endless: Endless
 
 
-async def examine(server: Server, *, most_keys: int = MOST_KEYS) -> Facts:
-    """Ask every node, and look at every queue. It changes nothing."""
+async def examine(
+    server: Server, *, most_keys: int = MOST_KEYS, clock_ms: Callable[[], int] = now_ms
+) -> Facts:
+    """Ask every node, and look at every queue. It changes nothing.
+
+    `clock_ms` is what the nodes' clocks are compared with.
+    """
     queues = await queue_names(server)
     async with nodes_of(server) as nodes:
-        told = [await _node_facts(node) for node in nodes]
+        told = [await _node_facts(node, clock_ms) for node in nodes]
         endless = await _endless(nodes, most_keys)
     left = [each for name in queues for each in await _left_on(server, QueueKeys(name))]
     return Facts(
@@ -73,10 +79,10 @@ async def examine(server: Server, *, most_keys: int = MOST_KEYS) -> Facts:
     )
 
 
-async def _node_facts(node: Node) -> NodeFacts:
-    before = now_ms()
+async def _node_facts(node: Node, clock_ms: Callable[[], int]) -> NodeFacts:
+    before = clock_ms()
     theirs = await node.time_ms()
-    trip_ms = float(now_ms() - before)
+    trip_ms = float(clock_ms() - before)
     return NodeFacts(
         name=node.name,
         info=await node.info(),

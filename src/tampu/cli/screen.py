@@ -32,7 +32,11 @@ class Screen:
         if self.as_json:
             sys.stdout.write(as_json(shape) + "\n")
         else:
-            self.console.print(view())
+            with self.console.capture() as printed:
+                self.console.print(view())
+            # Tables are filled up with blanks to their width, which a paste or a diff would keep.
+            lines = (line.rstrip() for line in printed.get().splitlines())
+            sys.stdout.write("\n".join(lines) + "\n")
 
     def line(self, shape: object, view: Callable[[], str]) -> None:
         """One of many, in one line, at once."""

@@ -93,15 +93,17 @@ async def _add(queue: Queue, limit_s: float) -> float:
 
 
 class _Tally:
-    """A handler that does nothing but count, and the moment of the last."""
+    """A handler that does nothing but count, and note when the first and the last came."""
 
     def __init__(self, expected: int) -> None:
-        self.count, self.ended_at = 0, 0.0
+        self.count, self.began_at, self.ended_at = 0, 0.0, 0.0
         self._expected = expected
         self.all_done = asyncio.Event()
 
     async def __call__(self, job: Job[object]) -> None:
         del job
+        if not self.count:
+            self.began_at = perf_counter()
         self.count += 1
         if self.count == self._expected:
             self.ended_at = perf_counter()
@@ -112,7 +114,6 @@ async def _consume(shared: Shared, queue: Queue, limit_s: float) -> float:
     """What was added before is run; what is left when the time is up is not counted."""
     tally = _Tally((await queue.counts()).waiting)
     worker = Worker(queue.name, tally, shared.url, events=False)
-    start = perf_counter()
     async with worker:
         try:
             async with asyncio.timeout(limit_s):
@@ -121,7 +122,7 @@ async def _consume(shared: Shared, queue: Queue, limit_s: float) -> float:
             tally.ended_at = perf_counter()
         count = tally.count
         await worker.stop(grace=1)
-    return count / (tally.ended_at - start)
+    return count / (tally.ended_at - tally.began_at)
 
 
 async def _round_trips(shared: Shared, queue: Queue, limit_s: float) -> list[float]:

@@ -45,11 +45,10 @@ async def queue_for(shared: Shared, queue: str) -> AsyncIterator[Queue]:
 
 def no_queue(queue: str, server: str, names: list[str]) -> Ended:
     """What is said of a queue that is not there; near misses are named."""
-    sentence = f"there is no queue {queue!r} on {server}"
-    return no(f"{sentence}{near_misses(queue, names)}.")
+    return no(f"there is no queue {queue!r} on {server}{near_misses(queue, names)}")
 
 
 def near_misses(given: str, known: list[str]) -> str:
-    """What may have been meant, as the end of a sentence."""
+    """The end of a sentence: what may have been meant, if there is anything like it."""
     close = get_close_matches(given, known, n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(map(repr, close))}?".rstrip("?") if close else ""
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else "."

@@ -8,6 +8,7 @@ from tampu.cli.shared import Shared
 from tampu.cli.show.plain import as_json
 from tampu.cli.show.shapes import job_shape
 from tampu.cli.show.tables import job_page
+from tampu.cli.show.text import counted
 from tampu.errors import JobFailed
 
 
@@ -46,7 +47,8 @@ async def cancel(shared: Shared, queue: str, job_ids: list[str]) -> None:
         done = dict(zip(job_ids, await opened.cancel_many(job_ids), strict=True))
     count = sum(done.values())
     Screen(shared).show(
-        {"queue": queue, "cancelled": done}, lambda: f"{count} of {len(done)} jobs were taken back."
+        {"queue": queue, "cancelled": done},
+        lambda: f"{count} of {counted(len(done), 'job')} taken back.",
     )
     if missed := [job_id for job_id, cancelled in done.items() if not cancelled]:
         raise no(f"not delayed, and left as they are: {', '.join(missed)}.")

@@ -1,6 +1,7 @@
 """What `tampu schedule` does."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rich.console import Group
 from rich.text import Text
@@ -12,7 +13,7 @@ from tampu.cli.screen import Screen, confirm
 from tampu.cli.shared import Shared
 from tampu.cli.show.shapes import schedule_shape
 from tampu.cli.show.tables import schedules_table
-from tampu.cli.show.text import clock
+from tampu.cli.show.text import clock, counted
 from tampu.queue import Queue
 from tampu.schedule import Schedule
 
@@ -33,7 +34,7 @@ async def ls(shared: Shared, queue: str, *, limit: int) -> None:
     async with queue_for(shared, queue) as opened:
         found = await opened.schedules(limit)
     shape = {"queue": queue, "schedules": [schedule_shape(each) for each in found]}
-    Screen(shared).show(shape, lambda: schedules_table(found))
+    Screen(shared).show(shape, lambda: schedules_table(found, datetime.now(UTC)))
 
 
 async def preview(shared: Shared, queue: str, key: str, *, count: int) -> None:
@@ -71,7 +72,7 @@ async def trigger(shared: Shared, queue: str, key: str) -> None:
         found = await _found(opened, key)
         job = await opened.trigger(found.raw_key)
     shape = {"queue": queue, "key": found.key, "job_id": job.id}
-    Screen(shared).show(shape, lambda: f"job {job.id} was added.")
+    Screen(shared).show(shape, lambda: f"job {job.id} added.")
 
 
 async def backfill(shared: Shared, queue: str, key: str, span: Span) -> None:
@@ -81,7 +82,7 @@ async def backfill(shared: Shared, queue: str, key: str, span: Span) -> None:
         found = await _found(opened, key)
         jobs = await opened.backfill(found.raw_key, start, end, max=span.most)
     shape = {"queue": queue, "key": found.key, "job_ids": [job.id for job in jobs]}
-    Screen(shared).show(shape, lambda: f"{len(jobs)} jobs were added.")
+    Screen(shared).show(shape, lambda: f"{counted(len(jobs), 'job')} added.")
 
 
 async def rm(shared: Shared, queue: str, key: str, *, yes: bool) -> None:
@@ -101,4 +102,4 @@ async def _found(queue: Queue, key: str) -> Schedule:
         if each.key == key:
             return each
     hint = near_misses(key, [each.key for each in schedules])
-    raise no(f"queue {queue.name!r} has no schedule {key!r}{hint}.")
+    raise no(f"queue {queue.name!r} has no schedule {key!r}{hint}")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +17,7 @@ from tampu.admin.workers import WorkerInfo, WorkerState, alive
 from tampu.cli.show.plain import as_json
 from tampu.cli.show.text import NOTHING, clock, rate, shortened, span
 from tampu.schedule import Schedule
+from tampu.timing import Cron, Every
 from tampu.wire.dead import BuryReason
 
 _GRADES = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red"}
@@ -24,16 +25,19 @@ _STATES = {WorkerState.ALIVE: "green", WorkerState.GONE: "red", WorkerState.UNKN
 _LONGEST = 400
 
 
-def table(*columns: str, numbers: Iterable[str] = (), wide: str = "") -> Table:
-    """A table without frames; numbers stand at the right, and only `wide` is cut short."""
+def table(*columns: str, numbers: Iterable[str] = (), folds: Iterable[str] = ()) -> Table:
+    """A table without frames. Numbers stand at the right; what `folds` gives way to the others."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    right = set(numbers)
+    right, soft = set(numbers), set(folds)
     for name in columns:
-        if name == wide:
-            made.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None)
-        else:
-            made.add_column(name, no_wrap=True, justify="right" if name in right else "left")
+        justify: JustifyMethod = "right" if name in right else "left"
+        made.add_column(name, no_wrap=name not in soft, justify=justify, overflow="fold")
     return made
+
+
+def cut(text: str) -> Text:
+    """A cell that is cut short where there is no room, instead of going on in the next line."""
+    return Text(shortened(text, _LONGEST), no_wrap=True, overflow="ellipsis")
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> Table:
@@ -54,11 +58,11 @@ def queues_table(overviews: Sequence[Overview]) -> RenderableType:
     if not overviews:
         return Text("There are no queues.")
     numbers = ("waiting", "active", "delayed", "dead", "schedules", "workers", "oldest")
-    made = table("queue", *numbers, numbers=numbers, wide="queue")
+    made = table("queue", *numbers, numbers=numbers, folds=("queue",))
     for each in overviews:
         counts = each.counts
         made.add_row(
-            Text(each.queue),
+            cut(each.queue),
             *map(str, (counts.waiting, counts.active, counts.delayed, counts.dead)),
             str(counts.schedules),
             str(alive(each.workers)),
@@ -94,13 +98,13 @@ def queue_page(overview: Overview) -> RenderableType:
 def workers_table(workers: Sequence[WorkerInfo], now: datetime) -> Table:
     """The workers of a queue."""
     columns = ("worker", "state", "host", "pid", "active", "up")
-    made = table(*columns, numbers=("pid", "active", "up"), wide="host")
+    made = table(*columns, numbers=("pid", "active", "up"), folds=("host",))
     for each in workers:
         room = NOTHING if each.concurrency is None else str(each.concurrency)
         made.add_row(
             Text(each.id),
             Text(each.state.value, style=_STATES[each.state]),
-            Text(each.host or NOTHING),
+            cut(each.host or NOTHING),
             NOTHING if each.pid is None else str(each.pid),
             f"{each.active}/{room}",
             _age(each.started_at, now),
@@ -111,11 +115,11 @@ def workers_table(workers: Sequence[WorkerInfo], now: datetime) -> Table:
 def flow_table(flows: Sequence[Flow]) -> Table:
     """Queues as they change."""
     numbers = ("waiting", "active", "delayed", "dead", "added/s", "done/s", "failed/s", "workers")
-    made = table("queue", *numbers, numbers=numbers, wide="queue")
+    made = table("queue", *numbers, numbers=numbers, folds=("queue",))
     for each in flows:
         counts, rates = each.counts, each.rates
         made.add_row(
-            Text(each.queue),
+            cut(each.queue),
             *map(str, (counts.waiting, counts.active, counts.delayed, counts.dead)),
             *map(rate, (rates.added, rates.done, rates.failed)),
             str(alive(each.workers)),
@@ -136,20 +140,20 @@ def flow_line(flow: Flow) -> str:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def letters_table(letters: Sequence[DeadJob], total: int) -> RenderableType:
+def letters_table(letters: Sequence[DeadJob], total: int, now: datetime) -> RenderableType:
     """Dead letters, one a line, and how many of each reason."""
     if not letters:
         return Text("There are no dead letters." if not total else "There are no more.")
-    columns = ("id", "buried at", "name", "reason", "runs", "error")
-    made = table(*columns, numbers=("runs",), wide="error")
+    columns = ("id", "age", "name", "reason", "runs", "error")
+    made = table(*columns, numbers=("age", "runs"), folds=("name", "error"))
     for each in letters:
         made.add_row(
             each.dead_id,
-            clock(each.buried_at),
-            Text(shortened(each.name, 24)),
+            _age(each.buried_at, now),
+            cut(each.name),
             Text(reason_of(each)),
             NOTHING if each.attempt is None else str(each.attempt),
-            Text(shortened(error_of(each), _LONGEST)),
+            cut(error_of(each)),
         )
     reasons = Counter(reason_of(each) for each in letters)
     told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
@@ -215,19 +219,19 @@ def error_of(letter: DeadJob) -> str:
 # --- schedules and findings ---------------------------------------------------------------------
 
 
-def schedules_table(schedules: Sequence[Schedule]) -> RenderableType:
-    """Schedules, one a line."""
+def schedules_table(schedules: Sequence[Schedule], now: datetime) -> RenderableType:
+    """Schedules, one a line; a long key goes on in the next, since it is what others take."""
     if not schedules:
         return Text("There are no schedules.")
     columns = ("key", "job", "next", "fired", "rule")
-    made = table(*columns, numbers=("fired",), wide="rule")
+    made = table(*columns, numbers=("next", "fired"), folds=("key", "job", "rule"))
     for each in schedules:
         made.add_row(
-            Text(shortened(each.key, 32)),
-            Text(shortened(each.name, 20)),
-            "paused" if each.paused else clock(each.next_at),
+            Text(each.key),
+            cut(each.name),
+            "paused" if each.paused else _due(each.next_at, now),
             str(each.counts.fired),
-            Text(_rule(each)),
+            cut(_rule(each)),
         )
     return made
 
@@ -245,9 +249,12 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def _rule(schedule: Schedule) -> str:
-    if schedule.rule is None:
-        return schedule.problem or NOTHING
-    return schedule.rule.explain()
+    rule = schedule.rule
+    if isinstance(rule, Cron):
+        return f"{rule.text} {rule.tz or 'UTC'}"
+    if isinstance(rule, Every):
+        return f"every {span(rule.interval_ms / 1000)}"
+    return schedule.problem or NOTHING
 
 
 def _data(letter: DeadJob) -> str:

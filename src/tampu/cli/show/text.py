@@ -48,3 +48,8 @@ def shortened(text: str, most: int) -> str:
     """The text in one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: 1 job, 2 jobs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
