@@ -72,7 +72,8 @@ class TestOverview:
         await crew.queue.add("runs")
         await gate.until(1)
         crew.admin.xgroup_create(KEYS.stream, "others", "$")
-        entry = crew.put({"d": b"later"})
+        await crew.queue.add("waits")
+        entry = crew.admin.xrevrange(KEYS.stream, count=1)[0][0]
         await crew.queue.add("x", delay=60)
         seen = await look_over(work, KEYS, "others")
         (alive,) = (await look_over(work, KEYS)).workers
@@ -85,7 +86,6 @@ class TestOverview:
         assert seen.workers == []
         assert (alive.id, alive.state, alive.active) == (worker.id, WorkerState.ALIVE, 1)
         assert alive.concurrency == 1 and alive.pid and alive.host and alive.started_at
-        crew.admin.xdel(KEYS.stream, entry)
 
     async def test_of_nothing_is_empty(self, work: Lane) -> None:
         seen = await look_over(work, KEYS)
