@@ -7,8 +7,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.servers import ROOT
+
 COMMAND: Final = (sys.executable, "-m", "tampu.cli")
 LIMIT_S: Final = 30.0
+# Modules are compiled once for all commands, also where tests write no bytecode beside them.
+_COMPILED: Final = ROOT / ".pytest_cache" / "compiled"
+_LEFT_OUT: Final = ("TAMPU_URL", "PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +35,9 @@ class Done:
 
 def surroundings(url: str | None, columns: int = 80) -> dict[str, str]:
     """The environment of a command: nothing of ours but the server and the width."""
-    kept = {name: value for name, value in os.environ.items() if name != "TAMPU_URL"}
-    return kept | {"COLUMNS": str(columns)} | ({} if url is None else {"TAMPU_URL": url})
+    ours = {"COLUMNS": str(columns), "PYTHONPYCACHEPREFIX": str(_COMPILED)}
+    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    return kept | ours | ({} if url is None else {"TAMPU_URL": url})
 
 
 async def tampu(*args: str, url: str | None = None, typed: str = "", columns: int = 80) -> Done:

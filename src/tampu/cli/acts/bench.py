@@ -9,7 +9,7 @@ from rich.table import Table
 from tampu.admin.queues import remove_queue
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
-from tampu.cli.show.tables import facts
+from tampu.cli.show.grid import facts
 from tampu.clock import now_ms
 from tampu.ids import new_id
 from tampu.job import Job

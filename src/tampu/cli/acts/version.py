@@ -6,7 +6,7 @@ from importlib.metadata import version as version_of
 from tampu._version import __version__
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
-from tampu.cli.show.tables import facts
+from tampu.cli.show.grid import facts
 
 _PARTS = ("redis", "hiredis", "msgspec")
 

@@ -1,10 +1,10 @@
 """What people see: plain tables that fit into 80 columns, without frames."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,40 +14,15 @@ from tampu.admin.flow import Flow
 from tampu.admin.lookup import JobInfo, JobState
 from tampu.admin.overview import Overview
 from tampu.admin.workers import WorkerInfo, WorkerState, alive
+from tampu.cli.show.grid import cut, facts, table
 from tampu.cli.show.plain import as_json
-from tampu.cli.show.text import NOTHING, clock, rate, shortened, span
+from tampu.cli.show.text import NOTHING, clock, rate, span
 from tampu.schedule import Schedule
 from tampu.timing import Cron, Every
 from tampu.wire.dead import BuryReason
 
 _GRADES = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red"}
 _STATES = {WorkerState.ALIVE: "green", WorkerState.GONE: "red", WorkerState.UNKNOWN: "yellow"}
-_LONGEST = 400
-
-
-def table(*columns: str, numbers: Iterable[str] = (), folds: Iterable[str] = ()) -> Table:
-    """A table without frames. Numbers stand at the right; what `folds` gives way to the others."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    right, soft = set(numbers), set(folds)
-    for name in columns:
-        justify: JustifyMethod = "right" if name in right else "left"
-        made.add_column(name, no_wrap=name not in soft, justify=justify, overflow="fold")
-    return made
-
-
-def cut(text: str) -> Text:
-    """A cell that is cut short where there is no room, instead of going on in the next line."""
-    return Text(shortened(text, _LONGEST), no_wrap=True, overflow="ellipsis")
-
-
-def facts(pairs: Sequence[tuple[str, object]]) -> Table:
-    """Names and values, one a line."""
-    made = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    made.add_column(style="bold", no_wrap=True)
-    made.add_column(overflow="fold")
-    for name, value in pairs:
-        made.add_row(name, value if isinstance(value, Text) else Text(str(value)))
-    return made
 
 
 # --- queues -------------------------------------------------------------------------------------
