@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_spare(item: pytest.Item) -> bool:
     if not item.path.name.startswith("test_cli_") or "on_every_server" in item.name:
         return False
-    if item.path.name in {"test_cli_server.py", "test_cli_watch.py"}:
+    if item.path.name not in {"test_cli_jobs.py", "test_cli_schedules.py"}:
         return item.name.endswith(("[redis62]", "[redis70]", "[redis8]"))
     return item.name.endswith(("[redis70]", "[redis8]"))
 

@@ -16,7 +16,7 @@ WORKER_KEYS = ["id", "state", "active", "idle_ms", "host", "pid", "started_at", 
 EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]
 
 
-async def test_inspect_shows_one_queue_with_its_workers_or_all_queues(
+async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_queues(
     running: RunningServer, crew: Crew
 ) -> None:
     gate = Gate()
