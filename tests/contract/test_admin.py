@@ -8,7 +8,7 @@ import pytest
 
 from tampu import JobFailed, OptionError, Queue
 from tampu.admin.drain import drain, is_drained
-from tampu.admin.flow import QueueFlow
+from tampu.admin.flow import EVENTS_A_LOOK, QueueFlow, ends_since
 from tampu.admin.overview import look_over
 from tampu.admin.purge import Purgeable, Purged, purge_jobs
 from tampu.admin.queues import queue_exists, queue_names, remove_queue
@@ -187,6 +187,22 @@ class TestFlow:
         assert rates.added > 0
         assert rates.done == pytest.approx(3 * rates.failed)
         assert (seen.queue, seen.counts.dead, len(seen.workers)) == (QUEUE, 10, 1)
+
+    async def test_of_many_events_takes_the_newest_and_their_time(
+        self, work: Lane, crew: Crew
+    ) -> None:
+        with crew.admin.pipeline(transaction=False) as writing:
+            for number in range(2 * EVENTS_A_LOOK):  # two a millisecond, for a second
+                fields = {"e": "completed" if number % 4 else "failed", "id": "x", "ts": "1"}
+                writing.xadd(KEYS.events, fields, id=f"{5_000 + number // 2}-{number % 2}")
+            writing.execute()
+        ends = await ends_since(work, KEYS, 5_000, now_ms=6_000)
+        assert ends is not None
+        assert ends.done == pytest.approx(1500, rel=0.01)
+        assert ends.failed == pytest.approx(500, rel=0.01)
+        few = await ends_since(work, KEYS, 5_900, now_ms=6_000)
+        assert few is not None
+        assert few.done == pytest.approx(1500, rel=0.01)
 
     async def test_counts_what_left_as_done_where_no_events_are_written(
         self, work: Lane, crew: Crew

@@ -125,14 +125,15 @@ async def test_a_reader_who_leaves_early_is_no_error(running: RunningServer, cre
     await crew.hire(Calls())
     await crew.queue.add_each("x", range(2000))
     await crew.settled()
-    process = await asyncio.create_subprocess_shell(
-        f"{' '.join(COMMAND)} events {QUEUE} --from 0 -n 4000 | head -1",
+    events = f"{' '.join(COMMAND)} events {QUEUE} --from 0 -n 4000"
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-o", "pipefail", "-c", f"{events} | head -1"),
         env=surroundings(running.url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await asyncio.wait_for(process.communicate(), 20)
-    assert (len(out.splitlines()), err) == (1, b"")
+    assert (len(out.splitlines()), err, process.returncode) == (1, b"", 0)
 
 
 async def test_version_and_help_ask_no_server() -> None:

@@ -82,9 +82,7 @@ def _control() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-async def test_watch_fills_a_terminal_follows_its_size_and_leaves_by_q(
-    running: RunningServer, crew: Crew
-) -> None:
+async def test_watch_fills_a_terminal_and_leaves_by_q(running: RunningServer, crew: Crew) -> None:
     await crew.queue.add_each("x", range(7))
     with terminal("watch", "--every", "100ms", "--no-color", url=running.url) as screen:
         screen.until(OTHER_SCREEN)
@@ -92,12 +90,24 @@ async def test_watch_fills_a_terminal_follows_its_size_and_leaves_by_q(
         screen.until(f"{QUEUE}         7")
         await crew.queue.add("x")
         screen.until(f"{QUEUE}         8")
-        screen.resize(120)
-        screen.until(" " * 100)
         screen.type(b"x")
         screen.type(b"q")
         rest = screen.until(OWN_SCREEN)
-    assert "\x1b[31m" not in first + rest
+    assert "\x1b[2m" in first
+    assert "\x1b[3" not in first + rest
+
+
+async def test_watch_is_drawn_anew_when_the_terminal_changes_its_size(
+    running: RunningServer, crew: Crew
+) -> None:
+    await crew.queue.add("x")
+    with terminal("watch", "--every", "1h", url=running.url) as screen:
+        screen.until(f"{QUEUE}         1")
+        screen.until("Z  q leaves")
+        screen.resize(120)
+        screen.until(" " * 100)
+        screen.type(b"q")
+        screen.until(OWN_SCREEN)
 
 
 async def test_watch_shows_the_workers_of_a_single_queue_and_leaves_by_ctrl_c(

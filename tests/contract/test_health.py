@@ -80,6 +80,7 @@ async def test_jobs_in_the_hands_of_the_dead_are_told_of(
     crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer="c-peer")
     found = await findings(running.url)
     assert found["workers"].grade is Grade.WARN
+    assert "(1) hold jobs (1): those alive (1) take them over" in found["workers"].sentence
     crew.admin.delete(KEYS.stream)
 
 

@@ -1,5 +1,7 @@
 """How a command ends: its exit code, and one sentence if that is not enough."""
 
+import os
+import sys
 from enum import IntEnum
 
 
@@ -24,3 +26,8 @@ class Ended(Exception):
 def no(sentence: str) -> Ended:
     """The end of a command whose answer is no."""
     return Ended(ExitCode.NO, sentence)
+
+
+def stop_printing() -> None:
+    """Who reads has left, as `head` does: nothing is to be flushed into its place at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,13 +1,12 @@
 """The entry point: whatever happens ends in an exit code and at most one sentence."""
 
-import os
 import sys
 from typing import NoReturn
 
 import typer
 from typer.main import get_command
 
-from tampu.cli.ending import Ended, ExitCode
+from tampu.cli.ending import Ended, ExitCode, stop_printing
 from tampu.cli.tree import tree
 from tampu.errors import JobFailed, OptionError, ResultTimeout, TampuError
 
@@ -33,8 +32,7 @@ def _ended(typed: list[str]) -> int:
     except TampuError as error:
         return _say(str(error), _code(error))
     except BrokenPipeError:
-        # Who reads has left, as `head` does. Nothing is to be flushed into its place at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stop_printing()
         return ExitCode.OK
     return code if isinstance(code, int) else ExitCode.OK
 

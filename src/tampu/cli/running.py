@@ -8,6 +8,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tampu.cli.ending import stop_printing
+
 try:
     import uvloop
 except ImportError:  # not for every platform
@@ -19,8 +21,11 @@ else:
 def run(running: Coroutine[Any, Any, None]) -> None:
     """Run it to its end. Ctrl-C cancels it, and then raises KeyboardInterrupt."""
     logging.getLogger("tampu").addHandler(_Notes())
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(running)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(running)
+    except BrokenPipeError:  # here, since typer would make an error of it
+        stop_printing()
 
 
 class _Notes(logging.Handler):
