@@ -74,7 +74,7 @@ async def test_wrong_usage_is_one_sentence_and_exit_code_2() -> None:
         ("inspekt",): "No such command 'inspekt'",
         ("inspect", "a", "b"): "b",
         ("dead", "ls"): "Missing argument 'QUEUE'",
-        ("inspect", "--jsn"): "No such option: --jsn",
+        ("inspect", "--jsn"): "--jsn",
         ("inspect", "a b"): "queue='a b' cannot be: it must be 1 to 128 bytes of text",
         ("inspect", "--url", "nonsense"): "url='nonsense' cannot be: it takes redis://",
         ("watch", "--every", "0s"): "every='0s' cannot be: it must be at least a millisecond",

@@ -10,7 +10,7 @@ from tampu.cli.ending import Ended, ExitCode, stop_printing
 from tampu.cli.tree import tree
 from tampu.errors import JobFailed, OptionError, ResultTimeout, TampuError
 
-# Of typer's own click or of the package, by its version: reached through what typer gives out.
+# Of the click inside typer, which is private: reached through the one error that typer gives out.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 

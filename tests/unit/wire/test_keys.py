@@ -8,6 +8,8 @@ from tampu.wire.keys import (
     check_job_name,
     check_queue_name,
     check_schedule_key,
+    must_expire,
+    queue_known_by,
 )
 from tests.golden.chasquimq import golden
 
@@ -169,3 +171,52 @@ def test_a_long_name_is_not_quoted_in_full() -> None:
     with pytest.raises(OptionError) as caught:
         check_job_id("x" * 100_000)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("part", ["stream", "delayed", "dlq", "repeat", "events", "tampu:paused"])
+def test_a_queue_is_known_by_each_of_its_lasting_keys(part: str) -> None:
+    key = f"{{chasqui:a:b}}:{part}".encode()
+    assert queue_known_by(key) == "a:b"
+    assert key in QueueKeys("a:b").lasting
+    assert not must_expire(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"stream",
+        b"{chasqui:}:stream",
+        b"{chasqui:a}:streams",
+        b"{chasqui:a}:result:stream",
+        b"{other:a}:stream",
+        b"{chasqui:a b}:stream",
+        b"{chasqui:\xff}:stream",
+    ],
+)
+def test_no_other_key_proves_a_queue(key: bytes) -> None:
+    assert queue_known_by(key) is None
+
+
+def test_keys_that_are_written_with_an_end_must_have_one() -> None:
+    keys = QueueKeys("a")
+    for key in (
+        keys.marker("1"),
+        keys.index("1"),
+        keys.result("1"),
+        keys.failure("1"),
+        keys.producer("1"),
+        keys.worker(b"t-1"),
+        keys.promoter_lock,
+        keys.scheduler_lock,
+    ):
+        assert must_expire(key)
+    assert not must_expire(keys.spec("x"))
+    assert not must_expire(b"result:1")
+
+
+@pytest.mark.parametrize("name", ["a", "a-b", "a^b", "a\\b", "ä:1"])
+def test_a_queues_pattern_escapes_what_a_glob_would_read(name: str) -> None:
+    assert QueueKeys(name).pattern == (
+        QueueKeys(name).tag.replace(b"\\", b"\\\\").replace(b"-", b"\\-").replace(b"^", b"\\^")
+        + b":*"
+    )
