@@ -3,12 +3,15 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 from rich.console import Console, RenderableType
 
 from tampu.cli.ending import no
 from tampu.cli.shared import Shared
 from tampu.cli.show.plain import as_json
+
+T = TypeVar("T")
 
 _NEVER_CUT = 1000
 
@@ -30,7 +33,7 @@ class Screen:
     def show(self, shape: object, view: Callable[[], RenderableType]) -> None:
         """One document or one view, and nothing else."""
         if self.as_json:
-            sys.stdout.write(as_json(shape) + "\n")
+            self.tell_programs(shape)
         else:
             with self.console.capture() as printed:
                 self.console.print(view())
@@ -38,9 +41,15 @@ class Screen:
             lines = (line.rstrip() for line in printed.get().splitlines())
             sys.stdout.write("\n".join(lines) + "\n")
 
-    def line(self, shape: object, view: Callable[[], str]) -> None:
-        """One of many, in one line, at once."""
-        sys.stdout.write((as_json(shape, indent=None) if self.as_json else view()) + "\n")
+    def tell_programs(self, shape: object) -> None:
+        """One document, if JSON was asked for; people are told otherwise."""
+        if self.as_json:
+            sys.stdout.write(as_json(shape) + "\n")
+
+    def line(self, value: T, shape: Callable[[T], object], view: Callable[[T], str]) -> None:
+        """One value of many, in one line, at once."""
+        told = as_json(shape(value), indent=None) if self.as_json else view(value)
+        sys.stdout.write(told + "\n")
         sys.stdout.flush()
 
 

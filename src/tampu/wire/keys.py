@@ -67,7 +67,7 @@ class QueueKeys:
     @property
     def pattern(self) -> bytes:
         """Matches every key of this queue in a SCAN, and no other's."""
-        return _GLOB.sub(rb"\\\g<0>", self.tag) + b":*"
+        return escape_glob(self.tag) + b":*"
 
     def marker(self, job_id: str) -> bytes:
         """Says that a job of this id was added; holds `MARKER_VALUE`."""
@@ -127,6 +127,11 @@ _EXPIRING: Final = (
     b"tampu:producer:",
     b"tampu:worker:",
 )
+
+
+def escape_glob(text: bytes) -> bytes:
+    """A pattern that matches the text itself and nothing else."""
+    return _GLOB.sub(rb"\\\g<0>", text)
 
 
 def queue_known_by(key: bytes) -> str | None:

@@ -53,17 +53,17 @@ async def _there(desk: Desk, after: str | None, limit: int) -> list[JobEvent]:
 
 def _print_all(screen: Screen, queue: str, found: list[JobEvent]) -> None:
     if screen.as_json:
-        shape = {"queue": queue, "events": [event_shape(event) for event in found]}
-        screen.show(shape, str)
-    for event in found if not screen.as_json else ():
-        screen.line(None, lambda event=event: event_line(event))  # type: ignore[misc]
+        screen.tell_programs({"queue": queue, "events": [event_shape(each) for each in found]})
+        return
+    for event in found:
+        screen.line(event, event_shape, event_line)
 
 
 async def _follow(screen: Screen, source: QueueEvents, limit: int | None) -> None:
     left = limit
     async with source:
         async for event in source:
-            screen.line(event_shape(event), lambda event=event: event_line(event))  # type: ignore[misc]
+            screen.line(event, event_shape, event_line)
             left = None if left is None else left - 1
             if left == 0:
                 return

@@ -2,7 +2,7 @@
 
 from tampu.admin.lookup import MOST, JobState, find_job
 from tampu.cli.acts.desk import desk_for, queue_for
-from tampu.cli.ending import Ended, ExitCode, no
+from tampu.cli.ending import no
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.cli.show.plain import as_json
@@ -19,8 +19,7 @@ async def show(shared: Shared, queue: str, job_id: str, *, deep: bool) -> None:
     if job.state is not JobState.UNKNOWN:
         Screen(shared).show(job_shape(job), lambda: job_page(job))
         return
-    if shared.as_json:
-        Screen(shared).show(job_shape(job), str)
+    Screen(shared).tell_programs(job_shape(job))
     if job.searched_all:
         why = "it is done and left no result, was removed, or never was there"
         raise no(f"queue {queue!r} has no job {job_id!r}: {why}.")
@@ -34,10 +33,8 @@ async def wait(shared: Shared, queue: str, job_id: str, *, timeout: str) -> None
         try:
             result = await opened.result(job_id, timeout)
         except JobFailed as failed:
-            if not shared.as_json:
-                raise
-            screen.show({"job_id": job_id, "failed": _failure(failed)}, str)
-            raise Ended(ExitCode.NO, str(failed)) from None
+            screen.tell_programs({"job_id": job_id, "failed": _failure(failed)})
+            raise
     screen.show({"job_id": job_id, "result": result}, lambda: as_json(result))
 
 

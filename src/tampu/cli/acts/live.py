@@ -39,7 +39,7 @@ class Lines:
     def show(self, flows: Sequence[Flow]) -> None:
         """Print them."""
         for flow in flows:
-            self._screen.line(flow_shape(flow), lambda flow=flow: flow_line(flow))  # type: ignore[misc]
+            self._screen.line(flow, flow_shape, flow_line)
 
     def trouble(self, problem: str) -> None:
         """Tell it beside the lines."""

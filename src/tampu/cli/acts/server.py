@@ -10,7 +10,7 @@ from tampu.cli.shared import Shared
 from tampu.errors import OptionError
 from tampu.server.address import Kind, parse
 from tampu.server.connect import DEFAULT_URL, URL_VARIABLE
-from tampu.server.embedded import join
+from tampu.server.embedded import EmbeddedServer, join
 
 
 async def server(shared: Shared, directory: str | None) -> None:
@@ -18,12 +18,17 @@ async def server(shared: Shared, directory: str | None) -> None:
     where = _directory(shared, directory)
     joining = asyncio.get_running_loop().run_in_executor(None, join, where)
     with await joining as held, told_to_stop(signal.SIGINT, signal.SIGTERM) as stop:
-        url, socket = f"embedded:{held.directory}", f"unix://{held.socket}"
-        Screen(shared).line(
-            {"url": url, "socket": socket},
-            lambda: f"The server is up at {url}\nand at {socket}; Ctrl-C leaves.",
-        )
+        Screen(shared).line(held, _shape, _sentence)
         await stop.wait()
+
+
+def _shape(held: EmbeddedServer) -> dict[str, str]:
+    return {"url": f"embedded:{held.directory}", "socket": f"unix://{held.socket}"}
+
+
+def _sentence(held: EmbeddedServer) -> str:
+    told = _shape(held)
+    return f"The server is up at {told['url']}\nand at {told['socket']}; Ctrl-C leaves."
 
 
 def _directory(shared: Shared, given: str | None) -> str:
