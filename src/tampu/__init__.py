@@ -1,10 +1,9 @@
 """tampu: a job queue and scheduler on Redis or Valkey Streams with MessagePack."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from tampu._version import __version__
-from tampu.admin.counts import Counts
-from tampu.admin.dead import DeadJob, DeadLetters
-from tampu.backoff import Backoff
-from tampu.consumer.handler import Handler
 from tampu.errors import (
     AccessDenied,
     Closed,
@@ -29,17 +28,23 @@ from tampu.errors import (
     TlsFailed,
     Verdict,
 )
-from tampu.events import JobEvent, QueueEvents
-from tampu.job import Job, NewJob, current_job
-from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
-from tampu.promoter import Promoter
-from tampu.queue import Queue
-from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
-from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
-from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
-from tampu.wire.dead import BuryReason, Failure
-from tampu.wire.event import EventKind
-from tampu.worker import Worker
+
+if TYPE_CHECKING:
+    from tampu.admin.counts import Counts
+    from tampu.admin.dead import DeadJob, DeadLetters
+    from tampu.backoff import Backoff
+    from tampu.consumer.handler import Handler
+    from tampu.events import JobEvent, QueueEvents
+    from tampu.job import Job, NewJob, current_job
+    from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
+    from tampu.promoter import Promoter
+    from tampu.queue import Queue
+    from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
+    from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+    from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
+    from tampu.wire.dead import BuryReason, Failure
+    from tampu.wire.event import EventKind
+    from tampu.worker import Worker
 
 __all__ = [
     "AccessDenied",
@@ -98,3 +103,37 @@ __all__ = [
     "__version__",
     "current_job",
 ]
+
+# Each of the others is imported when it is first asked for (docs/decisions/0023): the command line
+# shows its help without redis-py, and who needs a part pays for that part.
+_HOMES: Final = {
+    "tampu.admin.counts": "Counts",
+    "tampu.admin.dead": "DeadJob DeadLetters",
+    "tampu.backoff": "Backoff",
+    "tampu.consumer.handler": "Handler",
+    "tampu.events": "JobEvent QueueEvents",
+    "tampu.job": "Job NewJob current_job",
+    "tampu.outcome": "Bury Retry Snooze Unrecoverable",
+    "tampu.promoter": "Promoter",
+    "tampu.queue": "Queue",
+    "tampu.schedule": "Schedule ScheduleCounts ScheduleSettings",
+    "tampu.sync": "SyncDeadLetters SyncJob SyncQueue",
+    "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
+    "tampu.wire.dead": "BuryReason Failure",
+    "tampu.wire.event": "EventKind",
+    "tampu.worker": "Worker",
+}
+
+if not TYPE_CHECKING:  # to a type checker any name would be one
+
+    def __getattr__(name: str) -> object:
+        """One of the public names, from the module that it lives in."""
+        for home, names in _HOMES.items():
+            if name in names.split():
+                found = globals()[name] = getattr(import_module(home), name)
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,6 +16,14 @@ def instant(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
+def instant_if_any(ms: int) -> datetime | None:
+    """As `instant`, of a stamp that others wrote; None if no datetime is that far away."""
+    try:
+        return instant(ms)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def instant_ms(option: str, moment: datetime) -> int:
     """The stamp of an aware datetime; a naive one could mean any of two dozen instants."""
     given: object = moment

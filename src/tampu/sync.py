@@ -162,6 +162,10 @@ class SyncDeadLetters:
         """The oldest dead letters; see `DeadLetters.peek`."""
         return self._portal.call(lambda: self._letters.peek(count, after=after))
 
+    def get(self, dead_id: str) -> DeadJob | None:
+        """One dead letter by its own id; see `DeadLetters.get`."""
+        return self._portal.call(lambda: self._letters.get(dead_id))
+
     def replay(
         self,
         count: int = 100,

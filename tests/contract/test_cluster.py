@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tampu.admin.health import examine
+from tampu.admin.queues import queue_names, remove_queue
 from tampu.errors import (
     AccessDenied,
     CommandRefused,
@@ -15,10 +17,12 @@ from tampu.errors import (
     ServerError,
     ServerUnreachable,
 )
+from tampu.queue import Queue
 from tampu.server import scripts
 from tampu.server.command import pack
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.wire.keys import QueueKeys
 from tests.servers import Backend, RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
@@ -296,3 +300,21 @@ async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary:
             owner.kill()
             assert await lane.send(pack("GET", key), repeatable=True, limit_s=20) == b"kept"
             assert await lane.call("SET", key, b"after") == b"OK"
+
+
+async def test_queues_are_found_examined_and_removed_on_every_node(
+    server: Server, built: Cluster
+) -> None:
+    names = [f"found{number}" for number in range(8)]
+    for name in names:
+        async with Queue(name, built.url) as queue:
+            await queue.add("x", delay=60, job_id="one")
+    owners = {built.owner(QueueKeys(name).stream).port for name in names}
+    assert len(owners) == 3, "the queues should spread over all nodes"
+    assert set(names) <= set(await queue_names(server))
+    facts = await examine(server)
+    assert len(facts.nodes) == 3
+    assert facts.endless.looked_at >= 2 * len(names)
+    for name in names:
+        assert await remove_queue(server, QueueKeys(name)) >= 4
+    assert not set(names) & set(await queue_names(server))

@@ -1,15 +1,50 @@
 """The public surface: small, listed once."""
 
+import ast
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import tampu
 from tampu import errors
 
 
 def test_public_names_are_the_listed_ones() -> None:
+    for name in tampu.__all__:
+        getattr(tampu, name)
     visible = {name for name in vars(tampu) if not name.startswith("_")}
     modules = {name for name in visible if isinstance(getattr(tampu, name), ModuleType)}
-    assert visible - modules == set(tampu.__all__) - {"__version__"}
+    tools = {"Final", "TYPE_CHECKING", "import_module"}
+    assert visible - modules - tools == set(tampu.__all__) - {"__version__"}
+    assert dir(tampu) == sorted(tampu.__all__)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tampu' has no attribute 'Qeue'"):
+        _ = tampu.Qeue  # type: ignore[attr-defined]
+
+
+def test_what_type_checkers_see_is_what_is_imported() -> None:
+    tree = ast.parse(Path(str(tampu.__file__)).read_text("utf-8"))
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If) and len(node.body) > 1)
+    seen = {
+        str(node.module): " ".join(alias.name for alias in node.names)
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert seen == tampu._HOMES
+
+
+@pytest.mark.parametrize("module", ["tampu", "tampu.cli.main"])
+def test_importing_it_brings_no_client_and_no_codec_along(module: str) -> None:
+    look = (
+        f"import sys, {module}; print(sorted({{'redis', 'msgspec', 'asyncio'}} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_every_error_is_public_and_of_the_one_tree() -> None:

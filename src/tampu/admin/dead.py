@@ -102,7 +102,13 @@ class DeadLetters:
         start = b"-" if after is None else b"(" + _checked_id("after", after)
         lane = (await self._reach()).lane
         page = await entries_between(lane, self._keys.dead, start=start, count=count)
-        return [_dead_job(_Kept(dead_id, decode_dead(flat or []))) for dead_id, flat in page]
+        return [dead_job(dead_id, flat or []) for dead_id, flat in page]
+
+    async def get(self, dead_id: str) -> DeadJob | None:
+        """One dead letter by its own id; None if there is none."""
+        raw = _checked_id("dead_id", dead_id)
+        (fields,) = await fields_of((await self._reach()).lane, self._keys.dead, [raw])
+        return None if fields is None else dead_job(raw, fields)
 
     async def replay(
         self,
@@ -221,13 +227,14 @@ def _opened(letter: DeadLetter) -> tuple[Envelope, bytes]:
     return envelope, extras or b""
 
 
-def _dead_job(kept: _Kept) -> DeadJob:
-    letter = kept.letter
+def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadJob:
+    """What an entry of the dead letters tells."""
+    letter = decode_dead(fields)
     job_id, data = _content(letter)
     stamp_ms = letter.buried_at_ms
     return DeadJob(
-        dead_id=kept.dead_id.decode(),
-        buried_at=instant(_stamp_ms(kept.dead_id) if stamp_ms is None else stamp_ms),
+        dead_id=dead_id.decode(),
+        buried_at=instant(_stamp_ms(dead_id) if stamp_ms is None else stamp_ms),
         name=letter.name,
         reason=letter.reason,
         detail=letter.detail,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tampu.admin.dead import Line
-from tampu.clock import instant, instant_ms
+from tampu.clock import instant, instant_if_any, instant_ms
 from tampu.errors import DecodeError, OptionError, ServerBusy
 from tampu.job import Job
 from tampu.repeat import Place, Repeat, Wanted, open_repeat
@@ -258,7 +258,7 @@ def _upcoming(found: _Found, count: int) -> list[int]:
 
 def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
     key, due_ms = show_text(armed.key), armed.due_ms
-    next_at = None if due_ms is None else _shown_instant(due_ms)
+    next_at = None if due_ms is None else instant_if_any(due_ms)
     fields = [None] * len(_FIELDS) if fields is None else fields
     try:
         repeat = open_repeat(fields[0], fields[1])
@@ -281,10 +281,3 @@ def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
         ),
         settings=settings,
     )
-
-
-def _shown_instant(ms: int) -> datetime | None:
-    try:
-        return instant(ms)
-    except (ValueError, OverflowError, OSError):
-        return None

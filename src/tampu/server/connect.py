@@ -76,6 +76,19 @@ class Server:
                 await self._revive()
             return await _connected(await self._route.make(key, refresh=refresh))
 
+    async def open_all(self) -> list[AbstractConnection]:
+        """A fresh connection to each node that holds keys; the caller closes them."""
+        opened: list[AbstractConnection] = []
+        try:
+            async with _limited(self.name, self._connect_timeout_s):
+                for connection in await self._route.make_all():
+                    opened.append(await _connected(connection))  # noqa: PERF401 - known when it fails
+        except BaseException:
+            for connection in opened:
+                await connection.disconnect(nowait=True)
+            raise
+        return opened
+
     async def open_to(self, host: str, port: int) -> AbstractConnection:
         """A fresh connection to one named node of the same server."""
         async with _limited(self.name, self._connect_timeout_s):

@@ -16,6 +16,15 @@ NEEDED = "Redis 6.2 or newer, or any Valkey"
 # XAUTOCLAIM came with Redis 6.2, the oldest level tampu is built for.
 _FLOOR_COMMAND = "XAUTOCLAIM"
 _ASKED = (_FLOOR_COMMAND, "XACKDEL", "WAITAOF")
+# What tampu sends besides, here and in its scripts; hosted servers rename or disable some.
+USED = (
+    *("BLPOP", "CLIENT", "COMMAND", "DEL", "EVAL", "EVALSHA", "EXISTS", "EXPIRE", "GET", "HDEL"),
+    *("HGET", "HINCRBY", "HMGET", "HSET", "INFO", "LPUSH", "LTRIM", "MGET", "PEXPIRE", "PTTL"),
+    *("SCAN", "SCRIPT", "SET", "TIME", "UNLINK", "WAIT", "XACK", "XADD", "XCLAIM", "XDEL"),
+    *("XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD", "XREADGROUP", "XREVRANGE", "XTRIM"),
+    *("ZADD", "ZCARD", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYRANK", "ZSCAN"),
+    "ZSCORE",
+)
 _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _PRE_RELEASE = re.compile(r"[^0-9.].*")
 

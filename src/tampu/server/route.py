@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from redis.asyncio import ConnectionPool
-from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
@@ -36,6 +36,10 @@ class Route(Protocol):
 
     async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
         """An unconnected connection to the key's node; `refresh` asks the topology anew."""
+        ...
+
+    async def make_all(self) -> list[AbstractConnection]:
+        """An unconnected connection to each node that holds keys."""
         ...
 
     def make_to(self, host: str, port: int) -> AbstractConnection:
@@ -74,6 +78,10 @@ class PlainRoute:
         """A connection to the one server there is."""
         del key, refresh
         return _made(self._pool.connection_class, self._pool.connection_kwargs)
+
+    async def make_all(self) -> list[AbstractConnection]:
+        """A connection to the one server there is."""
+        return [await self.make(b"", refresh=False)]
 
     def make_to(self, host: str, port: int) -> AbstractConnection:
         """A connection to a named place with this server's settings."""
@@ -122,6 +130,10 @@ class SentinelRoute:
             raise ConnectionError(problem) from None
         return self.make_to(host, port)
 
+    async def make_all(self) -> list[AbstractConnection]:
+        """A connection to the present master; its replicas hold the same."""
+        return [await self.make(b"", refresh=False)]
+
     def make_to(self, host: str, port: int) -> AbstractConnection:
         """A connection to one named node of the service."""
         kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
@@ -166,16 +178,31 @@ class ClusterRoute:
 
     async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
         """A connection to the node that redis-py's map, or a fresh one, names for the key."""
+        await self._learn(anew=refresh)
         try:
-            await self._client.initialize()
-            if refresh or self._stale:
-                await self._client.nodes_manager.initialize()
-                self._stale = False
             node = self._client.get_node_from_key(key.decode())
         except RedisClusterException as error:
-            raise ConnectionError(str(error).partition("\n")[0]) from error
+            raise _unknown(error) from error
         if node is None:
             raise ConnectionError("no node of the cluster holds the queue's slot")
+        return self._to(node)
+
+    async def make_all(self) -> list[AbstractConnection]:
+        """A connection to each primary of a map that was just fetched."""
+        await self._learn(anew=True)
+        return [self._to(node) for node in self._client.get_primaries()]
+
+    async def _learn(self, *, anew: bool) -> None:
+        """Have a map of the slots, or a fresh one."""
+        try:
+            await self._client.initialize()
+            if anew or self._stale:
+                await self._client.nodes_manager.initialize()
+                self._stale = False
+        except RedisClusterException as error:
+            raise _unknown(error) from error
+
+    def _to(self, node: ClusterNode) -> AbstractConnection:
         settings = {**node.connection_kwargs, "host": node.host or self._door}
         return _made(node.connection_class, settings)
 
@@ -201,6 +228,10 @@ class ClusterRoute:
     def slot(self, key: bytes) -> int:
         """By the key's hash tag, if it has one."""
         return int(key_slot(key))
+
+
+def _unknown(error: RedisClusterException) -> ConnectionError:
+    return ConnectionError(str(error).partition("\n")[0])
 
 
 def _made(kind: type[AbstractConnection], settings: dict[str, Any]) -> AbstractConnection:

@@ -365,3 +365,16 @@ async def replay(
         for text in (letter.dead_id, letter.body, letter.name, letter.extras)
     ]
     return [letter == ord("1") for letter in as_letters(await _REPLAY.run(lane, keys, args))]
+
+
+_PURGE = Script("purge")
+
+
+async def purge(lane: Lane, stream: bytes, *, count: int) -> list[bytes]:
+    """Delete up to so many jobs that no worker has been given; their envelopes.
+
+    Not sent again after a lost connection: what it deleted would not be told a second time.
+    """
+    reply = await _PURGE.run(lane, (stream,), (count,))
+    assert isinstance(reply, list)  # noqa: S101 - our own script
+    return reply  # type: ignore[return-value] # texts, as the script's head says

@@ -1,7 +1,6 @@
 """Plain commands on the keys of a queue, and what their replies mean."""
 
 import asyncio
-import re
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionErr
 from tampu.server.command import Argument, Ids, Reply, pack
 from tampu.server.lane import Lane
 from tampu.server.link import ignore_outcome
-from tampu.wire.keys import QueueKeys
+from tampu.wire.keys import QueueKeys, escape_glob
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 """An entry's id and its fields in turn; None if it was deleted while it was pending."""
@@ -20,7 +19,6 @@ RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 NO_GROUP = "NOGROUP"
 MAX_ACKS = 1000
 _PAGE = 1000
-_GLOB = re.compile(rb"[*?\[\]\\^-]")
 
 
 class Pending(Struct, frozen=True, gc=False):
@@ -206,7 +204,7 @@ async def scan_members(
     lane: Lane, key: bytes, cursor: bytes, *, holding: bytes = b"", count: int
 ) -> tuple[bytes, list[bytes]]:
     """Some members of a sorted set that hold a text, and where to go on; b"0" at the end."""
-    pattern = b"*%b*" % _GLOB.sub(rb"\\\g<0>", holding)
+    pattern = b"*%b*" % escape_glob(holding)
     match = ("MATCH", pattern) if holding else ()
     reply: Any = await lane.call("ZSCAN", key, cursor, *match, "COUNT", count, repeatable=True)
     return bytes(reply[0]), reply[1][::2]

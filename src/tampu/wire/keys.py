@@ -22,6 +22,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
 _NOT_BESIDE_A_TAG: Final = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _SHOWN_CHARACTERS: Final = 80
+_GLOB: Final = re.compile(rb"[*?\[\]\\^-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,16 @@ class QueueKeys:
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
+
+    @property
+    def lasting(self) -> tuple[bytes, ...]:
+        """The keys that a queue is known by: it is there while one of them is."""
+        return (self.stream, self.delayed, self.dead, self.repeat, self.paused, self.events)
+
+    @property
+    def pattern(self) -> bytes:
+        """Matches every key of this queue in a SCAN, and no other's."""
+        return escape_glob(self.tag) + b":*"
 
     def marker(self, job_id: str) -> bytes:
         """Says that a job of this id was added; holds `MARKER_VALUE`."""
@@ -102,6 +113,45 @@ class QueueKeys:
     def worker(self, consumer_id: bytes) -> bytes:
         """Our own: exists while that worker lives."""
         return b"%b:tampu:worker:%b" % (self.tag, consumer_id)
+
+
+EVERY_QUEUE: Final = b"{chasqui:*}:*"
+"""Matches every key of every queue in a SCAN."""
+
+_QUEUE_OF: Final = re.compile(rb"\{chasqui:([^}]+)\}:(.+)", re.DOTALL)
+_LASTING: Final = (b"stream", b"delayed", b"dlq", b"repeat", b"tampu:paused", b"events")
+_EXPIRING: Final = (
+    b"dlid:",
+    b"didx:",
+    b"result:",
+    b"promoter:lock",
+    b"scheduler:lock",
+    b"tampu:failure:",
+    b"tampu:producer:",
+    b"tampu:worker:",
+)
+
+
+def escape_glob(text: bytes) -> bytes:
+    """A pattern that matches the text itself and nothing else."""
+    return _GLOB.sub(rb"\\\g<0>", text)
+
+
+def queue_known_by(key: bytes) -> str | None:
+    """The queue that a key proves to be there; None if it proves none that we could open."""
+    found = _QUEUE_OF.fullmatch(key)
+    if found is None or found[2] not in _LASTING:
+        return None
+    try:
+        return check_queue_name(found[1].decode())
+    except (UnicodeDecodeError, OptionError):
+        return None
+
+
+def must_expire(key: bytes) -> bool:
+    """Whether a key of a queue is one that is never written without an end."""
+    found = _QUEUE_OF.fullmatch(key)
+    return found is not None and found[2].startswith(_EXPIRING)
 
 
 MARKER_VALUE: Final = b"1"

@@ -1,9 +1,13 @@
 """What INFO and COMMAND INFO say, read once."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import tampu
 from tampu.errors import ServerTooOld
-from tampu.server.dialect import Dialect, Product, read
+from tampu.server.dialect import USED, Dialect, Product, read
 
 SERVER = "redis://h:6379/0"
 KNOWN, UNKNOWN = [b"entry"], None
@@ -59,3 +63,14 @@ def test_a_release_candidate_s_version_is_read() -> None:
 def test_a_server_without_the_needed_commands_is_too_old() -> None:
     with pytest.raises(ServerTooOld, match=r"5\.0\.7.*Redis 6\.2 or newer"):
         read(info(redis_version="5.0.7"), [UNKNOWN, UNKNOWN, UNKNOWN], SERVER)
+
+
+def test_the_commands_that_are_looked_for_are_those_that_are_sent() -> None:
+    sources = Path(str(tampu.__file__)).parent
+    lua = "".join(path.read_text("utf-8") for path in sources.rglob("*.lua"))
+    python = "".join(path.read_text("utf-8") for path in sources.joinpath("server").glob("*.py"))
+    sent = set(re.findall(r"call\('([A-Z]+)'", lua))
+    sent |= set(re.findall(r"""(?:call|pack|behind)\(\s*\(?b?"([A-Z]{3,})\"""", python))
+    sent |= set(re.findall(r"""\(\s*b?"(SCAN|X[A-Z]+|Z[A-Z]+)\",""", python))
+    by_need = {"ASKING", "CONFIG", "WAITAOF", "XACKDEL", "XAUTOCLAIM"}  # only where they are there
+    assert sent - by_need == set(USED)

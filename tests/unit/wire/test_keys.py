@@ -10,6 +10,8 @@ from tampu.wire.keys import (
     check_queue_name,
     check_schedule_key,
     check_task_id,
+    must_expire,
+    queue_known_by,
 )
 from tests.golden.chasquimq import golden
 
@@ -192,3 +194,52 @@ def test_a_task_id_that_cannot_be_is_refused_under_its_option(task_id: str) -> N
 def test_a_prefix_that_would_move_the_hash_tag_is_refused(prefix: str) -> None:
     with pytest.raises(OptionError, match="prefix="):
         check_prefix(prefix)
+
+
+@pytest.mark.parametrize("part", ["stream", "delayed", "dlq", "repeat", "events", "tampu:paused"])
+def test_a_queue_is_known_by_each_of_its_lasting_keys(part: str) -> None:
+    key = f"{{chasqui:a:b}}:{part}".encode()
+    assert queue_known_by(key) == "a:b"
+    assert key in QueueKeys("a:b").lasting
+    assert not must_expire(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"stream",
+        b"{chasqui:}:stream",
+        b"{chasqui:a}:streams",
+        b"{chasqui:a}:result:stream",
+        b"{other:a}:stream",
+        b"{chasqui:a b}:stream",
+        b"{chasqui:\xff}:stream",
+    ],
+)
+def test_no_other_key_proves_a_queue(key: bytes) -> None:
+    assert queue_known_by(key) is None
+
+
+def test_keys_that_are_written_with_an_end_must_have_one() -> None:
+    keys = QueueKeys("a")
+    for key in (
+        keys.marker("1"),
+        keys.index("1"),
+        keys.result("1"),
+        keys.failure("1"),
+        keys.producer("1"),
+        keys.worker(b"t-1"),
+        keys.promoter_lock,
+        keys.scheduler_lock,
+    ):
+        assert must_expire(key)
+    assert not must_expire(keys.spec("x"))
+    assert not must_expire(b"result:1")
+
+
+@pytest.mark.parametrize("name", ["a", "a-b", "a^b", "a\\b", "ä:1"])
+def test_a_queues_pattern_escapes_what_a_glob_would_read(name: str) -> None:
+    assert QueueKeys(name).pattern == (
+        QueueKeys(name).tag.replace(b"\\", b"\\\\").replace(b"-", b"\\-").replace(b"^", b"\\^")
+        + b":*"
+    )

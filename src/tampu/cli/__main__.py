@@ -1,0 +1,5 @@
+"""`python -m tampu.cli`, for where the script is not on the path."""
+
+from tampu.cli.main import main
+
+main()

@@ -1,0 +1,43 @@
+"""What `tampu server` does."""
+
+import asyncio
+import os
+import signal
+
+from tampu.cli.running import told_to_stop
+from tampu.cli.screen import Screen
+from tampu.cli.shared import Shared
+from tampu.errors import OptionError
+from tampu.server.address import Kind, parse
+from tampu.server.connect import DEFAULT_URL, URL_VARIABLE
+from tampu.server.embedded import EmbeddedServer, join
+
+
+async def server(shared: Shared, directory: str | None) -> None:
+    """Hold the embedded server of a directory until a signal comes."""
+    where = _directory(shared, directory)
+    joining = asyncio.get_running_loop().run_in_executor(None, join, where)
+    with await joining as held, told_to_stop(signal.SIGINT, signal.SIGTERM) as stop:
+        Screen(shared).line(held, _shape, _sentence)
+        await stop.wait()
+
+
+def _shape(held: EmbeddedServer) -> dict[str, str]:
+    return {"url": f"embedded:{held.directory}", "socket": f"unix://{held.socket}"}
+
+
+def _sentence(held: EmbeddedServer) -> str:
+    told = _shape(held)
+    return f"The server is up at {told['url']}\nand at {told['socket']}; Ctrl-C leaves."
+
+
+def _directory(shared: Shared, given: str | None) -> str:
+    url = shared.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    if given is not None:
+        if shared.url is not None:
+            raise OptionError("url", "...", "cannot be given along with a directory")
+        return given
+    address = parse(url)
+    if address.kind is not Kind.EMBEDDED:
+        raise OptionError("url", str(address), "takes embedded:DIRECTORY here")
+    return address.path

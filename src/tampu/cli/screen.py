@@ -1,0 +1,63 @@
+"""Where a command prints: JSON for programs, tables for people."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from rich.console import Console, RenderableType
+
+from tampu.cli.ending import no
+from tampu.cli.shared import Shared
+from tampu.cli.show.plain import as_json
+
+T = TypeVar("T")
+
+_NEVER_CUT = 1000
+
+
+class Screen:
+    """Prints what a command has to tell, in the form that was asked for."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.as_json = shared.as_json
+        self.console = Console(
+            no_color=True if not shared.color else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            # A pipe has no width. Rich would take 80 columns, and cut what a program looks for.
+            width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _NEVER_CUT,
+        )
+
+    def show(self, shape: object, view: Callable[[], RenderableType]) -> None:
+        """One document or one view, and nothing else."""
+        if self.as_json:
+            self.tell_programs(shape)
+        else:
+            with self.console.capture() as printed:
+                self.console.print(view())
+            # Tables are filled up with blanks to their width, which a paste or a diff would keep.
+            lines = (line.rstrip() for line in printed.get().splitlines())
+            sys.stdout.write("\n".join(lines) + "\n")
+
+    def tell_programs(self, shape: object) -> None:
+        """One document, if JSON was asked for; people are told otherwise."""
+        if self.as_json:
+            sys.stdout.write(as_json(shape) + "\n")
+
+    def line(self, value: T, shape: Callable[[T], object], view: Callable[[T], str]) -> None:
+        """One value of many, in one line, at once."""
+        told = as_json(shape(value), indent=None) if self.as_json else view(value)
+        sys.stdout.write(told + "\n")
+        sys.stdout.flush()
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on if the user says yes, or has said so before."""
+    if yes:
+        return
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise no("nothing was done.")

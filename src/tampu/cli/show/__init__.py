@@ -1,0 +1,1 @@
+"""From values to what is printed: JSON for programs, tables for people. Pure."""

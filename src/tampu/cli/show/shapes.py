@@ -1,0 +1,163 @@
+"""What `--json` prints, as plain dictionaries. These shapes are stable: programs read them."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tampu.admin.counts import Counts
+from tampu.admin.dead import DeadJob
+from tampu.admin.findings import Finding, Grade
+from tampu.admin.flow import Flow
+from tampu.admin.lookup import JobInfo
+from tampu.admin.overview import Overview
+from tampu.admin.workers import WorkerInfo, alive
+from tampu.duration import Duration, to_s
+from tampu.events import JobEvent
+from tampu.schedule import Schedule
+from tampu.timing import Cron, Every
+
+Shape: TypeAlias = dict[str, object]
+
+
+def counts_shape(counts: Counts) -> Shape:
+    """How many jobs, by state."""
+    return {field: getattr(counts, field) for field in counts.__struct_fields__}
+
+
+def worker_shape(worker: WorkerInfo) -> Shape:
+    """One worker."""
+    return {field: getattr(worker, field) for field in worker.__struct_fields__}
+
+
+def overview_shape(overview: Overview) -> Shape:
+    """One queue of `inspect`."""
+    return {
+        "queue": overview.queue,
+        "group": overview.group,
+        "at": overview.at,
+        **counts_shape(overview.counts),
+        "oldest_waiting_at": overview.oldest_waiting_at,
+        "next_due_at": overview.next_due_at,
+        "workers": [worker_shape(worker) for worker in overview.workers],
+    }
+
+
+def flow_shape(flow: Flow) -> Shape:
+    """One line of `watch`."""
+    return {
+        "at": flow.at,
+        "queue": flow.queue,
+        **counts_shape(flow.counts),
+        "workers": alive(flow.workers),
+        "added_per_s": _rounded(flow.rates.added),
+        "done_per_s": _rounded(flow.rates.done),
+        "failed_per_s": _rounded(flow.rates.failed),
+    }
+
+
+def event_shape(event: JobEvent) -> Shape:
+    """One event."""
+    return {
+        "id": event.id,
+        "at": event.at,
+        "kind": event.kind,
+        "job_id": event.job_id or None,
+        "name": event.name,
+        "fields": event.fields,
+    }
+
+
+def letter_shape(letter: DeadJob) -> Shape:
+    """One dead letter; its bytes are there only if they could not be read."""
+    failure = letter.failure
+    return {
+        "dead_id": letter.dead_id,
+        "buried_at": letter.buried_at,
+        "job_id": letter.job_id,
+        "name": letter.name,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "attempt": letter.attempt,
+        "worker": letter.worker,
+        "error": None
+        if failure is None
+        else {
+            "type": failure.error_type,
+            "message": failure.message,
+            "traceback": failure.traceback,
+        },
+        "data": letter.data,
+        "raw": letter.raw if letter.job_id is None else None,
+    }
+
+
+def schedule_shape(schedule: Schedule) -> Shape:
+    """One schedule."""
+    settings, counts = schedule.settings, schedule.counts
+    return {
+        "key": schedule.key,
+        "name": schedule.name,
+        **rule_shape(schedule),
+        "next_at": schedule.next_at,
+        "paused": schedule.paused,
+        "problem": schedule.problem,
+        "counts": {field: getattr(counts, field) for field in counts.__struct_fields__},
+        "missed": str(settings.missed),
+        "overlap": settings.overlap.name.lower(),
+        "window": None if settings.window is None else repr(settings.window),
+        "limit": settings.limit,
+        "start": settings.start,
+        "end": settings.end,
+        "jitter_s": _seconds(settings.jitter),
+        "attempts": settings.attempts,
+        "timeout_s": _seconds(settings.timeout),
+        "data": schedule.data,
+    }
+
+
+def rule_shape(schedule: Schedule) -> Shape:
+    """A schedule's rule: one of `cron` and `every_s`, and both in words."""
+    rule = schedule.rule
+    return {
+        "cron": rule.text if isinstance(rule, Cron) else None,
+        "tz": rule.tz if isinstance(rule, Cron) else None,
+        "every_s": rule.interval_ms / 1000 if isinstance(rule, Every) else None,
+        "explained": None if rule is None else rule.explain(),
+    }
+
+
+def job_shape(job: JobInfo) -> Shape:
+    """A job, wherever it is."""
+    return {
+        "id": job.id,
+        "state": job.state,
+        "searched_all": job.searched_all,
+        "name": job.name,
+        "data": job.data,
+        "attempt": job.attempt,
+        "created_at": job.created_at,
+        "due_at": job.due_at,
+        "worker": job.worker,
+        "entry_id": job.entry_id,
+        "result": job.result,
+        "dead": None if job.dead is None else letter_shape(job.dead),
+    }
+
+
+def findings_shape(server: str, findings: Sequence[Finding]) -> Shape:
+    """What `doctor` found."""
+    return {
+        "server": server,
+        "ok": all(each.grade is not Grade.FAIL for each in findings),
+        "findings": [
+            {"check": each.check, "grade": each.grade, "sentence": each.sentence}
+            for each in findings
+        ],
+    }
+
+
+def _rounded(per_s: float | None) -> float | None:
+    return None if per_s is None else round(per_s, 2)
+
+
+def _seconds(given: Duration | None) -> float | None:
+    return None if given is None else to_s("duration", given)

@@ -1,0 +1,16 @@
+"""The tree of commands. A new command is a module in `commands/` with `add_to`, named here."""
+
+import typer
+
+from tampu.cli.commands import bench, dead, doctor, events, job, look, queue, schedule, server
+from tampu.cli.shared import root
+
+_MODULES = (look, events, queue, job, dead, schedule, server, doctor, bench)
+
+
+def tree() -> typer.Typer:
+    """All commands, none of what they need."""
+    app = root("Look at queues and tend them.")
+    for module in _MODULES:
+        module.add_to(app)
+    return app

@@ -1,0 +1,233 @@
+"""Looking at a server's queues from outside, and clearing them away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tampu import JobFailed, OptionError, Queue
+from tampu.admin.drain import drain, is_drained
+from tampu.admin.flow import EVENTS_A_LOOK, QueueFlow, ends_since
+from tampu.admin.overview import look_over
+from tampu.admin.purge import Purgeable, Purged, purge_jobs
+from tampu.admin.queues import queue_exists, queue_names, remove_queue
+from tampu.admin.workers import WorkerState, workers_of
+from tampu.server.connect import Server, connect
+from tampu.server.lane import Lane
+from tampu.wire.keys import QueueKeys
+from tests.contract.workers import GROUP, KEYS, QUEUE, Boom, Calls, Crew, Gate
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+async def work(server: Server, crew: Crew) -> AsyncIterator[Lane]:
+    del crew  # it looks for tasks that are left: ours ends before
+    async with await Lane.open(server, KEYS.stream) as opened:
+        yield opened
+
+
+class TestQueues:
+    async def test_are_found_by_any_of_their_keys(self, running: RunningServer) -> None:
+        with running.admin() as admin:
+            admin.set("other", "1")
+            admin.zadd("{chasqui:only-delayed}:delayed", {"x": 1})
+            admin.zadd("{chasqui:only-repeats}:repeat", {"x": 1})
+            admin.xadd("{chasqui:only-dead}:dlq", {"d": "x"})
+            admin.xadd("{chasqui:not ours}:stream", {"d": "x"})
+            admin.xadd(b"{chasqui:\xff}:stream", {"d": "x"})
+            admin.set("{chasqui:a-marker}:dlid:x", "1")
+        async with Queue("b", running.url) as queue:
+            await queue.add("x")
+        async with await connect(running.url) as server:
+            names = await queue_names(server)
+        assert names == ["b", "only-dead", "only-delayed", "only-repeats"]
+
+    async def test_exist_once_something_was_added(self, work: Lane, crew: Crew) -> None:
+        assert not await queue_exists(work, KEYS)
+        await crew.queue.add("x", delay=60)
+        assert await queue_exists(work, KEYS)
+
+    async def test_are_removed_with_every_key_and_no_neighbours(
+        self, server: Server, running: RunningServer
+    ) -> None:
+        async with Queue("a", running.url) as a, Queue("a-b", running.url) as b:
+            await a.add("x", job_id="1")
+            await a.add("x", delay=60, job_id="2")
+            await b.add("x")
+        removed = await remove_queue(server, QueueKeys("a"))
+        with running.admin() as admin:
+            left: Any = admin.keys("*")
+        assert removed == 7  # stream, delayed, bell, two markers, an index, the producer's memory
+        assert all(b"{chasqui:a-b}" in key for key in left)
+
+
+class TestOverview:
+    async def test_tells_since_when_the_first_waits_and_who_works(
+        self, work: Lane, crew: Crew
+    ) -> None:
+        gate = Gate()
+        worker = await crew.hire(gate, concurrency=1)
+        await crew.queue.add("runs")
+        await gate.until(1)
+        crew.admin.xgroup_create(KEYS.stream, "others", "$")
+        await crew.queue.add("waits")
+        entry = crew.admin.xrevrange(KEYS.stream, count=1)[0][0]
+        await crew.queue.add("x", delay=60)
+        seen = await look_over(work, KEYS, "others")
+        (alive,) = (await look_over(work, KEYS)).workers
+        gate.open.set()
+        assert seen.counts.delayed == 1
+        assert seen.oldest_waiting_at is not None
+        assert round(seen.oldest_waiting_at.timestamp() * 1000) == int(entry.split(b"-")[0])
+        assert seen.next_due_at is not None
+        assert 55 < (seen.next_due_at - seen.at).total_seconds() <= 61
+        assert seen.workers == []
+        assert (alive.id, alive.state, alive.active) == (worker.id, WorkerState.ALIVE, 1)
+        assert alive.concurrency == 1 and alive.pid and alive.host and alive.started_at
+
+    async def test_of_nothing_is_empty(self, work: Lane) -> None:
+        seen = await look_over(work, KEYS)
+        assert (seen.oldest_waiting_at, seen.next_due_at, seen.workers) == (None, None, [])
+
+    async def test_knows_a_worker_that_is_gone_from_a_peer(self, work: Lane, crew: Crew) -> None:
+        for peer in ("t-gone", "c-peer"):
+            crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer=peer)
+        seen = {each.id: each for each in await workers_of(work, KEYS, GROUP.encode())}
+        assert seen["t-gone"].state is WorkerState.GONE
+        assert seen["c-peer"].state is WorkerState.UNKNOWN
+        assert [each.active for each in seen.values()] == [1, 1]
+        crew.admin.delete(KEYS.stream)
+
+
+class TestPurging:
+    async def test_removes_what_waits_and_leaves_what_runs(self, work: Lane, crew: Crew) -> None:
+        gate = Gate()
+        await crew.hire(gate, concurrency=1)
+        runs = await crew.queue.add("runs", "kept")
+        await gate.until(1)
+        await crew.queue.add_each("waits", range(1500))
+        purged = await purge_jobs(work, KEYS, [Purgeable.WAITING])
+        assert purged.waiting + crew.pending() == 1501
+        assert crew.admin.xlen(KEYS.stream) == crew.pending() >= 1
+        gate.open.set()
+        await crew.settled()
+        assert gate.jobs[0].id == runs.id
+        assert len(gate) + purged.waiting == 1501
+
+    async def test_frees_the_ids_of_what_it_removes(self, work: Lane, crew: Crew) -> None:
+        await crew.queue.add("x", job_id="waits")
+        await crew.queue.add("x", job_id="delayed", delay=60)
+        await crew.queue.add("x", delay=60)
+        assert await purge_jobs(work, KEYS) == Purged(waiting=1, delayed=2, dead=0)
+        for job_id in ("waits", "delayed"):
+            assert not (await crew.queue.add("x", job_id=job_id, delay=60)).duplicate
+        assert (await purge_jobs(work, KEYS, [Purgeable.DEAD])).delayed == 0
+        assert (await crew.queue.counts()).delayed == 2
+
+    async def test_removes_dead_letters_and_what_cannot_be_read(
+        self, work: Lane, crew: Crew
+    ) -> None:
+        await crew.hire(Boom(), attempts=1)
+        await crew.queue.add("x")
+        await crew.dead()
+        await crew.leave()
+        crew.put({"nothing": "here"})
+        crew.put({"d": b"\xc1"})
+        crew.admin.zadd(KEYS.delayed, {b"\x01": 99_999_999_999_999})
+        assert await purge_jobs(work, KEYS) == Purged(waiting=2, delayed=1, dead=1)
+
+    async def test_of_a_queue_that_is_not_there_removes_nothing(
+        self, work: Lane, running: RunningServer
+    ) -> None:
+        assert await purge_jobs(work, KEYS) == Purged()
+        with running.admin() as admin:
+            assert admin.dbsize() == 0
+
+
+class TestDraining:
+    async def test_returns_when_nothing_waits_or_runs(self, work: Lane, crew: Crew) -> None:
+        gate = Gate()
+        await crew.hire(gate)
+        await crew.queue.add("x")
+        await crew.queue.add("x", delay=60)
+        told: list[int] = []
+        draining = asyncio.create_task(
+            drain(work, KEYS, timeout_s=10, tell=lambda counts: told.append(counts.active))
+        )
+        await gate.until(1)
+        await wait_until(lambda: 1 in told, within=5, sentence="it saw the job run")
+        assert not draining.done()
+        gate.open.set()
+        counts = await draining
+        assert is_drained(counts) and not is_drained(counts, delayed=True)
+
+    async def test_gives_up_when_the_time_is_up(self, work: Lane, crew: Crew) -> None:
+        await crew.queue.add("x", delay=60)
+        assert is_drained(await drain(work, KEYS, timeout_s=0))
+        counts = await drain(work, KEYS, timeout_s=0.05, delayed=True)
+        assert not is_drained(counts, delayed=True)
+
+
+class TestFlow:
+    async def test_tells_what_was_added_done_and_failed(self, work: Lane, crew: Crew) -> None:
+        flow = QueueFlow(work, KEYS)
+        first = await flow.step()
+        assert first.rates.added is None
+        await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1)
+        await crew.queue.add_each("good", range(30))
+        await crew.queue.add_each("bad", range(10))
+        await crew.settled()
+        await crew.dead(10)
+        await wait_until(lambda: len(crew.events()) >= 90, within=5, sentence="events are written")
+        seen = await flow.step()
+        rates = seen.rates
+        assert rates.added is not None and rates.done is not None and rates.failed is not None
+        assert rates.added > 0
+        assert rates.done == pytest.approx(3 * rates.failed)
+        assert (seen.queue, seen.counts.dead, len(seen.workers)) == (QUEUE, 10, 1)
+
+    async def test_of_many_events_takes_the_newest_and_their_time(
+        self, work: Lane, crew: Crew
+    ) -> None:
+        with crew.admin.pipeline(transaction=False) as writing:
+            for number in range(2 * EVENTS_A_LOOK):  # two a millisecond, for a second
+                fields = {"e": "completed" if number % 4 else "failed", "id": "x", "ts": "1"}
+                writing.xadd(KEYS.events, fields, id=f"{5_000 + number // 2}-{number % 2}")
+            writing.execute()
+        ends = await ends_since(work, KEYS, 5_000, now_ms=6_000)
+        assert ends is not None
+        assert ends.done == pytest.approx(1500, rel=0.01)
+        assert ends.failed == pytest.approx(500, rel=0.01)
+        few = await ends_since(work, KEYS, 5_900, now_ms=6_000)
+        assert few is not None
+        assert few.done == pytest.approx(1500, rel=0.01)
+
+    async def test_counts_what_left_as_done_where_no_events_are_written(
+        self, work: Lane, crew: Crew
+    ) -> None:
+        flow = QueueFlow(work, KEYS)
+        await crew.hire(Calls(), events=False)
+        await flow.step()
+        await crew.queue.add_each("x", range(50))
+        await crew.settled()
+        rates = (await flow.step()).rates
+        if crew.admin.info("server")["redis_version"].startswith("6."):
+            assert (rates.added, rates.done, rates.failed) == (None, None, None)
+        else:
+            assert rates.added == rates.done
+            assert rates.added is not None and rates.added > 0
+            assert rates.failed is None
+
+
+async def test_a_dead_letter_is_had_by_its_own_id(crew: Crew) -> None:
+    await crew.hire(Boom(), attempts=1, store_results=True)
+    job = await crew.queue.add("x", {"to": "ada"})
+    with pytest.raises(JobFailed):
+        await job.result()
+    (letter,) = await crew.dead()
+    assert await crew.queue.dead.get(letter.dead_id) == letter
+    assert await crew.queue.dead.get("1-1") is None
+    with pytest.raises(OptionError, match="takes ids of dead letters"):
+        await crew.queue.dead.get(job.id)

@@ -1,0 +1,171 @@
+"""`tampu job`, `tampu dead` and `tampu queue`, as users run them."""
+
+import pytest
+
+from tampu import Bury, DeadJob
+from tampu.job import Job
+from tests.contract.cli import tampu
+from tests.contract.workers import QUEUE, Boom, Calls, Crew, Gate
+from tests.servers import RunningServer
+
+JOB_KEYS = [
+    *("id", "state", "searched_all", "name", "data", "attempt", "created_at", "due_at"),
+    *("worker", "entry_id", "result", "dead"),
+]
+LETTER_KEYS = [
+    *("dead_id", "buried_at", "job_id", "name", "reason", "detail", "attempt", "worker"),
+    *("error", "data", "raw"),
+]
+
+
+async def test_job_show_tells_where_a_job_is(running: RunningServer, crew: Crew) -> None:
+    url = running.url
+    await crew.queue.add("later", {"raw": b"\x00\xff"}, delay="1h", job_id="later")
+    shown = await tampu("job", "show", QUEUE, "later", url=url)
+    assert shown.code == 0
+    assert "state     delayed" in shown.lines
+    assert 'data      {"raw": {"base64": "AP8="}}' in shown.lines
+    told = (await tampu("job", "show", QUEUE, "later", "--json", url=url)).json
+    assert list(told) == JOB_KEYS
+    assert (told["state"], told["data"]) == ("delayed", {"raw": {"base64": "AP8="}})
+    nowhere = await tampu("job", "show", QUEUE, "nope", "--json", url=url)
+    assert (nowhere.code, nowhere.json["state"]) == (1, "unknown")
+    assert nowhere.err == (
+        "tampu: queue 'work' has no job 'nope': "
+        "it is done and left no result, was removed, or never was there.\n"
+    )
+
+
+async def test_job_wait_prints_the_result_or_says_why_there_is_none(
+    running: RunningServer, crew: Crew
+) -> None:
+    url = running.url
+    await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1, store_results=True)
+    good, bad = await crew.queue.add("good", {"a": [1]}), await crew.queue.add("bad")
+    done = await tampu("job", "wait", QUEUE, good.id, "--json", url=url)
+    assert (done.code, done.json) == (0, {"job_id": good.id, "result": {"a": [1]}})
+    failed = await tampu("job", "wait", QUEUE, bad.id, url=url)
+    sentence = f"tampu: job {bad.id} failed for good (retries_exhausted): ValueError: boom\n"
+    assert (failed.code, failed.out, failed.err) == (1, "", sentence)
+    told = await tampu("job", "wait", QUEUE, bad.id, "--json", url=url)
+    assert (told.code, list(told.json)) == (1, ["job_id", "failed"])
+    assert list(told.json["failed"]) == ["reason", "type", "message", "traceback"]
+    late = await tampu("job", "wait", QUEUE, "nope", "--timeout", "50ms", url=url)
+    assert late.code == 1
+    assert late.err.startswith("tampu: no result of job nope within 0.05 s;")
+    wrong = await tampu("job", "wait", QUEUE, "nope", "--timeout", "soon", url=url)
+    assert wrong.code == 2
+    assert wrong.err.startswith("tampu: timeout='soon' cannot be: it takes ")
+
+
+async def test_job_cancel_takes_back_what_is_delayed(running: RunningServer, crew: Crew) -> None:
+    await crew.queue.add("x", delay=60, job_id="a")
+    done = await tampu("job", "cancel", QUEUE, "a", "b", "--json", url=running.url)
+    assert (done.code, done.json) == (1, {"queue": QUEUE, "cancelled": {"a": True, "b": False}})
+    assert done.err == "tampu: not delayed, and left as they are: b.\n"
+    assert (await crew.queue.counts()).delayed == 0
+
+
+async def fail(job: Job[object]) -> None:
+    """A handler that gives up on odd jobs, and fails with a long text on others."""
+    raise Bury("no address") if job.name == "odd" else ValueError("x" * 200)
+
+
+async def bury_three(crew: Crew) -> list[DeadJob]:
+    worker = await crew.hire(fail, attempts=1)
+    await crew.queue.add_each("boom", [{"to": "ada"}, {"to": "bob"}])
+    await crew.queue.add("odd")
+    letters = await crew.dead(3)
+    await worker.stop()
+    return letters
+
+
+async def test_dead_letters_are_listed_and_shown(running: RunningServer, crew: Crew) -> None:
+    url, letters = running.url, await bury_three(crew)
+    listed = await tampu("dead", "ls", QUEUE, url=url)
+    assert listed.lines[0].split() == ["id", "age", "name", "reason", "runs", "error"]
+    assert [line.split()[0] for line in listed.lines[1:4]] == [each.dead_id for each in letters]
+    assert max(map(len, listed.lines)) <= 80
+    assert "3 of 3: 2 retries_exhausted, 1 unrecoverable" in listed.lines
+    told = (await tampu("dead", "ls", QUEUE, "-n", "1", "--json", url=url)).json
+    assert (told["queue"], told["total"], len(told["letters"])) == (QUEUE, 3, 1)
+    assert list(told["letters"][0]) == LETTER_KEYS
+    behind = ("--after", letters[0].dead_id, "--json")
+    rest = (await tampu("dead", "ls", QUEUE, *behind, url=url)).json
+    assert [each["dead_id"] for each in rest["letters"]] == [each.dead_id for each in letters[1:]]
+
+    shown = await tampu("dead", "show", QUEUE, letters[0].dead_id, url=url)
+    assert f"job          {letters[0].job_id}" in shown.lines
+    assert "Traceback (most recent call last):" in shown.lines
+    missing = await tampu("dead", "show", QUEUE, "1-1", url=url)
+    assert (missing.code, missing.err) == (1, "tampu: queue 'work' has no dead letter '1-1'.\n")
+
+
+async def test_dead_letters_are_replayed_and_deleted(running: RunningServer, crew: Crew) -> None:
+    url, letters = running.url, await bury_three(crew)
+    refused = await tampu("dead", "replay", QUEUE, url=url, typed="n\n")
+    question = "Put up to 3 of 3 dead letters back on work? [y/N] "
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == f"{question}tampu: nothing was done.\n"
+    assert (await tampu("dead", "replay", QUEUE, url=url)).code == 1  # nobody to be asked
+    assert (await crew.queue.counts()).dead == 3
+    done = await tampu("dead", "replay", QUEUE, "--name", "odd", "--yes", "--json", url=url)
+    assert done.json == {"queue": QUEUE, "replayed": 1}
+    one = await tampu("dead", "replay", QUEUE, letters[0].dead_id, url=url, typed="y\n")
+    assert one.out == "1 job put back.\n"
+
+    which = await tampu("dead", "purge", QUEUE, "--yes", url=url)
+    sentence = "tampu: say which: ids, --older-than, --name, --reason, or --all.\n"
+    assert (which.code, which.err) == (2, sentence)
+    young = await tampu("dead", "purge", QUEUE, "--older-than", "1h", "-y", "--json", url=url)
+    assert young.json == {"queue": QUEUE, "purged": 0}
+    gone = await tampu("dead", "purge", QUEUE, "--all", "-y", url=url)
+    assert gone.out == "1 dead letter deleted.\n"
+    assert (await tampu("dead", "ls", QUEUE, url=url)).out == "There are no dead letters.\n"
+
+
+async def test_a_queue_is_purged_after_a_question(running: RunningServer, crew: Crew) -> None:
+    url = running.url
+    await crew.queue.add_each("x", range(3))
+    await crew.queue.add("x", delay=60)
+    refused = await tampu("queue", "purge", QUEUE, url=url, typed="\n")
+    assert refused.code == 1
+    question = "Remove all jobs of work that are waiting, delayed, dead? [y/N] "
+    assert refused.err == f"{question}tampu: nothing was done.\n"
+    done = await tampu("queue", "purge", QUEUE, "--state", "waiting", "-y", "--json", url=url)
+    assert done.json == {"queue": QUEUE, "waiting": 3, "delayed": 0, "dead": 0}
+    rest = await tampu("queue", "purge", QUEUE, url=url, typed="yes\n")
+    assert rest.out == "removed: 0 waiting, 1 delayed, 0 dead.\n"
+    both = await tampu("queue", "purge", QUEUE, "--all", "--state", "dead", "-y", url=url)
+    assert (both.code, both.err) == (
+        2,
+        "tampu: all=True cannot be: it cannot be given along with a state.\n",
+    )
+    all_of_it = await tampu("queue", "purge", QUEUE, "--all", "-y", "--json", url=url)
+    assert all_of_it.json["keys"] > 0
+    assert (await tampu("inspect", QUEUE, url=url)).code == 1
+
+
+async def test_drain_waits_until_nothing_waits_or_runs(running: RunningServer, crew: Crew) -> None:
+    url = running.url
+    gate = Gate()
+    await crew.hire(gate)
+    await crew.queue.add("x")
+    await gate.until(1)
+    late = await tampu("queue", "drain", QUEUE, "--timeout", "100ms", "--json", url=url)
+    assert (late.code, late.json["drained"], late.json["active"]) == (1, False, 1)
+    sentence = "tampu: work is not drained within 100ms: 0 waiting, 1 active, 0 delayed.\n"
+    assert late.err == sentence
+    gate.open.set()
+    done = await tampu("queue", "drain", QUEUE, url=url)
+    assert (done.code, done.out) == (0, "work is drained: 0 waiting, 0 active, 0 delayed.\n")
+    await crew.queue.add("x", delay=60)
+    waits = ("queue", "drain", QUEUE, "--delayed", "--timeout", "50ms")
+    assert (await tampu(*waits, url=url)).code == 1
+
+
+@pytest.mark.parametrize("state", ["running", "Waiting"])
+async def test_a_state_that_cannot_be_purged_is_wrong_usage(state: str) -> None:
+    done = await tampu("queue", "purge", QUEUE, "--state", state, url="redis://127.0.0.1:1")
+    assert (done.code, done.out) == (2, "")
+    assert "'waiting', 'delayed', 'dead'" in done.err

@@ -1,0 +1,85 @@
+"""`tampu schedule`, as users run it."""
+
+from tampu import Cron, Every, Overlap
+from tests.contract.cli import tampu
+from tests.contract.workers import QUEUE, Crew
+from tests.servers import RunningServer
+
+KEYS = [
+    *("key", "name", "cron", "tz", "every_s", "explained", "next_at", "paused", "problem"),
+    *("counts", "missed", "overlap", "window", "limit", "start", "end", "jitter_s", "attempts"),
+    *("timeout_s", "data"),
+]
+
+
+CRON = Cron("0 9 * * 1-5", tz="Europe/Berlin")
+
+
+async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: Crew) -> None:
+    url = running.url
+    await crew.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
+    await crew.queue.schedule("tick", Every("90s"), timeout="5s")
+    listed = await tampu("schedule", "ls", QUEUE, url=url)
+    assert listed.lines[0].split() == ["key", "job", "next", "fired", "rule"]
+    assert "0 9 * * 1-5 Europe/Berlin" in listed.out
+    assert "every 1m30s" in listed.out
+    assert max(map(len, listed.lines)) <= 80
+    told = (await tampu("schedule", "ls", QUEUE, "--json", url=url)).json
+    assert told["queue"] == QUEUE
+    tick, digest = told["schedules"]
+    assert [list(tick), list(digest)] == [KEYS, KEYS]
+    assert (tick["key"], tick["every_s"], tick["timeout_s"]) == ("tick::every:90000", 90, 5)
+    assert (digest["cron"], digest["tz"], digest["overlap"]) == (CRON.text, CRON.tz, "skip")
+    assert digest["counts"] == dict.fromkeys(
+        ["fired", "missed", "overlapped", "outside", "paused"], 0
+    )
+
+    seen = (await tampu("schedule", "preview", QUEUE, "digest", "-n", "2", "--json", url=url)).json
+    assert (list(seen), len(seen["instants"])) == (["queue", "key", "instants"], 2)
+    near = await tampu("schedule", "preview", QUEUE, "digst", url=url)
+    sentence = "tampu: queue 'work' has no schedule 'digst'; did you mean 'digest'?\n"
+    assert (near.code, near.err) == (1, sentence)
+
+
+async def test_schedules_are_paused_and_resumed(running: RunningServer, crew: Crew) -> None:
+    url = running.url
+    await crew.queue.schedule("digest", CRON, key="digest")
+    paused = await tampu("schedule", "pause", QUEUE, "digest", "--json", url=url)
+    assert paused.json == {"queue": QUEUE, "key": "digest", "paused": True}
+    again = await tampu("schedule", "pause", QUEUE, "digest", url=url)
+    assert (again.code, again.err) == (1, "tampu: schedule 'digest' is paused already.\n")
+    assert (await tampu("schedule", "resume", QUEUE, "digest", url=url)).out == (
+        "digest fires again.\n"
+    )
+    again = await tampu("schedule", "resume", QUEUE, "digest", url=url)
+    assert (again.code, again.err) == (1, "tampu: schedule 'digest' is not paused.\n")
+
+
+async def test_schedules_are_fired_out_of_turn_and_removed(
+    running: RunningServer, crew: Crew
+) -> None:
+    url = running.url
+    await crew.queue.schedule("digest", CRON, key="digest")
+    fired = (await tampu("schedule", "trigger", QUEUE, "digest", "--json", url=url)).json
+    assert list(fired) == ["queue", "key", "job_id"]
+    filling = ("schedule", "backfill", QUEUE, "digest", "--start", "2026-11-02T00:00Z")
+    filled = (await tampu(*filling, "--end", "2026-11-07T00:00Z", "--json", url=url)).json
+    assert len(filled["job_ids"]) == 5
+    many = await tampu(*filling, "--end", "2026-11-07T00:00Z", "--max", "2", url=url)
+    assert (many.code, many.err) == (
+        2,
+        "tampu: max=2 cannot be: it is less than the 5 instants of that time.\n",
+    )
+    naive = await tampu(*filling, "--end", "2026-11-07T00:00", url=url)
+    accepted = "it takes an instant with its offset, such as 2026-01-31T09:00Z."
+    assert (naive.code, naive.err) == (2, f"tampu: end='2026-11-07T00:00' cannot be: {accepted}\n")
+    assert (await crew.queue.counts()).waiting == 6
+
+    kept = await tampu("schedule", "rm", QUEUE, "digest", url=url, typed="no\n")
+    assert (kept.code, kept.err) == (
+        1,
+        "Remove schedule digest of work? [y/N] tampu: nothing was done.\n",
+    )
+    gone = await tampu("schedule", "rm", QUEUE, "digest", "-y", "--json", url=url)
+    assert gone.json == {"queue": QUEUE, "key": "digest", "removed": True}
+    assert await crew.queue.schedules() == []

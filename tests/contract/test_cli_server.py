@@ -1,0 +1,116 @@
+"""`tampu doctor`, `bench` and `server`, and what is said when the server is the problem."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+from tampu.queue import Queue
+from tests.conftest import Start
+from tests.contract.cli import COMMAND, surroundings, tampu
+from tests.embedded import end_server, nothing_runs
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+BENCH_KEYS = [
+    *("server", "version", "seconds", "add_many_per_s", "add_per_s", "consume_per_s"),
+    *("round_trip_p50_ms", "round_trip_p99_ms"),
+]
+
+
+async def test_doctor_on_every_server_tells_what_to_do_and_fails_if_it_must(start: Start) -> None:
+    running = start("--appendonly", "yes")
+    good = await tampu("doctor", url=running.url)
+    assert (good.code, good.err) == (0, "")
+    assert [line.split()[0] for line in good.lines] == ["ok"] * 8
+    with running.admin() as admin:
+        admin.config_set("maxmemory", "100mb")
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+    bad = await tampu("doctor", "--json", url=running.url)
+    assert (bad.code, list(bad.json)) == (1, ["server", "ok", "findings"])
+    assert bad.err == "tampu: 1 of 8 findings are failures.\n"
+    (failed,) = (each for each in bad.json["findings"] if each["grade"] == "fail")
+    assert list(failed) == ["check", "grade", "sentence"]
+    assert failed["check"] == "memory"
+
+
+async def test_bench_on_every_server_measures_and_leaves_nothing_behind(
+    running: RunningServer,
+) -> None:
+    done = await tampu("bench", "--seconds", "1", "--json", url=running.url)
+    assert (done.code, done.err, list(done.json)) == (0, "", BENCH_KEYS)
+    assert all(done.json[key] > 0 for key in BENCH_KEYS[3:])
+    with running.admin() as admin:
+        assert admin.dbsize() == 0
+
+
+async def test_bench_prints_a_page(running: RunningServer) -> None:
+    done = await tampu("bench", "--seconds", "1", url=running.url)
+    assert done.lines[-1] == "measured                    in one process, 0.25 s each, events off"
+    long = await tampu("bench", "--seconds", "61", url=running.url)
+    assert long.code == 2
+    assert "--seconds" in long.err
+
+
+async def test_a_server_that_is_not_there_or_refuses_is_exit_code_3(start: Start) -> None:
+    nobody = await tampu("inspect", url="redis://127.0.0.1:1/0")
+    assert (nobody.code, nobody.out) == (3, "")
+    assert nobody.err == (
+        "tampu: no server answers at redis://127.0.0.1:1/0 (Connection refused); "
+        "start one there, or correct the URL (TAMPU_URL or url=).\n"
+    )
+    running = start("--requirepass", "hunter2")
+    for url in (running.url, f"redis://:wrong-secret@127.0.0.1:{running.port}/0"):
+        denied = await tampu("queue", "ls", "--url", url)
+        assert denied.code == 3
+        assert f"127.0.0.1:{running.port}/0 denies access (" in denied.err
+        assert denied.err.count("\n") == 1
+        assert "secret" not in denied.err
+    good = await tampu("queue", "ls", "--url", f"redis://:hunter2@127.0.0.1:{running.port}/0")
+    assert good.code == 0
+
+
+async def test_wrong_usage_is_one_sentence_and_exit_code_2() -> None:
+    said = {
+        ("inspekt",): "No such command 'inspekt'",
+        ("inspect", "a", "b"): "b",
+        ("dead", "ls"): "Missing argument 'QUEUE'",
+        ("inspect", "--jsn"): "--jsn",
+        ("inspect", "a b"): "queue='a b' cannot be: it must be 1 to 128 bytes of text",
+        ("inspect", "--url", "nonsense"): "url='nonsense' cannot be: it takes redis://",
+        ("watch", "--every", "0s"): "every='0s' cannot be: it must be at least a millisecond",
+        ("server", "--url", "redis://localhost"): "it takes embedded:DIRECTORY here",
+        ("server", "here", "--url", "embedded:x"): "it cannot be given along with a directory",
+    }
+    for typed, sentence in said.items():
+        done = await tampu(*typed, url="redis://127.0.0.1:1/0")
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), typed
+        assert done.err.startswith("tampu: ")
+        assert sentence in done.err
+
+
+async def test_server_keeps_the_embedded_one_up_until_it_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *("server", str(home)),
+        env=surroundings(None),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), 15)
+        assert line.decode() == f"The server is up at embedded:{home}\n"
+        async with Queue("a", f"embedded:{home}") as queue:
+            await queue.add("x")
+        listed = await tampu("queue", "ls", "--json", "--url", f"embedded:{home}")
+        assert [each["queue"] for each in listed.json["queues"]] == ["a"]
+        process.send_signal(signal.SIGTERM)
+        out, err = await asyncio.wait_for(process.communicate(), 15)
+        assert (process.returncode, err) == (0, b"")
+        assert out.decode().startswith("and at unix://")
+        await wait_until(lambda: nothing_runs(home), within=15, sentence="the server has ended")
+    finally:
+        if process.returncode is None:
+            process.kill()
+        end_server(home)

@@ -1,0 +1,161 @@
+"""`tampu watch` in a real terminal, and where there is none."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.contract.cli import COMMAND, surroundings, tampu
+from tests.contract.workers import QUEUE, Calls, Crew
+from tests.servers import RunningServer
+
+KEYS = [
+    *("at", "queue", "waiting", "active", "delayed", "dead", "schedules", "workers"),
+    *("added_per_s", "done_per_s", "failed_per_s"),
+]
+OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+
+
+@dataclass
+class Terminal:
+    """The user's end of a terminal that a command runs in."""
+
+    fd: int
+    process: "subprocess.Popen[bytes]"
+    seen: str = field(default="")
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def until(self, text: str) -> str:
+        """What is printed until the text is; it is not seen again."""
+        limit = time.monotonic() + 20
+        while text not in self.seen:
+            left_s = limit - time.monotonic()
+            assert left_s > 0, f"{text!r} was not printed: {self.seen[-400:]!r}"
+            if select.select([self.fd], [], [], left_s)[0]:
+                self.seen += os.read(self.fd, 65_536).decode()
+        head, _, self.seen = self.seen.partition(text)
+        return head + text
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.fd, keys)
+
+
+@contextmanager
+def terminal(*args: str, url: str, columns: int = 80) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    env = surroundings(url) | {"TERM": "xterm-256color"}
+    del env["COLUMNS"]
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    before = termios.tcgetattr(theirs)
+    process = subprocess.Popen(
+        [*COMMAND, *args],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=env,
+        preexec_fn=_control,  # noqa: PLW1509 - the terminal's signals reach whom it controls
+    )
+    try:
+        yield Terminal(ours, process)
+        assert process.wait(10) == 0
+        assert termios.tcgetattr(theirs) == before, "the terminal was not left as it was"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+        os.close(ours)
+
+
+def _control() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+async def test_watch_fills_a_terminal_and_leaves_by_q(running: RunningServer, crew: Crew) -> None:
+    await crew.queue.add_each("x", range(7))
+    with terminal("watch", "--every", "100ms", "--no-color", url=running.url) as screen:
+        screen.until(OTHER_SCREEN)
+        first = screen.until("q leaves")
+        screen.until(f"{QUEUE}         7")
+        await crew.queue.add("x")
+        screen.until(f"{QUEUE}         8")
+        screen.type(b"x")
+        screen.type(b"q")
+        rest = screen.until(OWN_SCREEN)
+    assert "\x1b[2m" in first
+    assert "\x1b[3" not in first + rest
+
+
+async def test_watch_is_drawn_anew_when_the_terminal_changes_its_size(
+    running: RunningServer, crew: Crew
+) -> None:
+    await crew.queue.add("x")
+    with terminal("watch", "--every", "1h", url=running.url) as screen:
+        screen.until(f"{QUEUE}         1")
+        screen.until("Z  q leaves")
+        screen.resize(120)
+        screen.until(" " * 100)
+        screen.type(b"q")
+        screen.until(OWN_SCREEN)
+
+
+async def test_watch_shows_the_workers_of_a_single_queue_and_leaves_by_ctrl_c(
+    running: RunningServer, crew: Crew
+) -> None:
+    worker = await crew.hire(Calls())
+    with terminal("watch", QUEUE, "--every", "100ms", url=running.url) as screen:
+        screen.until(worker.id)
+        screen.type(b"\x03")
+        screen.until(OWN_SCREEN)
+
+
+async def test_watch_goes_on_while_the_server_is_away(running: RunningServer, crew: Crew) -> None:
+    await crew.queue.add("x")
+    with terminal("watch", QUEUE, "--every", "50ms", url=running.url) as screen:
+        screen.until(f"{QUEUE}         1")
+        running.pause()
+        try:
+            screen.until("no reply within 3 s")
+        finally:
+            running.resume()
+        screen.until("Z  q leaves")
+        screen.type(b"Q")
+        screen.until(OWN_SCREEN)
+
+
+async def test_watch_prints_a_line_for_each_queue_and_look_where_there_is_no_terminal(
+    running: RunningServer, crew: Crew
+) -> None:
+    await crew.queue.add_each("x", range(2))
+    told = await tampu("watch", "--every", "50ms", "--count", "2", url=running.url)
+    assert (told.code, told.err, len(told.lines)) == (0, "", 2)
+    assert " work waiting=2 active=0 delayed=0 dead=0 added/s=" in told.lines[1]
+    lines = await tampu("watch", QUEUE, "--count", "1", "--json", url=running.url)
+    assert [list(json.loads(line)) for line in lines.lines] == [KEYS]
+
+
+def test_watch_ends_well_when_it_is_told_to(running: RunningServer) -> None:
+    with running.admin() as admin:
+        admin.xadd("{chasqui:work}:stream", {"d": "x"})
+    for told in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(
+            [*COMMAND, "watch"],
+            env=surroundings(running.url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert QUEUE in process.stdout.readline().decode()
+            process.send_signal(told)
+            assert (process.wait(10), process.stderr.read()) == (0, b"")

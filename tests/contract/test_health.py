@@ -1,0 +1,114 @@
+"""What a server is asked to tell whether it is fit for queues, and what is concluded."""
+
+import re
+
+import pytest
+import redis
+
+from tampu.admin.findings import Finding, Grade, judge
+from tampu.admin.health import examine
+from tampu.clock import now_ms
+from tampu.server.connect import connect
+from tests.conftest import Start
+from tests.contract.workers import KEYS, Crew
+from tests.servers import RunningServer
+
+
+async def findings(url: str) -> dict[str, Finding]:
+    async with await connect(url) as server:
+        return {each.check: each for each in judge(await examine(server))}
+
+
+def grades(found: dict[str, Finding]) -> dict[str, str]:
+    return {check: each.grade.value for check, each in found.items() if each.grade is not Grade.OK}
+
+
+async def test_a_good_server_has_nothing_wrong(start: Start) -> None:
+    running = start("--appendonly", "yes", "--maxmemory", "1gb")
+    found = await findings(running.url)
+    assert grades(found) == {}
+    assert list(found) == [
+        *("version", "role", "commands", "memory", "persistence", "clock", "workers", "expiry")
+    ]
+
+
+async def test_a_server_that_evicts_and_keeps_nothing_is_told_of(start: Start) -> None:
+    running = start("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru")
+    found = await findings(running.url)
+    assert grades(found) == {"memory": "fail", "persistence": "warn"}
+    assert "set maxmemory-policy noeviction" in found["memory"].sentence
+    with running.admin() as admin:
+        admin.config_set("maxmemory", 0)
+        admin.config_set("save", "60 1")
+    found = await findings(running.url)
+    assert grades(found) == {"memory": "warn", "persistence": "warn"}
+    assert "snapshots only" in found["persistence"].sentence
+
+
+async def test_a_command_that_is_disabled_is_named(start: Start) -> None:
+    running = start("--rename-command", "ZPOPMIN", "", "--appendonly", "yes")
+    found = await findings(running.url)
+    assert grades(found) == {"commands": "fail"}
+    assert "it lacks ZPOPMIN" in found["commands"].sentence
+
+
+async def test_a_user_who_may_not_ask_is_told_so(start: Start) -> None:
+    running = start("--appendonly", "yes")
+    with running.admin() as admin:
+        admin.acl_setuser(
+            "me", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-info", "-config"]
+        )
+    found = await findings(f"redis://me:x@127.0.0.1:{running.port}/0")
+    assert grades(found) == {"role": "warn", "memory": "warn", "persistence": "warn"}
+
+
+async def test_a_replica_is_no_place_for_jobs(start: Start) -> None:
+    primary = start()
+    replica = start("--replicaof", "127.0.0.1", str(primary.port))
+    found = await findings(replica.url)
+    assert found["role"].grade is Grade.FAIL
+    assert "name its primary" in found["role"].sentence
+
+
+async def test_jobs_in_the_hands_of_the_dead_are_told_of(
+    running: RunningServer, crew: Crew
+) -> None:
+    crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer="t-gone")
+    found = await findings(running.url)
+    assert found["workers"].grade is Grade.FAIL
+    assert "start a worker" in found["workers"].sentence
+    crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer="c-peer")
+    found = await findings(running.url)
+    assert found["workers"].grade is Grade.WARN
+    assert "(1) hold jobs (1): those alive (1) take them over" in found["workers"].sentence
+    crew.admin.delete(KEYS.stream)
+
+
+async def test_keys_without_an_end_are_named(running: RunningServer, admin: redis.Redis) -> None:
+    for number in range(5):
+        admin.set(f"{{chasqui:q}}:result:{number}", "x")
+        admin.set(f"{{chasqui:q}}:dlid:{number}", "x", ex=60)
+    admin.set("{chasqui:q}:mine", "x")
+    found = (await findings(running.url))["expiry"]
+    assert found.grade is Grade.WARN
+    assert "{chasqui:q}:result:0" in found.sentence
+    assert "and 2 more" in found.sentence
+
+
+async def test_looking_for_keys_ends_at_its_bound(running: RunningServer) -> None:
+    with running.admin() as admin:
+        admin.mset({f"{{chasqui:q}}:dlid:{number}": "x" for number in range(3000)})
+    async with await connect(running.url) as server:
+        endless = (await examine(server, most_keys=1000)).endless
+    assert not endless.searched_all
+    assert 1000 <= endless.looked_at < 3000
+
+
+@pytest.mark.parametrize("skew_s", [-7200, 7200])
+async def test_a_clock_that_is_off_is_told_of(running: RunningServer, skew_s: int) -> None:
+    async with await connect(running.url) as server:
+        facts = await examine(server, clock_ms=lambda: now_ms() + skew_s * 1000)
+    (found,) = (each for each in judge(facts) if each.check == "clock")
+    assert found.grade is Grade.FAIL
+    side = "behind" if skew_s > 0 else "ahead of"
+    assert re.match(rf"it is (7200.0|7199.9) s {side} this machine's", found.sentence)
