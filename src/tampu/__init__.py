@@ -3,10 +3,13 @@
 from tampu._version import __version__
 from tampu.admin.counts import Counts
 from tampu.admin.dead import DeadJob, DeadLetters
+from tampu.app import App
+from tampu.app_worker import AppWorker
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Handler
 from tampu.errors import (
     AccessDenied,
+    ArgumentError,
     Closed,
     CommandRefused,
     ConnectionLost,
@@ -35,17 +38,25 @@ from tampu.promoter import Promoter
 from tampu.queue import Queue
 from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
 from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+from tampu.tasks.marks import INJECTED, Depends
+from tampu.tasks.router import Router
+from tampu.tasks.task import Call, Task
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.event import EventKind
 from tampu.worker import Worker
 
 __all__ = [
+    "INJECTED",
     "AccessDenied",
+    "App",
+    "AppWorker",
+    "ArgumentError",
     "At",
     "Backoff",
     "Bury",
     "BuryReason",
+    "Call",
     "Closed",
     "CommandRefused",
     "ConnectionLost",
@@ -54,6 +65,7 @@ __all__ = [
     "DeadJob",
     "DeadLetters",
     "DecodeError",
+    "Depends",
     "EmbeddedFailed",
     "EncodeError",
     "EventKind",
@@ -76,6 +88,7 @@ __all__ = [
     "QueueFull",
     "ResultTimeout",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleCounts",
     "ScheduleSettings",
@@ -88,6 +101,7 @@ __all__ = [
     "SyncJob",
     "SyncQueue",
     "TampuError",
+    "Task",
     "TimeWindow",
     "TlsFailed",
     "Unrecoverable",
