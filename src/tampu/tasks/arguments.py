@@ -150,6 +150,8 @@ def _converted(value: object, hint: Any) -> Any:  # noqa: ANN401 - of that type
 def _from_plain(kind: Any, value: object) -> object:  # noqa: ANN401 - what msgspec does not know
     if is_model(kind):
         return kind.model_validate(value)
+    if isinstance(value, kind):  # `object` is what every value is
+        return value
     raise TypeError
 
 

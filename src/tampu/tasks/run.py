@@ -61,10 +61,10 @@ def function_for(recipe: Recipe, runtime: Runtime, middleware: Sequence[Middlewa
     """The function of a job that runs the task for it, in the cheapest way that does."""
     if recipe.is_bare and not middleware:
         return _bare_async(recipe) if is_async(recipe.function) else _bare_plain(recipe)
-    run = _Run(recipe, runtime, middleware)
     if middleware or recipe.needs_loop:
-        return run
-    return lambda job: at_once(run(job))
+        return _Run(recipe, runtime, middleware)
+    run = _Run(recipe, Runtime(runtime.values), ())  # in the thread that calls it
+    return lambda job: _at_once(run(job))
 
 
 def _bare_async(recipe: Recipe) -> Function:
@@ -109,6 +109,8 @@ class _Run:
             value = await self._called(job, around)
             if isinstance(value, Retry | Snooze | Unrecoverable):
                 raise value  # so that what is around it sees it, too  # noqa: TRY301
+        except GeneratorExit:
+            raise  # the loop is gone: nothing can be left any more
         except BaseException as raised:  # noqa: BLE001 - raised again when all around is left
             error = raised
         error = await around.leave(error)
@@ -184,7 +186,7 @@ def _ended(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     """What a coroutine returns that never suspends: the one core, from a thread without a loop."""
     try:
         coroutine.send(None)

@@ -1,6 +1,5 @@
 """A task: a function that can be called as before, and whose calls can be jobs."""
 
-import copy
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
@@ -95,6 +94,23 @@ class Call(Generic[R]):
         return f"<Call of {self.task!r}>"  # arguments are nobody's business
 
 
+class _Looked:
+    """What a look at the function finds: at first use, since annotations may be defined late."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name, self._function = name, function
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What running it needs."""
+        return Recipe.of(self._name, self._function, shape_of(self._function))
+
+    @cached_property
+    def returned(self) -> Returned:
+        """What is known of its results."""
+        return Returned(self.recipe.shape.returns)
+
+
 class Task(Generic[P, R]):
     """A function that is called as before, and whose calls can be added as jobs.
 
@@ -117,6 +133,7 @@ class Task(Generic[P, R]):
         self._queue = settings.queue
         self._options: JobOptions = {}
         self.name = check_job_name(settings.name or _name_of(function))
+        self._looked = _Looked(self.name, function)
         self.__qualname__: str  # as what is wrapped
         update_wrapper(cast("Callable[P, Any]", self), function)
 
@@ -147,19 +164,16 @@ class Task(Generic[P, R]):
         """What is around its runs, outermost first: the app's, the router's, its own."""
         return (*self._home.middleware, *self._settings.middleware)
 
-    @cached_property
+    @property
     def recipe(self) -> Recipe:
-        """What running it needs; found when first asked for, since annotations may be late."""
-        return Recipe.of(self.name, self._function, shape_of(self._function))
-
-    @cached_property
-    def _returned(self) -> Returned:
-        return Returned(self.recipe.shape.returns)
+        """What running it needs."""
+        return self._looked.recipe
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task, its jobs with these options; `queue` sends them to another queue."""
         new_job(self.name, None, options)  # names an option that there is not
-        again = copy.copy(self)
+        again = object.__new__(type(self))
+        again.__dict__.update(self.__dict__)
         if queue is not None:
             again._queue = check_queue_name(queue)
         again._options = {**self._options, **options}
@@ -222,9 +236,8 @@ class Task(Generic[P, R]):
         return new_job(self.name, call.arguments, self._options)
 
     def _typed(self, job: Job[Any]) -> Job[R]:
-        if self._returned.converts:
-            return replace(job, host=_TypedHost(job.host, self._returned))
-        return job
+        returned = self._looked.returned
+        return replace(job, host=_TypedHost(job.host, returned)) if returned.converts else job
 
     def _check_plain_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """A plain call gives everything: nobody fills what is marked."""
