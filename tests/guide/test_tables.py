@@ -21,6 +21,7 @@ from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.job import JobOptions
 from tampu.metrics import facts
 from tampu.queue_options import QueueOptions, QueueSettings
+from tampu.tasks.task import TaskOptions, TaskSettings
 from tests.guide.pages import GUIDE, first_cells
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class TestOptions:
     def test_of_a_handler(self) -> None:
         told = first_cells(GUIDE / "handling.md", "Options of a handler")
         assert told == _defaults(Handler)
+
+    def test_of_a_task(self) -> None:
+        told = first_cells(GUIDE / "tasks.md", "Options of a task")
+        assert told == _defaults(TaskSettings)
+        assert [name for name, _ in told] == list(TaskOptions.__annotations__)
 
 
 class TestKinds:
