@@ -27,9 +27,11 @@ class _AtWork:
     """The workers that run, and what is closed behind them."""
 
     workers: tuple[Worker, ...]
+    runtime: Runtime
     stack: AsyncExitStack
 
     async def close(self, grace_s: float) -> None:
+        self.runtime.stopping = True
         async with self.stack, asyncio.TaskGroup() as group:
             for worker in self.workers:
                 group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
@@ -110,7 +112,7 @@ class AppWorker:
             for worker in self._workers:
                 await worker.start()
                 stack.push_async_callback(partial(worker.stop, 0))
-            return _AtWork(self._workers, stack.pop_all())
+            return _AtWork(self._workers, self._runtime, stack.pop_all())
 
     async def _store_schedules(self) -> None:
         for each in self._schedules:

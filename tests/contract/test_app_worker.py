@@ -1,13 +1,14 @@
 """One worker for all queues of an app: starting, fairness, schedules, stopping."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tampu import App, AppWorker, Cron, Every, OutOfPlace, Router, ServerUnreachable
+from tampu import App, AppWorker, Cron, Depends, Every, OutOfPlace, Router, ServerUnreachable
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -102,6 +103,29 @@ class TestLife:
             await asyncio.wait_for(started.wait(), SOON)
             await worker.stop(grace=SOON)
         assert ended.is_set()
+
+    async def test_past_the_grace_the_job_of_a_thread_goes_back_at_once(self, app: App) -> None:
+        started, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        async def notify() -> Callable[[], object]:
+            return lambda: loop.call_soon_threadsafe(started.set)
+
+        @app.task
+        def slow(notify: Callable[[], object] = Depends(notify)) -> None:
+            notify()
+            go_on.wait(SOON)
+
+        async with app:
+            worker = AppWorker(app)
+            await worker.start()
+            await slow.enqueue()
+            await asyncio.wait_for(started.wait(), SOON)
+            try:
+                await asyncio.wait_for(worker.stop(grace=0), 3)
+                assert (await app.queue().counts()).waiting == 1
+            finally:
+                go_on.set()
 
     async def test_if_one_queue_cannot_be_served_none_is(
         self, running: RunningServer, monkeypatch: pytest.MonkeyPatch

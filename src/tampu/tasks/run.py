@@ -49,12 +49,13 @@ class Recipe:
         return is_async(self.function) or any(step.kind.needs_loop for step in self.steps)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Runtime:
     """What the runs of one worker share."""
 
     values: Values = field(default_factory=dict)  # of the dependencies with scope="app"
     threads: ThreadPoolExecutor | None = None  # None: plain functions run where they are called
+    stopping: bool = False  # what is cancelled now is cancelled because its grace is over
 
 
 def function_for(recipe: Recipe, runtime: Runtime, middleware: Sequence[Middleware]) -> Function:
@@ -133,7 +134,26 @@ class _Run:
         if self._is_async:
             return await call()
         threads = self._runtime.threads
-        return call() if threads is None else await _in_thread(threads, call)
+        return call() if threads is None else await self._in_thread(threads, call)
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
+        """Call it in a thread, which cannot be interrupted.
+
+        Past its time limit it is waited for, since what it uses is closed then. When the worker
+        stops it is not: its job is handed back.
+        """
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(threads, copy_context().run, _ended, call)
+        try:
+            value, error = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if not self._runtime.stopping:
+                await asyncio.wait([running])
+            raise
+        if error is not None:
+            raise error
+        # It was no plain function after all: a lambda around an async one, mostly.
+        return await value if isawaitable(value) else value
 
 
 async def make(
@@ -158,24 +178,6 @@ async def _made(step: Step, given: dict[str, Any], around: Surroundings) -> obje
             return await around.enter(contextmanager(factory)(**given), essential=True)
         case Kind.ASYNC_GENERATOR:
             return await around.enter(asynccontextmanager(factory)(**given), essential=True)
-
-
-async def _in_thread(threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
-    """Call it in a thread; who cancels this waits for its end, since what it uses is closed then.
-
-    Who cancels a second time does not.
-    """
-    loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(threads, copy_context().run, _ended, call)
-    try:
-        value, error = await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
-    if error is not None:
-        raise error
-    # It was no plain function after all: a lambda around an async one, mostly.
-    return await value if isawaitable(value) else value
 
 
 def _ended(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -134,7 +134,6 @@ class Task(Generic[P, R]):
         self._options: JobOptions = {}
         self.name = check_job_name(settings.name or _name_of(function))
         self._looked = _Looked(self.name, function)
-        self.__qualname__: str  # as what is wrapped
         update_wrapper(cast("Callable[P, Any]", self), function)
 
     def __repr__(self) -> str:
@@ -142,7 +141,7 @@ class Task(Generic[P, R]):
 
     def __reduce__(self) -> str:
         """By its name in its module, as functions are."""
-        return self.__qualname__
+        return str(getattr(self, "__qualname__", self.name))
 
     @property
     def queue(self) -> str:
@@ -157,7 +156,8 @@ class Task(Generic[P, R]):
     @property
     def where(self) -> str:
         """The function's full name."""
-        return f"{self.__module__}.{self.__qualname__}"
+        name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
+        return f"{self.__module__}.{name}"
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:

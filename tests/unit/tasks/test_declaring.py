@@ -84,6 +84,21 @@ class TestNames:
             with pytest.raises(OptionError, match="name"):
                 App().task(function)
 
+    def test_partials_and_objects_are_tasks_under_a_name(self) -> None:
+        local = App()
+
+        class Sender:
+            def __call__(self, to: str) -> str:
+                return to
+
+        task = local.task(name="object")(Sender())
+        assert task("ada") == "ada"
+        assert task.call(to="ada").arguments == {"to": "ada"}
+        other = local.task(name="partial")(functools.partial(send.function, copies=2))
+        assert other.call("ada").arguments == {"to": "ada"}
+        with pytest.raises(OptionError, match=r"names both .*Sender and .*<lambda>"):
+            local.task(name="object")(lambda: None)
+
     def test_a_task_goes_to_its_own_queue_then_the_routers_then_the_apps(self) -> None:
         local = App(default_queue="main")
         router = Router(queue="routed")
