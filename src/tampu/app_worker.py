@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Self, Unpack
+
+from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.handler import Handler
@@ -22,8 +23,7 @@ from tampu.tasks.surroundings import Surroundings
 from tampu.worker import Worker
 
 
-@dataclass(frozen=True, slots=True)
-class _AtWork:
+class _AtWork(Struct, frozen=True):
     """The workers that run, and what is closed behind them."""
 
     workers: tuple[Worker, ...]

@@ -1,16 +1,16 @@
 """What marks a parameter that the worker fills, and no caller gives."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from tampu.errors import OptionError
 
 Scope: TypeAlias = Literal["job", "app"]
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(Struct, frozen=True):
     """A value that a factory makes: for each job anew, or once for a worker's life."""
 
     factory: Callable[..., Any]

@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from tampu.errors import OptionError
 from tampu.tasks.marks import Dependency
@@ -24,8 +25,7 @@ class Kind(Enum):
         return self in {Kind.ASYNC, Kind.ASYNC_GENERATOR}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One factory to call; what it needs has been made by the steps before it."""
 
     dependency: Dependency

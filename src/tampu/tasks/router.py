@@ -1,8 +1,9 @@
 """Tasks declared together: a part of an app, or all of it."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from msgspec import Struct
 
 from tampu.consumer.handler import is_async
 from tampu.errors import OptionError, OutOfPlace
@@ -25,8 +26,7 @@ R = TypeVar("R")
 AnyTask = Task[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredSchedule:
+class DeclaredSchedule(Struct, frozen=True):
     """A schedule that workers store when they start."""
 
     task: AnyTask

@@ -5,10 +5,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from tampu.consumer.handler import Function, is_async
 from tampu.job import Job
@@ -23,8 +24,7 @@ T = TypeVar("T")
 Values = dict[Dependency, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """A task, looked at: all that running it needs."""
 
     function: Callable[..., Any]
@@ -49,8 +49,7 @@ class Recipe:
         return is_async(self.function) or any(step.kind.needs_loop for step in self.steps)
 
 
-@dataclass(slots=True)
-class Runtime:
+class Runtime(Struct):
     """What the runs of one worker share."""
 
     values: Values = field(default_factory=dict)  # of the dependencies with scope="app"

@@ -3,9 +3,10 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from tampu.errors import OptionError
 from tampu.job import Job
@@ -15,8 +16,7 @@ NO_DEFAULT: Final = inspect.Parameter.empty
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter that a caller gives."""
 
     name: str
@@ -30,8 +30,7 @@ class Parameter:
         return self.default is NO_DEFAULT
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The parameters of a function, by who fills them."""
 
     given: tuple[Parameter, ...]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.backoff import Backoff
@@ -83,8 +84,7 @@ class Home(Protocol):
         """The queue that a task wants, or the one that it gets otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(Struct, Generic[R], frozen=True):
     """A call of a task that has not been added yet: its arguments and its options."""
 
     task: "Task[..., R]"
