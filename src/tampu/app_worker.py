@@ -1,6 +1,7 @@
 """The worker of an app: one process that serves its queues."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,8 @@ from tampu.tasks.run import Runtime, make
 from tampu.tasks.serving import app_wide, handler_of
 from tampu.tasks.surroundings import Surroundings
 from tampu.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 
 class _AtWork(Struct, frozen=True):
@@ -141,7 +144,10 @@ class AppWorker:
 async def _in_one_task(
     enter: Callable[[AsyncExitStack], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Enter and leave in one task of its own: a task group, for one, insists on that."""
+    """Enter and leave in one task of its own: a task group, for one, insists on that.
+
+    What ends it before its time is raised when it is left.
+    """
     entered, leaving = asyncio.Event(), asyncio.Event()
 
     async def live() -> None:
@@ -150,8 +156,13 @@ async def _in_one_task(
             entered.set()
             await leaving.wait()
 
+    def ended(living: asyncio.Task[None]) -> None:
+        if entered.is_set() and not leaving.is_set():
+            logger.error("the lifespan has ended while the worker runs")  # stop() raises its error
+        entered.set()
+
     living = asyncio.create_task(live(), name="tampu-lifespan")
-    living.add_done_callback(lambda _: entered.set())
+    living.add_done_callback(ended)
     try:
         await entered.wait()
         if not living.done():

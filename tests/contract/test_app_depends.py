@@ -215,10 +215,11 @@ class TestAppWide:
 
         @asynccontextmanager
         async def lifespan(app: App) -> AsyncIterator[dict[str, str]]:
-            async with asyncio.TaskGroup():  # insists on one task
-                log.append("lifespan")
-                yield {"name": "state"}
-                log.append("lifespan left")
+            entered_in = asyncio.current_task()
+            log.append("lifespan")
+            yield {"name": "state"}
+            assert asyncio.current_task() is entered_in  # a task group insists on that
+            log.append("lifespan left")
 
         app = App(running.url, lifespan=lifespan)
 

@@ -288,9 +288,10 @@ class TestMany:
 
 
 PROGRAM = """
-import sys
+import atexit, sys, threading
 from tampu import App
 
+atexit.register(lambda: print("threads left:", threading.active_count() - 1))  # the last to be run
 app = App(sys.argv[1])
 
 @app.task
@@ -334,7 +335,7 @@ class TestWithoutLoop:
             done = await asyncio.to_thread(
                 subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, timeout=30
             )
-        assert (done.stdout, done.stderr, done.returncode) == ("ADA BOB\n", "", 0)
+        assert (done.stdout, done.stderr, done.returncode) == ("ADA BOB\nthreads left: 0\n", "", 0)
 
     async def test_a_plain_task_enqueues_another(self, closed: App) -> None:
         ended: list[str] = []

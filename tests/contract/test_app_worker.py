@@ -162,6 +162,35 @@ class TestLife:
 
         await nothing_left(running, act)
 
+    async def test_a_lifespan_that_ends_early_is_told_of_and_raised_at_the_stop(
+        self, running: RunningServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fail = asyncio.Event()
+
+        async def background() -> None:
+            await fail.wait()
+            raise ValueError("no longer")
+
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[None]:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(background())
+                yield
+
+        app = App(running.url, lifespan=lifespan)
+        app.task(name="a")(lambda: None)
+
+        async def act() -> None:
+            worker = AppWorker(app)
+            await worker.start()
+            fail.set()
+            await wait_until(lambda: bool(caplog.records), within=SOON, sentence="it is told of")
+            with pytest.raises(ExceptionGroup):
+                await worker.stop()
+
+        await nothing_left(running, act)
+        assert "the lifespan has ended while the worker runs" in caplog.text
+
     async def test_who_cancels_the_start_leaves_nothing(self, running: RunningServer) -> None:
         entering, log = asyncio.Event(), list[str]()
 

@@ -54,7 +54,7 @@ class Surroundings:
 
 
 async def _left(manager: _Entered, error: BaseException | None) -> BaseException | None:
-    """What leaving raises; that it would have the error forgotten counts for nothing."""
+    """What leaving raises."""
     kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
     try:
         if isinstance(manager, AbstractAsyncContextManager):
@@ -63,7 +63,7 @@ async def _left(manager: _Entered, error: BaseException | None) -> BaseException
             manager.__exit__(kind, error, trace)
     except BaseException as raised:  # noqa: BLE001 - the others are to be left as well
         return raised
-    return error
+    return None
 
 
 def _judged(
@@ -71,7 +71,7 @@ def _judged(
 ) -> BaseException | None:
     """Of what the run ended in and what was raised behind it, that which counts."""
     if raised is None or raised is error:
-        return error
+        return error  # also if it would have been swallowed
     if not isinstance(raised, Exception):
         return raised  # a cancellation, mostly
     if error is None and essential:
