@@ -57,6 +57,12 @@ class Order(pydantic.BaseModel):
 
 
 @dataclasses.dataclass
+class Attached:
+    body: dict[str, bytes]
+    next: "Attached | None" = None
+
+
+@dataclasses.dataclass
 class Picky:
     value: str
 
@@ -142,6 +148,7 @@ VALUES = [
     (list[Address], [Address("Elm")]),
     (Point, Point(1, 2)),
     (Pair, Pair(1, "a")),
+    (Attached, Attached({"a": b"b"}, Attached({}))),
     (Line, Line(article="a", price=Decimal("1.5"))),
     (Line | None, Line(article="a", price=Decimal("1.5"))),
     (Order, Order(id=uuid.UUID(int=1), lines=[Line(article="a", price=Decimal(1))])),
@@ -177,11 +184,13 @@ class TestConversion:
     def test_no_data_at_all_is_a_call_without_arguments(self) -> None:
         assert arguments_of(lambda: None).convert(None) == {}
 
-    def test_a_text_is_no_bytes(self) -> None:
+    def test_a_text_is_no_bytes_however_deep(self) -> None:
         def task(raw: bytes) -> None: ...
+        def deep(raw: list[Attached | None]) -> None: ...
 
-        with pytest.raises(InvalidArguments, match="argument raw must be bytes"):
-            arguments_of(task).convert({"raw": "aGk="})
+        for function, value in ((task, "aGk="), (deep, [{"body": {"a": "aGk="}}])):
+            with pytest.raises(InvalidArguments, match="argument raw must be"):
+                arguments_of(function).convert({"raw": value})
 
     def test_an_annotation_that_cannot_be_told_apart_is_refused(self) -> None:
         def task(what: Address | Picky) -> None: ...
