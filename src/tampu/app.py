@@ -65,7 +65,7 @@ class App(Router):
         self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the process that it belongs to
-        self._states: list[object] = []
+        self._states: dict[object, object] = {}  # of each worker that runs, the last one last
         self.url, self.credentials = url, credentials
 
     def __repr__(self) -> str:
@@ -168,14 +168,14 @@ class App(Router):
         """What `lifespan` has yielded, while a worker runs."""
         if not self._states:
             raise OutOfPlace("app.state", "to the time that a worker runs, and needs a lifespan")
-        return self._states[-1]
+        return next(reversed(self._states.values()))
 
     async def live(self, stack: AsyncExitStack) -> None:
         """Enter the lifespan, to be left with the stack."""
         if self._lifespan is not None:
-            state = await stack.enter_async_context(self._lifespan(self))
-            self._states.append(state)
-            stack.callback(self._states.remove, state)
+            worker = object()
+            self._states[worker] = await stack.enter_async_context(self._lifespan(self))
+            stack.callback(self._states.pop, worker)
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

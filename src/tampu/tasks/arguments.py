@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import MsgspecError, Struct, ValidationError, convert, defstruct, field
+from msgspec import MsgspecError, Struct, convert, defstruct, field
 from msgspec.inspect import (
     ByteArrayType,
     BytesType,
@@ -32,6 +32,10 @@ _AS_IT_COMES: Final = (Any, None, type(None), object, bool, int, float, str, byt
 
 class InvalidArguments(Unrecoverable):
     """A job whose data does not fit the task's signature: no attempt can help."""
+
+
+class _ModelMisfit(ValueError):
+    """A value that a model of pydantic refuses; its text is the field's name."""
 
 
 class Arguments:
@@ -178,7 +182,10 @@ def _needs_no_help(kind: type[Struct]) -> bool:
 
 def _from_plain(kind: Any, value: object) -> object:  # noqa: ANN401 - what msgspec does not know
     if is_model(kind):
-        return kind.model_validate(value)
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise _ModelMisfit(_field_of(kind, error)) from None
     if isinstance(value, kind):  # `object` is what every value is
         return value
     raise TypeError
@@ -217,16 +224,18 @@ def _is_known(hint: Any) -> bool:  # noqa: ANN401 - an annotation
 def _place_of(error: MsgspecError) -> str:
     """Where in a value something was wrong: names of fields and indexes, no values."""
     found = _PLACE.search(str(error))
-    place = found[1].lstrip(".") if found else ""
-    cause = error.__cause__ if isinstance(error, ValidationError) else None
-    model_place = _place_in_model(cause)
-    return f"{place}.{model_place}".strip(".") if model_place else place
+    place = found[1] if found else ""
+    if isinstance(error.__cause__, _ModelMisfit):
+        place = f"{place}.{error.__cause__}"
+    return place.strip(".")
 
 
-def _place_in_model(cause: Any) -> str:  # noqa: ANN401 - pydantic's error, perhaps
-    """The field of a model; further inside there may be keys of the user's."""
-    errors = getattr(cause, "errors", None)
+def _field_of(model: Any, error: ValueError) -> str:  # noqa: ANN401 - a model of pydantic
+    """The field that pydantic refuses; what is no field may be a key of the user's."""
+    errors = getattr(error, "errors", None)
     if not callable(errors):
         return ""
     where = errors(include_input=False, include_url=False, include_context=False)[0]["loc"]
-    return str(where[0]) if where else ""
+    fields = model.model_fields
+    known = {*fields, *(each.alias for each in fields.values())} - {"root"}
+    return where[0] if where and where[0] in known else ""

@@ -51,6 +51,14 @@ class Line(pydantic.BaseModel):
     price: Decimal
 
 
+class Prices(pydantic.RootModel[dict[str, int]]):
+    pass
+
+
+class Named(pydantic.BaseModel):
+    number: int = pydantic.Field(alias="no")
+
+
 class Order(pydantic.BaseModel):
     id: uuid.UUID
     lines: list[Line]
@@ -152,6 +160,7 @@ VALUES = [
     (Line, Line(article="a", price=Decimal("1.5"))),
     (Line | None, Line(article="a", price=Decimal("1.5"))),
     (Order, Order(id=uuid.UUID(int=1), lines=[Line(article="a", price=Decimal(1))])),
+    (Prices, Prices({"a": 1})),
     (dict[str, Line], {"a": Line(article="a", price=Decimal(1))}),
     (Any, {"what": ["ever", 1]}),
     (object, {"what": ["ever", 1]}),
@@ -215,6 +224,8 @@ WRONG = [
     (Picky, {"value": SECRET}, "must be Picky"),
     (Line, {"article": "a", "price": SECRET}, "must be Line, and does not fit at price"),
     (list[Line], [{"article": SECRET}], r"does not fit at \[0\]\.price"),
+    (Prices, {SECRET: SECRET}, "must be Prices"),
+    (Named, {"no": SECRET}, "must be Named, and does not fit at no"),
     (Annotated[int, msgspec.Meta(gt=0)], -1, "must be .*Meta"),
 ]
 
