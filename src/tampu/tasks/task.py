@@ -119,6 +119,7 @@ class Task(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, Any], home: Home, settings: TaskSettings) -> None:
+        update_wrapper(cast("Callable[P, Any]", self), function)  # brings attributes along
         self.handler = Handler(  # checks the function and how it is to be run
             cast("Function", function),
             attempts=settings.attempts,
@@ -134,7 +135,6 @@ class Task(Generic[P, R]):
         self._options: JobOptions = {}
         self.name = check_job_name(settings.name or _name_of(function))
         self._looked = _Looked(self.name, function)
-        update_wrapper(cast("Callable[P, Any]", self), function)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -229,7 +229,7 @@ class Task(Generic[P, R]):
         given: object = call
         if not isinstance(given, Call) or given.task._function is not self._function:
             accepted = f"takes calls of {self.name}, made by its call(...)"
-            raise OptionError("calls", given, accepted)
+            raise OptionError("calls", given if isinstance(given, Call) else type(given), accepted)
         return call.task.queue
 
     def _new_job(self, call: Call[R]) -> NewJob:
