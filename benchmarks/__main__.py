@@ -11,6 +11,7 @@ from typing import Final
 import uvloop
 
 from benchmarks import (
+    app,
     consume,
     dispatch,
     envelope,
@@ -34,6 +35,7 @@ PREFERRED: Final = ("redis8", "valkey9")  # the first is the only one that the r
 PACKAGES: Final = ("tampu", "redis", "hiredis", "msgspec", "msgpack", "uvloop")
 SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Measured]]]]] = {
     "consume": consume.run,
+    "app": app.run,
     "produce": produce.run,
     "dispatch": dispatch.run,
     "result": result.run,
@@ -46,7 +48,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Measured]]]]] = {
     "lane_read": lane_read.run,
     "scheduler": scheduler.run,
 }
-WITHOUT_PEER: Final = frozenset({"envelope", "lane_add", "lane_read", "scheduler"})
+WITHOUT_PEER: Final = frozenset({"app", "envelope", "lane_add", "lane_read", "scheduler"})
 
 
 def main() -> None:

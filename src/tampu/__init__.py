@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from tampu._version import __version__
 from tampu.errors import (
     AccessDenied,
+    ArgumentError,
     Closed,
     CommandRefused,
     ConnectionLost,
@@ -32,6 +33,8 @@ from tampu.errors import (
 if TYPE_CHECKING:
     from tampu.admin.counts import Counts
     from tampu.admin.dead import DeadJob, DeadLetters
+    from tampu.app import App
+    from tampu.app_worker import AppWorker
     from tampu.backoff import Backoff
     from tampu.consumer.handler import Handler
     from tampu.events import JobEvent, QueueEvents
@@ -41,17 +44,25 @@ if TYPE_CHECKING:
     from tampu.queue import Queue
     from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
     from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+    from tampu.tasks.marks import INJECTED, Depends
+    from tampu.tasks.router import Router
+    from tampu.tasks.task import Call, Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.wire.dead import BuryReason, Failure
     from tampu.wire.event import EventKind
     from tampu.worker import Worker
 
 __all__ = [
+    "INJECTED",
     "AccessDenied",
+    "App",
+    "AppWorker",
+    "ArgumentError",
     "At",
     "Backoff",
     "Bury",
     "BuryReason",
+    "Call",
     "Closed",
     "CommandRefused",
     "ConnectionLost",
@@ -60,6 +71,7 @@ __all__ = [
     "DeadJob",
     "DeadLetters",
     "DecodeError",
+    "Depends",
     "EmbeddedFailed",
     "EncodeError",
     "EventKind",
@@ -82,6 +94,7 @@ __all__ = [
     "QueueFull",
     "ResultTimeout",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleCounts",
     "ScheduleSettings",
@@ -95,6 +108,7 @@ __all__ = [
     "SyncJob",
     "SyncQueue",
     "TampuError",
+    "Task",
     "TimeWindow",
     "TlsFailed",
     "Unrecoverable",
@@ -109,6 +123,8 @@ __all__ = [
 _HOMES: Final = {
     "tampu.admin.counts": "Counts",
     "tampu.admin.dead": "DeadJob DeadLetters",
+    "tampu.app": "App",
+    "tampu.app_worker": "AppWorker",
     "tampu.backoff": "Backoff",
     "tampu.consumer.handler": "Handler",
     "tampu.events": "JobEvent QueueEvents",
@@ -118,6 +134,9 @@ _HOMES: Final = {
     "tampu.queue": "Queue",
     "tampu.schedule": "Schedule ScheduleCounts ScheduleSettings",
     "tampu.sync": "SyncDeadLetters SyncJob SyncQueue",
+    "tampu.tasks.marks": "Depends INJECTED",
+    "tampu.tasks.router": "Router",
+    "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
     "tampu.wire.dead": "BuryReason Failure",
     "tampu.wire.event": "EventKind",

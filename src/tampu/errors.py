@@ -2,6 +2,7 @@
 
     TampuError
     ├── OptionError             an option, name or URL that cannot be, named at the call
+    ├── ArgumentError           an argument of a task that is missing, unknown or of a wrong type
     ├── EncodeError             a payload that MessagePack cannot carry, or that is too large
     ├── DecodeError             bytes that are not what they should be
     ├── MissingExtra            an optional part that is not installed
@@ -52,6 +53,15 @@ class OptionError(TampuError, ValueError):
     def __init__(self, option: str, given: object, accepted: str) -> None:
         self.option, self.given, self.accepted = option, given, accepted
         super().__init__(f"{option}={given!r} cannot be: it {accepted}.")
+
+
+class ArgumentError(TampuError, TypeError):
+    """An argument that does not fit a task's signature; the value is never quoted."""
+
+    def __init__(self, task: str, argument: str | None, problem: str) -> None:
+        self.task, self.argument, self.problem = task, argument, problem
+        where = "" if argument is None else f"argument {argument} "
+        super().__init__(f"task {task}: {where}{problem}.")
 
 
 class EncodeError(TampuError, ValueError):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import datetime
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from tampu.admin.counts import Counts
 from tampu.admin.dead import DeadJob, DeadLetters
@@ -23,6 +23,7 @@ from tampu.timing import Rule
 from tampu.wire.dead import BuryReason
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Portal:
@@ -111,12 +112,12 @@ def _own_thread() -> OutOfPlace:
     return OutOfPlace("a call that waits", "outside of the loop that it would wait for")
 
 
-class SyncJob:
+class SyncJob(Generic[R]):
     """A job that was added; the same as `Job` at a producer, for code without a loop."""
 
     __slots__ = ("_job", "_portal")
 
-    def __init__(self, job: Job[Any], portal: Portal) -> None:
+    def __init__(self, job: Job[R], portal: Portal) -> None:
         self._job, self._portal = job, portal
 
     def __repr__(self) -> str:
@@ -147,7 +148,7 @@ class SyncJob:
         """Whether the id was taken, and nothing was added."""
         return self._job.duplicate
 
-    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> Any:  # noqa: ANN401
+    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
         """What the handler returned; raises `JobFailed` or `ResultTimeout`."""
         return self._portal.call(lambda: self._job.result(timeout))
 
@@ -233,18 +234,18 @@ class SyncQueue:
         """Disconnect and end the thread. May be called twice; it stays closed."""
         self._portal.close(self._queue.close)
 
-    def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> SyncJob:
+    def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> SyncJob[Any]:
         """Add one job; see `Queue.add`."""
         return self._handle(self._portal.call(lambda: self._queue.add(name, data, **options)))
 
-    def add_many(self, jobs: Iterable[NewJob]) -> list[SyncJob]:
+    def add_many(self, jobs: Iterable[NewJob]) -> list[SyncJob[Any]]:
         """Add many jobs; see `Queue.add_many`."""
         given = list(jobs)  # the caller's generator runs in the caller's thread
         return [*map(self._handle, self._portal.call(lambda: self._queue.add_many(given)))]
 
     def add_each(
         self, name: str, datas: Iterable[object], **options: Unpack[JobOptions]
-    ) -> list[SyncJob]:
+    ) -> list[SyncJob[Any]]:
         """Add one job for each of the data; see `Queue.add_each`."""
         given = list(datas)
         added = self._portal.call(lambda: self._queue.add_each(name, given, **options))
@@ -291,13 +292,13 @@ class SyncQueue:
         """Have a paused schedule fire again; see `Queue.resume`."""
         return self._portal.call(lambda: self._queue.resume(key))
 
-    def trigger(self, key: Key) -> SyncJob:
+    def trigger(self, key: Key) -> SyncJob[Any]:
         """Add one job of a schedule now; see `Queue.trigger`."""
         return self._handle(self._portal.call(lambda: self._queue.trigger(key)))
 
     def backfill(
         self, key: Key, start: datetime, end: datetime, *, max: int = 1000
-    ) -> list[SyncJob]:
+    ) -> list[SyncJob[Any]]:
         """Add a job for each instant of a time; see `Queue.backfill`."""
         added = self._portal.call(lambda: self._queue.backfill(key, start, end, max=max))
         return [*map(self._handle, added)]
@@ -318,5 +319,5 @@ class SyncQueue:
         """What is there by now; see `Queue.results`."""
         return self._portal.call(lambda: self._queue.results(job_ids))
 
-    def _handle(self, job: Job[Any]) -> SyncJob:
+    def _handle(self, job: Job[Any]) -> SyncJob[Any]:
         return SyncJob(job, self._portal)

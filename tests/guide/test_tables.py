@@ -33,6 +33,7 @@ from tampu.scheduler.lease_settings import (
     LeaseSettings,
 )
 from tampu.scheduler.settings import SchedulerOptions, SchedulerSettings
+from tampu.tasks.task import TaskOptions, TaskSettings
 from tests.guide.pages import GUIDE, first_cells
 
 if TYPE_CHECKING:
@@ -123,6 +124,11 @@ class TestOptions:
         told = first_cells(GUIDE / "scheduler.md", "Options of a coordinated store")
         assert told == _defaults(LeaseSettings)
         assert [name for name, _ in told] == list(LeaseOptions.__annotations__)
+
+    def test_of_a_task(self) -> None:
+        told = first_cells(GUIDE / "tasks.md", "Options of a task")
+        assert told == _defaults(TaskSettings)
+        assert [name for name, _ in told] == list(TaskOptions.__annotations__)
 
 
 class TestKinds:

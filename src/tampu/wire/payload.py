@@ -5,9 +5,10 @@ str, bytes, list, tuple and dict, and for subclasses of these. Tuples arrive as 
 
 Further types are written as msgspec does: an aware datetime as the MessagePack timestamp, which
 arrives as an equal datetime in UTC; sets as arrays; dataclasses and structs as maps; enums as
-their value; UUID, Decimal, date, time, timedelta and naive datetimes as text. Everything else
-is refused. Only the aware datetime comes back as what it was. Types are not checked one by one:
-walking over a small value took five times as long as encoding it.
+their value; UUID, Decimal, date, time, timedelta and naive datetimes as text; models of pydantic
+as their `model_dump(mode="json")`. Everything else is refused. Only the aware datetime comes back
+as what it was. Types are not checked one by one: walking over a small value took five times as
+long as encoding it.
 
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 """
@@ -95,6 +96,11 @@ def _nests_too_deep(value: object) -> bool:
     return bool(level)
 
 
+def is_model(kind: object) -> bool:
+    """Whether it is a model of pydantic 2, which need not be installed."""
+    return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
+
+
 class _ForeignTypeError(TypeError):
     """A type that neither MessagePack nor msgspec knows."""
 
@@ -108,8 +114,10 @@ _PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
 )
 
 
-def _as_plain(value: object) -> object:
+def _as_plain(value: Any) -> object:  # noqa: ANN401 - whatever msgspec does not know
     """A subclass of a plain type as that type, which is how python-msgpack writes it."""
+    if is_model(type(value)):
+        return value.model_dump(mode="json")
     for plain, convert in _PLAIN:
         if isinstance(value, plain):
             return convert(value)

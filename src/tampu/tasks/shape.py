@@ -1,0 +1,129 @@
+"""What a function takes and gives, as its signature says; found once, then known."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from tampu.errors import OptionError
+from tampu.job import Job
+from tampu.tasks.marks import INJECTED, Dependency, is_mark
+
+NO_DEFAULT: Final = inspect.Parameter.empty
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Parameter(Struct, frozen=True):
+    """A parameter that a caller gives."""
+
+    name: str
+    hint: Any
+    default: object
+    by_position: bool
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is NO_DEFAULT
+
+
+class Shape(Struct, frozen=True):
+    """The parameters of a function, by who fills them."""
+
+    given: tuple[Parameter, ...]
+    jobs: tuple[str, ...]  # those that get the running job
+    dependencies: Mapping[str, Dependency]
+    returns: Any
+
+    @property
+    def injected(self) -> frozenset[str]:
+        """Those that a worker fills."""
+        return frozenset((*self.jobs, *self.dependencies))
+
+
+def check_parameters(function: Callable[..., object]) -> frozenset[str]:
+    """Refuse parameters that have no name on the wire; the names of those with a mark as default.
+
+    Looks at no annotation: those may name what is defined further down.
+    """
+    marked: set[str] = set()
+    for each in inspect.signature(function).parameters.values():
+        if each.kind not in _NAMED:
+            accepted = "cannot be a parameter of a task: arguments travel by their names"
+            raise OptionError("parameter", str(each), accepted)
+        if is_mark(each.default):
+            marked.add(each.name)
+    return frozenset(marked)
+
+
+def shape_of(function: Callable[..., object]) -> Shape:
+    """The shape of a function; `OptionError` if an annotation cannot be read."""
+    hints = _hints(function)
+    given: list[Parameter] = []
+    jobs: list[str] = []
+    dependencies: dict[str, Dependency] = {}
+    for name, each in _parameters(function).items():
+        hint = hints.get(name, Any)
+        dependency = _dependency_in(hint, each.default)
+        if dependency is not None:
+            dependencies[name] = dependency
+        elif _takes_job(hint):
+            jobs.append(name)
+        elif each.default is INJECTED:
+            raise OptionError("default", INJECTED, f"cannot fill {name}, which is no Job")
+        else:
+            by_position = each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            given.append(Parameter(name, hint, each.default, by_position))
+    return Shape(tuple(given), tuple(jobs), dependencies, hints.get("return", Any))
+
+
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some built-in types, as a factory
+        return {}
+
+
+def _hints(function: Callable[..., object]) -> dict[str, Any]:
+    try:
+        return get_type_hints(_hinted(function), include_extras=True)
+    except NameError as error:
+        accepted = (
+            f"is not defined in the module of {getattr(function, '__qualname__', function)}: "
+            "a task's annotations must be importable there when it runs"
+        )
+        raise OptionError("annotation", error.name, accepted) from None
+
+
+def _hinted(function: Any) -> Any:  # noqa: ANN401 - whatever can be called
+    """Where the annotations of a callable are."""
+    if isinstance(function, type):
+        return function.__init__  # type: ignore[misc] # only looked at
+    if isinstance(function, functools.partial):
+        return _hinted(function.func)
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _dependency_in(hint: object, default: object) -> Dependency | None:
+    if isinstance(default, Dependency):
+        return default
+    if get_origin(hint) is Annotated:
+        for each in get_args(hint)[1:]:
+            if isinstance(each, Dependency):
+                return each
+    return None
+
+
+def _takes_job(hint: object) -> bool:
+    """Whether it is `Job`, `Job[...]`, or one of these or None."""
+    origin = get_origin(hint)
+    if origin in {Union, UnionType, Annotated}:
+        return any(map(_takes_job, get_args(hint)))
+    return Job in {hint, origin} if _hashable(hint) else False
+
+
+def _hashable(hint: object) -> bool:
+    return getattr(hint, "__hash__", None) is not None

@@ -1,0 +1,280 @@
+"""From `enqueue` to the result, on real servers."""
+
+import asyncio
+import os
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pydantic
+import pytest
+
+from tampu import (
+    INJECTED,
+    App,
+    ArgumentError,
+    Backoff,
+    BuryReason,
+    DecodeError,
+    Job,
+    JobFailed,
+    NewJob,
+    OptionError,
+    Router,
+    Worker,
+    current_job,
+)
+from tests.contract import isolated
+from tests.contract.apps import dead, working
+from tests.servers import RunningServer
+
+SECRET = "s3cr3t"  # noqa: S105 - must not be found in a text
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+    at: datetime
+
+
+class Invoice(pydantic.BaseModel):
+    number: int
+
+
+@pytest.fixture
+def app(running: RunningServer) -> App:
+    return App(running.url)
+
+
+class TestResults:
+    async def test_an_async_task_gets_typed_arguments_and_its_result_is_typed(
+        self, app: App
+    ) -> None:
+        @app.task
+        async def later(order: Order, by: timedelta, times: int = 1) -> Order:
+            return Order(order.number, order.at + by * times)
+
+        at = datetime(2026, 11, 15, tzinfo=UTC)
+        async with working(app):
+            job = await later.enqueue(Order(1, at), timedelta(hours=1), times=2)
+            assert await job.result() == Order(1, at + timedelta(hours=2))
+
+    async def test_a_plain_task_runs_in_a_thread_and_knows_its_job(self, app: App) -> None:
+        @app.task
+        def whoami(job: Job[Any] = INJECTED) -> tuple[str, str, bool]:
+            return (job.name, threading.current_thread().name, current_job() is job)
+
+        async with working(app):
+            name, thread, same = await (await whoami.enqueue()).result()
+        assert (name, thread.startswith("tampu-handler"), same) == ("whoami", True, True)
+
+    async def test_models_of_pydantic_travel_both_ways(self, app: App) -> None:
+        @app.task
+        async def copy(invoice: Invoice, more: list[Invoice]) -> Invoice:
+            assert isinstance(more[0], Invoice)
+            return Invoice(number=invoice.number + len(more))
+
+        async with working(app):
+            job = await copy.enqueue(Invoice(number=1), [Invoice(number=2)])
+            assert await job.result() == Invoice(number=2)
+
+    async def test_a_result_of_another_type_is_refused(self, app: App) -> None:
+        @app.task
+        async def lie() -> Order:
+            lies: Any = {"number": "one"}
+            return lies  # type: ignore[no-any-return]
+
+        async with working(app):
+            with pytest.raises(DecodeError, match="result cannot be decoded: it is not Order"):
+                await (await lie.enqueue()).result()
+
+    async def test_arguments_are_a_map_of_names_on_the_wire(self, app: App) -> None:
+        @app.task
+        async def send(to: str, copies: int = 1) -> None: ...
+
+        async def seen(job: Job[Any]) -> object:
+            return job.data
+
+        await app.queue().add("other")
+        async with app, Worker("default", seen, app.url, store_results=True):
+            job = await send.enqueue("ada")
+            assert await app.queue().result(job.id) == {"to": "ada"}
+
+    async def test_other_programs_add_its_jobs_by_name(self, app: App) -> None:
+        @app.task
+        async def send(to: str, copies: int = 1) -> str:
+            return to * copies
+
+        async with working(app):
+            job = await app.queue().add("send", {"to": "ada"})
+            assert await job.result() == "ada"
+
+    async def test_a_local_result_never_changes_what_a_task_is(self, app: App) -> None:
+        @app.task
+        async def send(to: str) -> str:
+            return to
+
+        assert await send("plain call") == "plain call"
+        assert (await app.queue().counts()).waiting == 0
+        await app.close()
+
+
+class TestIsolation:
+    async def test_tasks_run_in_child_processes_with_all_around_them(
+        self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(isolated.app, "url", running.url)
+        async with working(isolated.app, concurrency=1):
+            picture = isolated.Picture("cat", 100)
+            shrunk = await isolated.shrink.enqueue(picture, os.getpid())
+            assert await shrunk.result(timeout=20) == isolated.Picture("cat", 50)
+            stored = await isolated.store.enqueue("cat")
+            assert await stored.result(timeout=20) == "cat opened for attempt 1 store"
+            assert await (await isolated.plain.enqueue()).result(timeout=20) == "plainly opened"
+            assert await (await isolated.marked.enqueue()).result(timeout=20) == "marked"
+        assert "TAMPU_TEST_MARK" not in os.environ
+
+
+class TestWrongArguments:
+    async def test_nothing_is_added_if_they_do_not_fit(self, app: App) -> None:
+        @app.task
+        async def send(to: str, order: Order | None = None) -> None: ...
+
+        wrong: Any = send
+        async with app:
+            for args in ((), (5,), ("ada", {"number": SECRET}), ("ada", None, 1)):
+                with pytest.raises(ArgumentError) as refusal:
+                    await wrong.enqueue(*args)
+                assert SECRET not in str(refusal.value)
+            with pytest.raises(ArgumentError):
+                wrong.call(cc="bob")
+            assert (await app.queue().counts()).waiting == 0
+
+    @pytest.mark.parametrize(
+        ("data", "sentence"),
+        [
+            ({"to": 5}, "task send: argument to must be str."),
+            ({}, "task send: argument to is missing."),
+            ({"to": "a", "cc": SECRET}, "task send: argument cc is unknown; it takes to, order."),
+            (
+                {"to": "a", "order": {"number": SECRET, "at": "2026-11-15T00:00:00Z"}},
+                "task send: argument order must be tests.contract.test_app_running.Order | None, "
+                "and does not fit at number.",
+            ),
+            (SECRET, "task send: the data of the job is no map of arguments."),
+        ],
+    )
+    async def test_on_arrival_they_are_a_dead_letter_at_once_with_the_field_named(
+        self, app: App, data: object, sentence: str
+    ) -> None:
+        ran: list[str] = []
+
+        @app.task
+        async def send(to: str, order: Order | None = None) -> None:
+            ran.append(to)
+
+        async with working(app, attempts=5):
+            job = await app.queue().add("send", data)
+            (letter,) = await dead(app)
+            assert letter.failure is not None
+            assert letter.failure.message == sentence
+            assert (letter.attempt, letter.reason) == (1, BuryReason.UNRECOVERABLE)
+            assert SECRET not in f"{letter.failure}"
+            with pytest.raises(JobFailed, match="InvalidArguments"):
+                await job.result()
+        assert ran == []
+
+    async def test_a_name_that_is_no_task_is_a_dead_letter(self, app: App) -> None:
+        @app.task
+        async def send() -> None: ...
+
+        async with working(app):
+            await app.queue().add("sned")
+            (letter,) = await dead(app)
+            assert letter.reason is BuryReason.UNKNOWN_HANDLER
+            assert "this worker has 'send'" in str(letter.detail)
+
+
+class TestOptions:
+    async def test_the_tasks_policy_holds_for_its_jobs(self, app: App) -> None:
+        attempts: list[int] = []
+
+        @app.task(attempts=2, backoff=Backoff.fixed(0))
+        async def fails(job: Job[Any] = INJECTED) -> None:
+            attempts.append(job.attempt)
+            raise ValueError
+
+        async with working(app, attempts=5):
+            await fails.enqueue()
+            await dead(app)
+        assert attempts == [1, 2]
+
+    async def test_a_time_limit_holds_for_a_run_with_all_around_it(self, app: App) -> None:
+        @app.task(timeout="50ms", attempts=1)
+        async def slow() -> None:
+            await asyncio.Event().wait()
+
+        async with working(app):
+            with pytest.raises(JobFailed, match="JobTimeout"):
+                await (await slow.enqueue()).result()
+
+    async def test_options_of_a_call_reach_its_job_and_no_other(self, app: App) -> None:
+        @app.task
+        async def send(to: str, job: Job[Any] = INJECTED) -> list[object]:
+            return [to, job.id, job.tenant]
+
+        async with working(app):
+            one = await send.options(job_id="x", tenant="acme", delay="5ms").enqueue("ada")
+            assert await one.result() == ["ada", "x", "acme"]
+            assert (await send.options(job_id="x").enqueue("ada")).duplicate
+            other = await send.enqueue("bob")
+            assert await other.result() == ["bob", other.id, None]
+
+    async def test_another_queue_is_served_by_the_same_tasks(self, app: App) -> None:
+        @app.task
+        async def send(to: str) -> str:
+            return to
+
+        async with working(app, {"default": 1, "slow": 1}):
+            job = await send.options(queue="slow").enqueue("ada")
+            assert await job.result() == "ada"
+            with pytest.raises(OptionError, match="delay"):
+                await send.options(delay="soon").enqueue("ada")
+
+    async def test_a_router_brings_its_tasks(self, app: App) -> None:
+        router = Router(queue="routed")
+
+        @router.task
+        def routed(n: int) -> int:
+            return n + 1
+
+        app.include(router)
+        async with working(app) as worker:
+            assert list(worker.queues) == ["routed"]
+            assert await (await routed.enqueue(1)).result() == 2
+
+
+class TestMany:
+    async def test_calls_are_added_in_order_each_with_its_options(self, app: App) -> None:
+        @app.task
+        async def double(n: int, job: Job[Any] = INJECTED) -> tuple[int, str | None]:
+            return n * 2, job.tenant
+
+        async with working(app, {"default": 10, "other": 10}):
+            calls = [double.call(n) for n in range(5)]
+            calls.append(double.options(tenant="acme").call(5))
+            calls.append(double.options(queue="other").call(6))
+            calls.append(double.call(7))
+            jobs = await double.enqueue_many(calls)
+            results = [await job.result() for job in jobs]
+        assert results == [(n * 2, "acme" if n == 5 else None) for n in range(8)]
+
+    async def test_only_calls_of_the_task_are_taken(self, app: App) -> None:
+        one = app.task(name="one")(lambda: None)
+        two = app.task(name="two")(lambda: None)
+        async with app:
+            for calls in ([two.call()], [NewJob("one")]):
+                with pytest.raises(OptionError, match="takes calls of one"):
+                    await one.enqueue_many(calls)  # type: ignore[arg-type]
+            assert await one.enqueue_many([]) == []

@@ -1,0 +1,282 @@
+"""One worker for all queues of an app: starting, fairness, schedules, stopping."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tampu import App, AppWorker, Cron, Depends, Every, OutOfPlace, Router, ServerUnreachable
+from tests.contract.apps import nothing_left, working
+from tests.contract.workers import SOON
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def app(running: RunningServer) -> App:
+    return App(running.url)
+
+
+class TestQueues:
+    async def test_a_flooded_queue_does_not_starve_the_other(self, app: App) -> None:
+        done = 0
+
+        @app.task(queue="flooded")
+        async def quick() -> None:
+            nonlocal done
+            done += 1
+
+        @app.task(queue="calm")
+        async def calm() -> int:
+            return done
+
+        async with app:
+            await quick.enqueue_many([quick.call()] * 20_000)
+            job = await calm.enqueue()
+            async with working(app, {"flooded": 10, "calm": 1}):
+                assert await job.result() < 20_000
+                await wait_until(lambda: done == 20_000, within=30, sentence="the flood is over")
+
+    async def test_each_queue_has_slots_of_its_own(self, app: App) -> None:
+        going: list[str] = []
+        go_on = asyncio.Event()
+
+        @app.task(queue="slow")
+        async def slow() -> None:
+            going.append("slow")
+            await go_on.wait()
+
+        @app.task(queue="quick")
+        async def quick() -> str:
+            return "quick"
+
+        async with working(app, {"slow": 2, "quick": 1}):
+            await slow.enqueue_many([slow.call()] * 5)
+            await wait_until(lambda: len(going) >= 2, within=SOON, sentence="slow ones run")
+            assert await (await quick.enqueue()).result() == "quick"
+            assert len(going) == 2
+            go_on.set()
+            await wait_until(lambda: len(going) == 5, within=SOON, sentence="all have run")
+
+
+class TestLife:
+    async def test_run_works_until_stop_and_leaves_nothing(
+        self, app: App, running: RunningServer
+    ) -> None:
+        @app.task
+        async def first() -> int:
+            return 1
+
+        @app.task(queue="other")
+        def second() -> int:
+            return 2
+
+        async def act() -> None:
+            worker = AppWorker(app, store_results=True)
+            working = asyncio.create_task(worker.run())
+            async with app:
+                assert await (await first.enqueue()).result() == 1
+                assert await (await second.enqueue()).result() == 2
+                await worker.stop()
+                await asyncio.wait_for(working, SOON)
+            with pytest.raises(OutOfPlace, match="second start"):
+                await worker.start()
+
+        await nothing_left(running, act)
+
+    async def test_running_tasks_get_their_grace(self, app: App) -> None:
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        @app.task
+        async def slow() -> None:
+            started.set()
+            await asyncio.sleep(0.05)
+            ended.set()
+
+        async with app:
+            worker = AppWorker(app)
+            await worker.start()
+            await slow.enqueue()
+            await asyncio.wait_for(started.wait(), SOON)
+            await worker.stop(grace=SOON)
+        assert ended.is_set()
+
+    async def test_past_the_grace_the_job_of_a_thread_goes_back_at_once(self, app: App) -> None:
+        started, go_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        async def notify() -> Callable[[], object]:
+            return lambda: loop.call_soon_threadsafe(started.set)
+
+        @app.task
+        def slow(notify: Callable[[], object] = Depends(notify)) -> None:
+            notify()
+            go_on.wait(SOON)
+
+        async with app:
+            worker = AppWorker(app)
+            await worker.start()
+            await slow.enqueue()
+            await asyncio.wait_for(started.wait(), SOON)
+            try:
+                await asyncio.wait_for(worker.stop(grace=0), 3)
+                assert (await app.queue().counts()).waiting == 1
+            finally:
+                go_on.set()
+
+    async def test_if_one_queue_cannot_be_served_none_is(
+        self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        app = App(running.url)
+        app.task(name="a", queue="a")(lambda: None)
+        app.task(name="b", queue="b")(lambda: None)
+
+        async def act() -> None:
+            worker = AppWorker(app)
+            other = App("redis://127.0.0.1:1")
+            other.task(name="b", queue="b")(lambda: None)
+            (unreachable,) = AppWorker(other)._workers
+            monkeypatch.setattr(worker, "_workers", (worker._workers[0], unreachable))
+            with pytest.raises(ServerUnreachable):
+                await worker.start()
+
+        await nothing_left(running, act)
+
+    async def test_a_lifespan_that_fails_keeps_it_from_starting(
+        self, running: RunningServer
+    ) -> None:
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[None]:
+            raise ValueError("no database")
+            yield
+
+        app = App(running.url, lifespan=lifespan)
+        app.task(name="a")(lambda: None)
+
+        async def act() -> None:
+            with pytest.raises(ValueError, match="no database"):
+                await AppWorker(app).start()
+
+        await nothing_left(running, act)
+
+    async def test_a_lifespan_that_ends_early_is_told_of_and_raised_at_the_stop(
+        self, running: RunningServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fail = asyncio.Event()
+
+        async def background() -> None:
+            await fail.wait()
+            raise ValueError("no longer")
+
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[None]:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(background())
+                yield
+
+        app = App(running.url, lifespan=lifespan)
+        app.task(name="a")(lambda: None)
+
+        async def act() -> None:
+            worker = AppWorker(app)
+            await worker.start()
+            fail.set()
+            await wait_until(lambda: bool(caplog.records), within=SOON, sentence="it is told of")
+            with pytest.raises(ExceptionGroup):
+                await worker.stop()
+
+        await nothing_left(running, act)
+        assert "the lifespan has ended while the worker runs" in caplog.text
+
+    async def test_who_cancels_the_start_leaves_nothing(self, running: RunningServer) -> None:
+        entering, log = asyncio.Event(), list[str]()
+
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[None]:
+            try:
+                entering.set()
+                await asyncio.Event().wait()
+                yield
+            finally:
+                log.append("left")
+
+        app = App(running.url, lifespan=lifespan)
+        app.task(name="a")(lambda: None)
+
+        async def act() -> None:
+            starting = asyncio.create_task(AppWorker(app).run())
+            await asyncio.wait_for(entering.wait(), SOON)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+        await nothing_left(running, act)
+        assert log == ["left"]
+
+    async def test_the_state_of_the_lifespan_is_there_while_it_runs(
+        self, running: RunningServer
+    ) -> None:
+        state = object()
+
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[object]:
+            yield state
+
+        app = App(running.url, lifespan=lifespan)
+
+        @app.task
+        async def same() -> bool:
+            return app.state is state
+
+        async with working(app):
+            assert await (await same.enqueue()).result()
+        with pytest.raises(OutOfPlace):
+            _ = app.state
+
+
+class TestSchedules:
+    async def test_are_stored_once_by_two_workers_and_keep_their_place(self, app: App) -> None:
+        @app.schedule(Every("1h"), args={"n": 5}, attempts=3)
+        async def hourly(n: int) -> int:
+            return n
+
+        async with working(app):
+            (first,) = await app.queue().schedules()
+        async with working(app), working(app):
+            (again,) = await app.queue().schedules()
+        assert (again.key, again.name, again.data) == ("hourly", "hourly", {"n": 5})
+        assert again.next_at == first.next_at
+        assert again.settings.attempts == 3
+
+    async def test_a_changed_rule_replaces_the_one_before(self, running: RunningServer) -> None:
+        for rule in (Cron("0 9 * * *"), Cron("0 10 * * *")):
+            app = App(running.url)
+            app.schedule(rule)(app.task(name="tick")(lambda: None))
+            async with working(app):
+                (stored,) = await app.queue().schedules()
+            assert stored.rule == rule
+
+    async def test_fire_jobs_that_the_task_runs(self, app: App) -> None:
+        fired: list[Any] = []
+
+        @app.schedule(Every("50ms"), args={"to": "ada"}, key="often")
+        @app.task
+        def greet(to: str, times: int = 1) -> None:
+            fired.append((to, times))
+
+        async with working(app):
+            await wait_until(lambda: len(fired) >= 2, within=SOON, sentence="it fires")
+        assert fired[:2] == [("ada", 1)] * 2
+
+    async def test_of_a_router_go_to_their_queue_with_its_worker_only(self, app: App) -> None:
+        router = Router(queue="routed")
+        router.schedule(Every("1h"))(router.task(name="tick")(lambda: None))
+        app.include(router)
+        async with working(app, {"default": 1}):
+            assert await app.queue("routed").schedules() == []
+        async with working(app):
+            (stored,) = await app.queue("routed").schedules()
+        assert stored.key == "tick"

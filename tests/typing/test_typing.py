@@ -1,0 +1,43 @@
+"""The types that users see, held by both type checkers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.servers import ROOT
+
+HERE = Path(__file__).parent
+FILES = [str(each) for each in sorted(HERE.glob("*.py")) if not each.name.startswith("test_")]
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    return f"{done.stdout}{done.stderr}".strip()
+
+
+def test_mypy_sees_what_is_promised() -> None:
+    printed = _run("mypy", "--no-error-summary", *FILES)
+    assert printed == ""
+
+
+def test_pyright_sees_what_is_promised(tmp_path: Path) -> None:
+    settings = {
+        "include": FILES,
+        "typeCheckingMode": "standard",
+        "reportUnnecessaryTypeIgnoreComment": "error",
+        "enableTypeIgnoreComments": False,
+        "pythonVersion": "3.11",
+        "extraPaths": [str(ROOT / "src")],
+    }
+    project = tmp_path / "pyrightconfig.json"
+    project.write_text(json.dumps(settings), "utf-8")
+    printed = _run("basedpyright", "--project", str(project))
+    assert printed.splitlines()[-1] == "0 errors, 0 warnings, 0 notes", printed
