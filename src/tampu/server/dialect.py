@@ -19,11 +19,11 @@ _ASKED = (_FLOOR_COMMAND, "XACKDEL", "WAITAOF")
 # What tampu sends besides, here and in its scripts; hosted servers rename or disable some.
 USED = (
     *("BLPOP", "CLIENT", "COMMAND", "DEL", "EVAL", "EVALSHA", "EXISTS", "EXPIRE", "GET", "HDEL"),
-    *("HGET", "HINCRBY", "HMGET", "HSET", "INFO", "LPUSH", "LTRIM", "MGET", "PEXPIRE", "PTTL"),
-    *("SCAN", "SCRIPT", "SET", "TIME", "UNLINK", "WAIT", "XACK", "XADD", "XCLAIM", "XDEL"),
-    *("XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD", "XREADGROUP", "XREVRANGE", "XTRIM"),
-    *("ZADD", "ZCARD", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYRANK", "ZSCAN"),
-    "ZSCORE",
+    *("HEXISTS", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSET", "INFO", "LPUSH", "LTRIM", "MGET"),
+    *("PERSIST", "PEXPIRE", "PTTL", "SCAN", "SCRIPT", "SET", "TIME", "UNLINK", "WAIT", "XACK"),
+    *("XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD"),
+    *("XREADGROUP", "XREVRANGE", "XTRIM", "ZADD", "ZCARD", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE"),
+    *("ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 )
 _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _PRE_RELEASE = re.compile(r"[^0-9.].*")
