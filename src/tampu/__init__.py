@@ -134,7 +134,7 @@ _HOMES: Final = {
     "tampu.queue": "Queue",
     "tampu.schedule": "Schedule ScheduleCounts ScheduleSettings",
     "tampu.sync": "SyncDeadLetters SyncJob SyncQueue",
-    "tampu.tasks.marks": "Depends INJECTED",
+    "tampu.tasks.marks": "INJECTED Depends",
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
