@@ -318,5 +318,5 @@ class TestOverlap:
         await crew.hire(gate)
         await crew.queue.schedule("tick", Every(0.05))
         await gate.until(3)
-        assert gate.most == 3
+        assert gate.most >= 3
         gate.open.set()

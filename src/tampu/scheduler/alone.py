@@ -14,6 +14,7 @@ from tampu.scheduler.run import RunRecord, TaskRun
 from tampu.scheduler.runs import Endings, Runs, Start
 from tampu.scheduler.store import Store
 from tampu.scheduler.storing import Patience
+from tampu.wire.task_state import TaskState
 
 _MOST: Final = 1000  # decisions for one task before the others have their turn
 
@@ -64,19 +65,18 @@ class Alone(Endings):
         now_ms = self._desk.clock.now_ms()
         starts: list[Start] = []
         wishes: list[tuple[Wish, bool]] = []
-        for course in due:
-            if not course.is_open:
-                continue  # nobody knows how it stands, and it is to stop
+        # One that is not open yet could not be loaded: it is to stop.
+        for course in filter(_is_open, due):
             if course.wishes:
                 wishes += self._grant(course, now_ms)
             if course.stopping is None:
                 self._decide(course, now_ms, starts)
-        await self._save()
+        if not await self._save():
+            self._drop(starts)
         for start in starts:
             self._runs.start(start)
         for wish, granted in wishes:
-            if not wish.done.done():
-                wish.done.set_result(granted)
+            wish.answer(granted)
         return [course for course in due if self._is_done(course)]
 
     def set_back(self, courses: Sequence[Course]) -> None:
@@ -130,7 +130,7 @@ class Alone(Endings):
         if found is None:
             return  # given up: they are to stop
         for course, loaded in zip(new, found, strict=True):
-            self._desk.opened(course, opened(course.plan, loaded, now_ms))
+            self._desk.opened(course, opened(course.drawn, loaded, now_ms))
             self._dirty[course.task.id] = course
 
     def _grant(self, course: Course, now_ms: int) -> list[tuple[Wish, bool]]:
@@ -174,12 +174,27 @@ class Alone(Endings):
                 return
         self._desk.call(course)
 
-    async def _save(self) -> None:
+    def _drop(self, starts: list[Start]) -> None:
+        """Begin none of these: that they are behind us was not stored, so they are still to run."""
+        for start in starts:
+            start.course.running -= 1
+        starts.clear()
+
+    async def _save(self) -> bool:
+        """Store what has changed; False if that was given up."""
         if not self._dirty:
-            return
+            return True
         states = [course.state for course in self._dirty.values()]
         self._dirty.clear()
-        await self._asked(StoreOperation.SAVE, lambda: self._store.save(states))
+        return bool(await self._asked(StoreOperation.SAVE, lambda: self._saved(states)))
+
+    async def _saved(self, states: Sequence[TaskState]) -> bool:
+        await self._store.save(states)
+        return True
 
     async def _asked(self, operation: StoreOperation, ask: Callable[[], Awaitable[T]]) -> T | None:
         return await self._patience.until_answered(operation, ask)
+
+
+def _is_open(course: Course) -> bool:
+    return course.is_open

@@ -10,6 +10,7 @@ from time import monotonic_ns, time_ns
 from typing import Protocol
 
 from tampu.clock import instant_ms
+from tampu.duration import Duration, to_ms
 
 
 class Alarm(Protocol):
@@ -79,16 +80,17 @@ class ManualClock(Clock):
             heapq.heappush(self._alarms, (rings_ms, next(self._numbers), alarm))
         return alarm
 
-    def turn(self, by_ms: int) -> None:
+    def turn(self, by: Duration) -> None:
         """Let time pass."""
+        by_ms = to_ms("by", by)
         self._now_ms += by_ms
         self._steady_ms += by_ms
         while self._alarms and self._alarms[0][0] <= self._steady_ms:
             heapq.heappop(self._alarms)[2].ring()
 
-    def jump(self, by_ms: int) -> None:
+    def set(self, to: datetime) -> None:
         """Set the wall clock, while no time passes: as of the machine's own, no alarm knows."""
-        self._now_ms += by_ms
+        self._now_ms = instant_ms("to", to)
 
     @property
     def next_alarm_ms(self) -> int | None:

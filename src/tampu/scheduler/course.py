@@ -33,12 +33,18 @@ class Wish(Struct, frozen=True):
     grant: Grant
     done: asyncio.Future[bool]
 
+    def answer(self, granted: bool) -> None:  # noqa: FBT001 - it is the answer
+        """Tell who waits, if anybody still does."""
+        if not self.done.done():
+            self.done.set_result(granted)
+
 
 class Course:
     """How a task stands, what of it runs, and what is wished of it."""
 
     def __init__(self, task: ScheduledTask[Any], plan: Plan, *, history: int) -> None:
         self.task = task
+        self.drawn = plan  # without the anchor that its state may have
         self.plan = plan
         self.state = TaskState(task_id=task.id)
         self.is_open = False  # its state has been loaded

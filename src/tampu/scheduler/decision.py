@@ -10,8 +10,7 @@ from msgspec import Struct, structs
 
 from tampu.scheduler.events import SkipReason
 from tampu.scheduler.plan import Plan
-from tampu.timing import Missed, MissedKind, Overlap, Rule
-from tampu.timing import decide as decide_missed
+from tampu.timing import Missed, MissedKind, Overlap, Rule, first_fire
 from tampu.timing.until import Until
 from tampu.wire.task_state import TaskState, Waiting
 
@@ -175,8 +174,7 @@ class _Due(Struct, frozen=True, gc=False):
         if missed.kind is MissedKind.ALL:
             catch_up_ms = max(missed.catch_up_ms, grace_ms)
             policy = Missed(missed.kind, missed.max, grace_ms, catch_up_ms)
-            fires = decide_missed(rule, policy, due_ms=self.due_ms, now_ms=now_ms).fires
-            return fires[0] if fires else None
+            return first_fire(rule, policy, due_ms=self.due_ms, now_ms=now_ms)
         latest_ms = rule.first_after_many(self.due_ms, now_ms).last_ms
         if latest_ms is None:
             latest_ms = self.due_ms

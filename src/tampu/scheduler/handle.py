@@ -30,6 +30,10 @@ class TaskHandle:
         """How the task stands now."""
         return self._course.report()
 
+    async def ready(self) -> None:
+        """Until the task's state has been loaded and stored, and it waits for its next instant."""
+        await self._wish("ready", _as_it_is)
+
     async def wait(self) -> Report:
         """Until the scheduler is done with the task; raises what made it fail."""
         return await asyncio.shield(self._course.ended)
@@ -71,6 +75,11 @@ class TaskHandle:
         course.wishes.append(Wish(what, grant, done))
         self._desk.call(course)
         return await done
+
+
+def _as_it_is(state: TaskState, now_ms: int) -> Granted:
+    del now_ms
+    return Granted(state, None)
 
 
 def _paused(state: TaskState, now_ms: int) -> Granted:

@@ -1,6 +1,7 @@
 """Starts runs, and hands in how each ended."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -24,6 +25,8 @@ from tampu.scheduler.guard import Guard, Refusal, Slot
 from tampu.scheduler.guarded import guarded
 from tampu.scheduler.lease_watch import LeaseWatch
 from tampu.scheduler.run import RunRecord, TaskRun
+
+logger = logging.getLogger(__name__)
 
 _RUN: Final = "tampu-task-run"
 LEASE_LOST: Final = "its lease was lost"
@@ -91,13 +94,16 @@ class Runs:
 
     def _own(self, course: Course, run: TaskRun[Any], running: Coroutine[Any, Any, None]) -> None:
         # Each takes itself out when it is over: a callback would cost as much as the task.
-        course.runs[id(run)] = task = self._loop.create_task(running, name=_RUN)
+        task = self._loop.create_task(running, name=_RUN)
+        if task.done():
+            return  # an eager one may be over already
+        course.runs[id(run)] = task
         if course.is_hurried:
             course.cancel_runs([task])
 
     async def _awaited(self, course: Course, run: TaskRun[Any], value: Awaitable[object]) -> None:
         ending = await ending_of(run, value)
-        del course.runs[id(run)]
+        course.runs.pop(id(run), None)
         self._end(course, run, ending)
 
     async def _whole(self, start: Start, run: TaskRun[Any]) -> None:
@@ -112,7 +118,7 @@ class Runs:
             ending: Ending | SkipReason = await work()
         else:
             ending = await self._under(start.guard, course, run=run, work=work)
-        del course.runs[id(run)]
+        course.runs.pop(id(run), None)
         if isinstance(ending, SkipReason):
             self._endings.refused(course, run, ending)
         else:
@@ -142,11 +148,14 @@ class Runs:
         watch = LeaseWatch(self._desk.telling, slot, run, fired=course.state.fired)
         try:
             held = await guarded(guard, slot, work, watch=watch)
-        except ServerError:
-            return SkipReason.GUARD_AWAY  # the work itself raises nothing
         except asyncio.CancelledError:
             run.cancelled = True
             return Ending(RunStatus.CANCELLED)
+        except ServerError:
+            return SkipReason.GUARD_AWAY  # the work itself raises nothing
+        except Exception:  # border: a guard may be somebody else's code
+            logger.exception("a guard of the scheduler failed")
+            return SkipReason.GUARD_AWAY
         if isinstance(held, Refusal):
             return _REASONS[held]
         if held.lost or held.value is None:

@@ -158,7 +158,7 @@ class Together(Endings):
                 if isinstance(seen.state, TaskState):
                     course.state = seen.state
                 return seen
-            found = opened(course.plan, None if seen.ended else seen.state, seen.now_ms)
+            found = opened(course.drawn, None if seen.ended else seen.state, seen.now_ms)
             if found.source is not Source.RESTORED or not seen.version:
                 if await self._store.advance(seen.version, found.state):
                     self._desk.opened(course, found)
@@ -176,8 +176,7 @@ class Together(Endings):
                 return  # looked at once more, and granted then
             self._desk.telling.tell(granted.event)
         course.wishes.remove(wish)
-        if not wish.done.done():
-            wish.done.set_result(granted.event is not None)
+        wish.answer(granted.event is not None)
 
     async def _step(self, course: Course, seen: Seen) -> Wait | None:
         """Do one thing; the decision to wait, if there is nothing to do."""

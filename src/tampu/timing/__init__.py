@@ -8,7 +8,7 @@ from tampu.timing.at import At
 from tampu.timing.cron import Cron
 from tampu.timing.every import Every
 from tampu.timing.jitter import offset_ms
-from tampu.timing.missed import Decision, Missed, MissedKind, decide
+from tampu.timing.missed import Decision, Missed, MissedKind, decide, first_fire
 from tampu.timing.overlap import Overlap
 from tampu.timing.rule import Around, Rule
 from tampu.timing.window import TimeWindow
@@ -26,5 +26,6 @@ __all__ = [
     "Rule",
     "TimeWindow",
     "decide",
+    "first_fire",
     "offset_ms",
 ]

@@ -98,7 +98,7 @@ def decide(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> Decision:
     if due_ms > now_ms:
         return Decision((), due_ms, 0)
     due = _Due(rule.anchored(due_ms), due_ms, now_ms)
-    first_ms = _first_fire(due, policy)
+    first_ms = due.first_fire(policy)
     if first_ms is None:
         return Decision((), due.rule.next_ms(now_ms), due.count(due_ms, now_ms + 1))
     fires = [first_ms]
@@ -107,6 +107,11 @@ def decide(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> Decision:
         fires.append(next_ms)
         next_ms = due.rule.next_ms(next_ms)
     return Decision(tuple(fires), next_ms, due.count(due_ms, first_ms))
+
+
+def first_fire(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> int | None:
+    """The oldest instant that fires of those that are due, without making a list of them."""
+    return _Due(rule.anchored(due_ms), due_ms, now_ms).first_fire(policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +140,20 @@ class _Due:
         armed = from_ms <= self.due_ms < end_ms
         return armed + self.rule.count_between(after_ms, end_ms - 1)
 
-
-def _first_fire(due: _Due, policy: Missed) -> int | None:
-    """The oldest instant that fires; everything due after it fires too."""
-    on_time_from_ms = due.now_ms - policy.grace_ms
-    catch_up_from_ms = due.now_ms - policy.catch_up_ms
-    match policy.kind:
-        case MissedKind.SKIP:
-            return due.first(on_time_from_ms)
-        case MissedKind.ONCE:
-            # One that is on time makes up for all that were missed.
-            return due.first(min(on_time_from_ms, max(due.latest(), catch_up_from_ms)))
-        case MissedKind.ALL:
-            missed = range(max(catch_up_from_ms, due.due_ms), on_time_from_ms)
-            # Found by halving, since a rule counts faster than it steps.
-            kept = bisect_left(
-                missed, 1, key=lambda ms: int(due.count(ms, on_time_from_ms) <= policy.max)
-            )
-            return due.first(missed.start + kept)
+    def first_fire(self, policy: Missed) -> int | None:
+        """The oldest instant that fires; everything due after it fires too."""
+        on_time_from_ms = self.now_ms - policy.grace_ms
+        catch_up_from_ms = self.now_ms - policy.catch_up_ms
+        match policy.kind:
+            case MissedKind.SKIP:
+                return self.first(on_time_from_ms)
+            case MissedKind.ONCE:
+                # One that is on time makes up for all that were missed.
+                return self.first(min(on_time_from_ms, max(self.latest(), catch_up_from_ms)))
+            case MissedKind.ALL:
+                missed = range(max(catch_up_from_ms, self.due_ms), on_time_from_ms)
+                # Found by halving, since a rule counts faster than it steps.
+                kept = bisect_left(
+                    missed, 1, key=lambda ms: int(self.count(ms, on_time_from_ms) <= policy.max)
+                )
+                return self.first(missed.start + kept)

@@ -1,0 +1,22 @@
+"""What every test of a running scheduler asks for."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+async def nothing_is_left() -> AsyncIterator[None]:
+    """No task and no thread of a scheduler outlives the test."""
+    yield
+    names = [each.get_name() for each in asyncio.all_tasks()]
+    assert not [name for name in names if name.startswith("tampu")]
+    await wait_until(_no_thread, within=5, sentence="the threads of blocking functions end")
+
+
+def _no_thread() -> bool:
+    return not any(each.name.startswith("tampu-task") for each in threading.enumerate())

@@ -1,0 +1,95 @@
+"""What befalls a scheduler from outside: guards and stores of others, and other kinds of tasks."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
+from tampu.scheduler import MemoryStore, ScheduledTask, Scheduler, Scope, SkipReason, TaskState
+from tampu.timing import Every
+from tests.unit.scheduler.clocks import SOON, Function, House, minutes, task
+from tests.unit.scheduler.hand_guard import HandGuard
+from tests.unit.scheduler.plans import MINUTE, START_MS, nothing
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+AWAY = ServerUnreachable("redis://house", "it did not answer in time")
+
+
+class TestGuards:
+    async def test_one_that_fails_in_its_own_way_lets_nothing_run_and_ends_nothing(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        guard = HandGuard()
+        guard.on_acquire = ZeroDivisionError("in the guard")
+        house = House(guard=guard)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(nothing))
+            await house.turn(MINUTE)
+            guard.on_acquire = None
+        assert [reason for reason, _, _ in house.notes.skipped] == [SkipReason.GUARD_AWAY]
+        assert "a guard of the scheduler failed" in caplog.messages
+
+    @pytest.mark.parametrize(
+        ("option", "given"), [("resource", "house"), ("scope", Scope.RESOURCE)]
+    )
+    async def test_what_only_a_guard_can_see_to_is_refused_without_one(
+        self, option: str, given: object
+    ) -> None:
+        guarded = ScheduledTask("t", Every("1m"), nothing, **{option: given})  # type: ignore[arg-type]
+        async with Scheduler() as scheduler:
+            with pytest.raises(OptionError, match=f"^{option}=.*needs a scheduler with a guard"):
+                scheduler.add(guarded)
+
+
+class TestClosingWithoutTheStore:
+    async def test_what_could_not_be_stored_does_not_run_and_is_still_to_run(self) -> None:
+        class Leaving(MemoryStore):
+            away = False
+            refused = 0
+
+            async def save(self, states: Sequence[TaskState]) -> None:
+                if self.away:
+                    self.refused += 1
+                    raise AWAY
+                await super().save(states)
+
+        store, function = Leaving(), Function()
+        house = House(store=store)
+        async with house.scheduler as scheduler:
+            handle = scheduler.add(task(function))
+            await handle.ready()
+            store.away = True
+            house.clock.turn("1m")
+            await wait_until(lambda: store.refused > 1, within=SOON, sentence="it is asked again")
+        assert function.runs == []
+        (kept,) = await store.load(["t"])
+        assert isinstance(kept, TaskState)
+        assert (kept.next_ms, kept.fired) == (START_MS + MINUTE, 0)
+
+
+class TestReady:
+    async def test_a_task_that_is_ready_is_stored_and_armed(self) -> None:
+        store = MemoryStore()
+        house = House(store=store)
+        async with house.scheduler as scheduler:
+            handle = scheduler.add(task(nothing))
+            await asyncio.wait_for(handle.ready(), SOON)
+            assert handle.report().state.next_ms == START_MS + MINUTE
+            assert await store.load(["t"]) == [handle.report().state]
+            handle.cancel()
+            with pytest.raises(OutOfPlace, match=r"^ready belongs to a task that is not over"):
+                await handle.ready()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio has no eager tasks yet")
+async def test_tasks_that_are_over_before_they_are_known_leave_nothing_behind() -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    house = House()
+    async with house.scheduler as scheduler:
+        scheduler.add(task(nothing))
+        await house.turn(2 * MINUTE)
+    assert house.notes.ended == minutes([1, 2])
