@@ -52,6 +52,8 @@ class Session:
 
     def add(self, task: ScheduledTask[Any]) -> TaskHandle:
         """Take a task in."""
+        if self._failure is not None:
+            raise self._failure
         if task.id in self._courses:
             raise OptionError("id", task.id, "is taken by another task of this scheduler")
         shared = isinstance(self._settings.store, CoordinatedStore)
@@ -62,8 +64,6 @@ class Session:
             _check_unguarded(task)
         plan = plan_of(task, self._settings.timezone)
         course = Course(task, plan, history=self._settings.history)
-        if self._failure is not None:
-            raise self._failure
         self._courses[task.id] = course
         self._desk.call(course)
         return TaskHandle(course, self._desk)
