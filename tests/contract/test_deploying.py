@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -74,7 +75,7 @@ def url(running: RunningServer) -> Iterator[str]:
         yield made
 
 
-async def work(job: Job) -> object:
+async def work(job: Job[Any]) -> object:
     if job.data == "twice" and job.attempt == 1:
         raise ValueError("not yet")
     if job.data == "never":

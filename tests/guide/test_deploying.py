@@ -42,7 +42,7 @@ def test_the_container_runs_the_worker_itself_and_not_as_root() -> None:
     entry, options = list_behind("ENTRYPOINT", text), list_behind("CMD", text)
     assert entry == ["tampu", "worker", "shop:app"]
     assert text.index("\nUSER 10001\n") < text.index("\nENTRYPOINT")
-    (stop_s,) = re.findall(r"`docker stop --time (\d+)`", PAGE.read_text("utf-8"))
+    (stop_s,) = re.findall(r"`docker stop -t (\d+)`", PAGE.read_text("utf-8"))
     assert int(stop_s) >= grace_s(options) + MARGIN_S
     (file,) = [value for option, value in pairwise(options) if option == "--health-file"]
     assert f"find {file} " in text
