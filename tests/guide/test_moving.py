@@ -21,7 +21,7 @@ OPTIONS = {
     *QueueOptions.__annotations__,
     *TaskOptions.__annotations__,
     *(field.name for field in fields(ScheduleSettings)),
-    *("lifespan", "tz", "max", "after", "timeout"),  # of App, Cron, Missed.all, Retry, result
+    *("lifespan", "worker", "tz", "max", "after"),  # of App, Cron, Missed.all and Retry
 }
 
 
