@@ -69,6 +69,13 @@ def first_cells(page: Path, heading: str) -> list[tuple[str, str]]:
     return [(row[0].strip("`"), row[1].strip("`")) for row in cells]
 
 
+def block_of(page: Path, heading: str, language: str) -> str:
+    """The first block in a language under a heading of any level."""
+    text = page.read_text("utf-8")
+    section = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)[1]
+    return next(match[2] for match in _BLOCK.finditer(section) if match[1] == language)
+
+
 def links_of(page: Path) -> Iterator[tuple[Path, str]]:
     """The files and headings that a page's relative links lead to; code is left out."""
     text = _CODE.sub("", _BLOCK.sub("", page.read_text("utf-8")))

@@ -1,8 +1,9 @@
-"""The page on the command line names what there is: every command, its keys, its exit codes."""
+"""The page on the command line names what there is, and commands on all pages can be typed."""
 
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,19 @@ from typer.main import get_command
 
 from tampu.cli.ending import ExitCode
 from tampu.cli.tree import tree
-from tests.guide.pages import GUIDE, first_cells
+from tests.guide.pages import GUIDE, first_cells, pages
 
 PAGE = GUIDE / "command-line.md"
 TREE: Any = get_command(tree())  # typer's own classes, which differ from version to version
-EXAMPLES = re.findall(r"^\$ tampu (.+)$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def examples(page: Path) -> list[str]:
+    """What a page shows to be typed behind `$ tampu`."""
+    return re.findall(r"^\$ tampu (.+)$", page.read_text("utf-8"), re.MULTILINE)
+
+
+EXAMPLES = examples(PAGE)
+ELSEWHERE = [typed for page in pages() if page != PAGE for typed in examples(page)]
 
 
 def commands(group: Any = TREE, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401
@@ -26,7 +35,7 @@ def commands(group: Any = TREE, path: tuple[str, ...] = ()) -> Iterator[str]:  #
             yield " ".join((*path, name))
 
 
-@pytest.mark.parametrize("typed", EXAMPLES)
+@pytest.mark.parametrize("typed", EXAMPLES + ELSEWHERE)
 def test_an_example_can_be_typed(typed: str) -> None:
     command, args = TREE, shlex.split(typed)
     while hasattr(command, "commands"):

@@ -1,0 +1,207 @@
+"""The access rules that the page about deploying prints: with them, and no more, all works."""
+
+import asyncio
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.utils import str_if_bytes
+
+from tampu import AccessDenied, Backoff, Every, Job, JobFailed, Queue, QueueEvents, Worker
+from tampu.admin.findings import Grade, judge
+from tampu.admin.health import examine
+from tampu.admin.overview import look_over
+from tampu.admin.purge import purge_jobs
+from tampu.admin.queues import queue_names, remove_queue
+from tampu.scheduler import Lease, RedisGuard, RedisStore, Scope, Slot
+from tampu.server.connect import connect
+from tampu.server.dialect import USED
+from tampu.server.lane import Lane
+from tampu.wire.keys import EVERY_QUEUE
+from tests.contract.workers import KEYS, QUEUE, SOON, Crew
+from tests.guide.pages import GUIDE, block_of
+from tests.servers import ROOT, RunningServer
+from tests.stores import state_of
+from tests.topology import cluster
+from tests.waiting import wait_until
+
+PAGE = GUIDE / "deploying.md"
+USER = "tampu"
+CALL = re.compile(r"redis\.p?call\('([A-Z]+)'")
+
+
+def printed(heading: str) -> list[str]:
+    """The words that the page prints under a heading, behind ACL SETUSER and the user's name."""
+    words = shlex.split(block_of(PAGE, heading, "sh").replace("\\\n", " "))
+    assert words[1:4] == ["ACL", "SETUSER", USER]
+    return words[4:]
+
+
+def unknown(admin: redis.Redis) -> set[str]:
+    """Those of the newer commands that the server does not know."""
+    known = admin.execute_command("ACL", "CAT", "stream")
+    known += admin.execute_command("ACL", "CAT", "blocking")
+    return {"xackdel", "waitaof"} - {str_if_bytes(name) for name in known}
+
+
+def allow(admin: redis.Redis, *headings: str) -> None:
+    """Make the user of the page; what a server is too old for is left out, as the page says."""
+    words = [word for heading in headings for word in printed(heading)]
+    too_new = {f"+{name}" for name in unknown(admin)}
+    admin.execute_command("ACL", "SETUSER", USER, *(word for word in words if word not in too_new))
+    admin.execute_command("ACL", "LOG", "RESET")
+
+
+@contextmanager
+def user_of(running: RunningServer, *headings: str) -> Iterator[str]:
+    """The server's URL for that user; what the user was refused fails the test."""
+    with running.admin() as admin:
+        allow(admin, "Rights", "Newer servers", *headings)
+        try:
+            yield f"redis://{USER}:PASSWORD@127.0.0.1:{running.port}/0"
+            assert admin.execute_command("ACL", "LOG") == []
+        finally:
+            admin.acl_deluser(USER)
+
+
+@pytest.fixture
+def url(running: RunningServer) -> Iterator[str]:
+    with user_of(running) as made:
+        yield made
+
+
+async def work(job: Job[Any]) -> object:
+    if job.data == "twice" and job.attempt == 1:
+        raise ValueError("not yet")
+    if job.data == "never":
+        raise ValueError("never")
+    return job.data
+
+
+def test_the_rule_is_what_tampu_sends_and_where_it_writes() -> None:
+    rule = printed("Rights")
+    granted = {word[1:] for word in rule if word.startswith("+")}
+    assert granted == {name.lower() for name in USED} | {"ping", "select"}
+    assert [word for word in rule if word.startswith("~")] == [f"~{EVERY_QUEUE.decode()}"]
+
+
+def test_the_rules_hold_every_command_that_a_script_calls() -> None:
+    lua = (ROOT / "src/tampu/server/lua").rglob("*.lua")
+    called = {name.lower() for path in lua for name in CALL.findall(path.read_text("utf-8"))}
+    granted = {word[1:] for word in printed("Rights") + printed("Newer servers")}
+    assert "xadd" in called
+    assert called - granted == set()
+
+
+async def test_a_user_with_the_rule_adds_and_runs_jobs(url: str) -> None:
+    async with Queue(QUEUE, url, events=True) as queue, QueueEvents(QUEUE, url) as events:
+        async with Worker(
+            QUEUE, work, url, store_results=True, attempts=2, backoff=Backoff.fixed("10ms")
+        ):
+            jobs = await queue.add_each("work", [1, "twice"])
+            jobs.append(await queue.add("work", 2, delay="10ms", job_id="once"))
+            assert [await job.result(timeout=SOON) for job in jobs] == [1, "twice", 2]
+            with pytest.raises(JobFailed):
+                await (await queue.add("work", "never")).result(timeout=SOON)
+        told = await asyncio.wait_for(anext(aiter(events)), SOON)
+        assert told.name == "work"
+        assert await queue.results([jobs[0].id]) == {jobs[0].id: 1}
+
+
+async def test_a_user_with_the_rule_tends_jobs(url: str) -> None:
+    async with Queue(QUEUE, url) as queue:
+        for name in ("a", "b", "c"):
+            await queue.add("work", name, delay="1h", job_id=name)
+        assert await queue.cancel("a")
+        assert await queue.reschedule("b", delay="2h")
+        assert await queue.run_now("c")
+        async with Worker(QUEUE, {"other": work}, url):
+            await wait_until(lambda: _is_buried(queue), within=SOON, sentence="it is buried")
+        assert await queue.dead.replay() == 1
+        assert await queue.dead.purge(everything=True) == 0
+        assert (await queue.counts()).waiting == 1
+
+
+async def _is_buried(queue: Queue) -> bool:
+    return len(await queue.dead.peek()) == 1
+
+
+async def test_a_user_with_the_rule_has_schedules(url: str) -> None:
+    async with Queue(QUEUE, url) as queue:
+        await queue.schedule("tick", Every("20ms"), "tick", key="tick")
+        async with Worker(QUEUE, work, url):
+            await wait_until(lambda: _has_fired(queue), within=SOON, sentence="it has fired")
+        assert await queue.pause("tick")
+        assert await queue.resume("tick")
+        await queue.trigger("tick")
+        assert await queue.unschedule("tick")
+
+
+async def _has_fired(queue: Queue) -> bool:
+    (schedule,) = await queue.schedules()
+    return schedule.counts.fired > 1
+
+
+async def test_a_user_with_the_rule_takes_over_from_the_dead(url: str, crew: Crew) -> None:
+    job = await crew.queue.add("work", 1)
+    (entry,) = crew.admin.xrange(KEYS.stream)
+    crew.held_by_peer(entry[0], deliveries=1)
+    async with Worker(QUEUE, work, url, store_results=True, lease=1):
+        assert await job.result(timeout=SOON) == 1
+
+
+async def test_a_user_with_the_rule_looks_at_queues_and_removes_them(url: str) -> None:
+    async with Queue(QUEUE, url) as queue:
+        await queue.add("work", 1)
+    async with await connect(url) as server:
+        async with await Lane.open(server, KEYS.stream) as lane:
+            assert (await look_over(lane, KEYS)).counts.waiting == 1
+            assert (await purge_jobs(lane, KEYS)).waiting == 1
+        assert await queue_names(server) == [QUEUE]
+        assert await remove_queue(server, KEYS) > 0
+
+
+async def test_a_user_with_the_rule_for_doctor_is_told_all(running: RunningServer) -> None:
+    with user_of(running, "Looking after it") as url:
+        async with await connect(url) as server:
+            found = judge(await examine(server))
+    assert {each.check for each in found if each.grade is not Grade.OK} == {"persistence"}
+    assert "it keeps nothing" in next(e.sentence for e in found if e.check == "persistence")
+
+
+async def test_a_user_with_the_rule_of_the_scheduler_keeps_states(running: RunningServer) -> None:
+    with user_of(running, "The scheduler in a process") as url:
+        store, guard = RedisStore(url), RedisGuard(url)
+        await store.open()
+        await guard.open()
+        await store.save([state_of("t", 1)])
+        assert await store.load(["t", "u"]) == [state_of("t", 1), None]
+        lease = await guard.acquire(Slot("t", "house", Scope.RESOURCE, 0))
+        assert isinstance(lease, Lease)
+        assert await guard.release(lease)
+        await guard.close()
+        await store.close()
+
+
+async def test_a_user_with_the_rule_of_a_cluster_adds_and_runs_jobs(binary: Path) -> None:
+    with cluster(binary) as built, ExitStack() as stack:
+        for node in built.masters:
+            stack.enter_context(user_of(node, "In a cluster"))
+        url = built.url.replace("://", f"://{USER}:PASSWORD@")
+        async with Queue(QUEUE, url) as queue, Worker(QUEUE, work, url, store_results=True):
+            assert await (await queue.add("work", 1)).result(timeout=SOON) == 1
+
+
+async def test_a_rule_for_one_queue_refuses_the_others(url: str, running: RunningServer) -> None:
+    with running.admin() as admin:
+        admin.execute_command("ACL", "SETUSER", USER, "resetkeys", f"~{{chasqui:{QUEUE}}}:*")
+        async with Queue(QUEUE, url) as queue, Queue("other", url) as other:
+            await queue.add("work", 1)
+            with pytest.raises(AccessDenied):
+                await other.add("work", 1)
+        admin.execute_command("ACL", "LOG", "RESET")
