@@ -32,14 +32,13 @@ async def follow(events: QueueEvents, job_id: str) -> None:
     async for event in events:  # pushed by the server; nothing polls
         if event.job_id != job_id:
             continue
-        match event.kind:
-            case EventKind.PROGRESS:
-                print("progress", event.fields["progress"], "%")
-            case EventKind.ACTIVE:
-                print("active")
-            case EventKind.COMPLETED | EventKind.DEAD:
-                print(event.kind.value)
-                return
+        if event.kind is EventKind.PROGRESS:
+            print("progress", event.fields["progress"], "%")
+        elif event.kind is EventKind.ACTIVE:
+            print("active")
+        elif event.kind in (EventKind.COMPLETED, EventKind.DEAD):
+            print("completed" if event.kind is EventKind.COMPLETED else "dead")
+            return
 
 
 async def main() -> None:

@@ -80,7 +80,7 @@ def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None
 def _web(home: Path) -> Iterator[int]:
     """The port of the web application, while it runs; it is asked to leave, and leaves."""
     port = free_port()
-    command = [sys.executable, EXAMPLES / "web.py"]
+    command = [sys.executable, str(EXAMPLES / "web.py")]
     log = home / "web.log"
     with log.open("w") as out:
         process = subprocess.Popen(
