@@ -20,7 +20,7 @@ from tampu.cli.tree import tree
 from tests.embedded import end_server
 from tests.examples.programs import surroundings
 from tests.guide.pages import blocks_of
-from tests.servers import ROOT
+from tests.servers import IN_CI, ROOT
 from tests.waiting import block_until
 
 README: Final = ROOT / "README.md"
@@ -89,7 +89,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     typed = install.replace(RELEASED, shlex.quote(f"{ROOT}[embedded]"))
     done = Newcomer(made.parent, made).types(typed, within_s=100)
     unreachable = any(told in done.stderr for told in NO_NETWORK)
-    if done.returncode and unreachable and os.environ.get("CI") != "true":
+    if done.returncode and unreachable and not IN_CI:
         pytest.skip("pip cannot reach a package index")
     assert done.returncode == 0, done.stderr
     return made
