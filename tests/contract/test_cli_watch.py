@@ -1,85 +1,19 @@
 """`tampu watch` in a real terminal, and where there is none."""
 
-import fcntl
 import json
-import os
-import pty
-import select
 import signal
-import struct
 import subprocess
-import termios
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from tests.contract.cli import COMMAND, surroundings, tampu
 from tests.contract.workers import QUEUE, Calls, Crew
 from tests.servers import RunningServer
+from tests.terminal import terminal
 
 KEYS = [
     *("at", "queue", "waiting", "active", "delayed", "dead", "schedules", "workers"),
     *("added_per_s", "done_per_s", "failed_per_s"),
 ]
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
-
-
-@dataclass
-class Terminal:
-    """The user's end of a terminal that a command runs in."""
-
-    fd: int
-    process: "subprocess.Popen[bytes]"
-    seen: str = field(default="")
-
-    def resize(self, columns: int) -> None:
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-    def until(self, text: str) -> str:
-        """What is printed until the text is; it is not seen again."""
-        limit = time.monotonic() + 20
-        while text not in self.seen:
-            left_s = limit - time.monotonic()
-            assert left_s > 0, f"{text!r} was not printed: {self.seen[-400:]!r}"
-            if select.select([self.fd], [], [], left_s)[0]:
-                self.seen += os.read(self.fd, 65_536).decode()
-        head, _, self.seen = self.seen.partition(text)
-        return head + text
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.fd, keys)
-
-
-@contextmanager
-def terminal(*args: str, url: str, columns: int = 80) -> Iterator[Terminal]:
-    ours, theirs = pty.openpty()
-    env = surroundings(url) | {"TERM": "xterm-256color"}
-    del env["COLUMNS"]
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    before = termios.tcgetattr(theirs)
-    process = subprocess.Popen(
-        [*COMMAND, *args],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=env,
-        preexec_fn=_control,  # noqa: PLW1509 - the terminal's signals reach whom it controls
-    )
-    try:
-        yield Terminal(ours, process)
-        assert process.wait(10) == 0
-        assert termios.tcgetattr(theirs) == before, "the terminal was not left as it was"
-    finally:
-        process.kill()
-        process.wait()
-        os.close(theirs)
-        os.close(ours)
-
-
-def _control() -> None:
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 async def test_watch_fills_a_terminal_and_leaves_by_q(running: RunningServer, crew: Crew) -> None:

@@ -35,7 +35,8 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page there is."""
-    return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    others = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))
+    return [*others, *sorted(DOCS.rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

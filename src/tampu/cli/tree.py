@@ -2,10 +2,10 @@
 
 import typer
 
-from tampu.cli.commands import bench, dead, doctor, events, job, look, queue, schedule, server
+from tampu.cli.commands import bench, dead, demo, doctor, events, job, look, queue, schedule, server
 from tampu.cli.shared import root
 
-_MODULES = (look, events, queue, job, dead, schedule, server, doctor, bench)
+_MODULES = (look, events, queue, job, dead, schedule, server, doctor, bench, demo)
 
 
 def tree() -> typer.Typer:

@@ -1,0 +1,51 @@
+"""The in-process scheduler: functions of this program by rules of time, without a server.
+
+It prints:
+
+    cache refreshed, 1 of 3
+    cache refreshed, 2 of 3
+    cache refreshed, 3 of 3
+    cache: 3 runs, none failed
+    flaky: 2 runs, 1 failed
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from tampu import At, Every, Overlap
+from tampu.scheduler import ScheduledTask, Scheduler, TaskRun
+
+refreshed: list[datetime] = []
+tried: list[datetime] = []
+
+
+async def refresh(run: TaskRun) -> None:
+    """Run three times; `scheduled_at` is the instant that it was meant for."""
+    refreshed.append(run.scheduled_at)
+    print(f"cache refreshed, {len(refreshed)} of 3")
+
+
+def flaky(run: TaskRun) -> None:
+    """A plain function. An error ends this run, not the task."""
+    tried.append(run.scheduled_at)
+    if len(tried) == 1:
+        raise ConnectionError("not yet")
+
+
+async def main() -> None:
+    soon = [datetime.now(UTC) + timedelta(milliseconds=50 * number) for number in (1, 2)]
+    # Nothing is remembered here. With `store=SqliteStore("tasks.db")` or `RedisStore()` the next
+    # start goes on where this one ended.
+    async with Scheduler() as scheduler:
+        scheduler.add(
+            ScheduledTask("cache", Every("100ms"), refresh, max_runs=3, overlap=Overlap.SKIP)
+        )
+        scheduler.add(ScheduledTask("flaky", At(*soon), flaky))
+        reports = await scheduler.serve()  # until every task has ended
+    for name, report in sorted(reports.items()):
+        failed = report.state.failed or "none"
+        print(f"{name}: {report.state.ran} runs, {failed} failed")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,77 @@
+"""A web application that hands work to a worker and streams what comes of it.
+
+Needs `pip install 'tampu[embedded,examples]'`. Start it, then in another terminal:
+
+    curl -N localhost:8000/reports/2026/live
+    curl -X POST localhost:8000/reports/2026
+    curl localhost:8000/jobs/ID-FROM-ABOVE
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI, HTTPException
+from fastapi.responses import StreamingResponse
+
+from tampu import INJECTED, App, AppWorker, EventKind, Job, QueueEvents, ResultTimeout
+
+app = App(default_queue="reports")
+
+
+@app.task(attempts=3)
+async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
+    """The slow thing that no request should wait for."""
+    for quarter in range(1, 5):
+        await asyncio.sleep(0.1)
+        job.progress(25 * quarter)
+    return {"year": year, "quarters": 4}
+
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    """For the example the worker lives here; else `tampu worker web:app` beside the website."""
+    async with app, AppWorker(app, store_results=True):
+        yield
+
+
+web = FastAPI(lifespan=lifespan)
+
+
+@web.post("/reports/{year}", status_code=202)
+async def start(year: int) -> dict[str, str]:
+    """Add a job and answer at once."""
+    return {"id": (await report.enqueue(year)).id}
+
+
+@web.get("/jobs/{job_id}")
+async def ask(job_id: str) -> object:
+    """The result of a job, if it is there."""
+    try:
+        return await app.queue().result(job_id, timeout=0)
+    except ResultTimeout:
+        raise HTTPException(404, "no result, or not yet") from None
+
+
+@web.get("/reports/{year}/live")
+async def live(year: int) -> StreamingResponse:
+    """Add a job, and stream its progress and its result as server-sent events."""
+    return StreamingResponse(_told(year), media_type="text/event-stream")
+
+
+async def _told(year: int) -> AsyncIterator[str]:
+    async with QueueEvents("reports") as events:  # listen first, then add
+        job = await report.enqueue(year)
+        async for event in events:
+            if event.job_id == job.id and event.kind is EventKind.PROGRESS:
+                yield f"event: progress\ndata: {event.fields['progress']}\n\n"
+            elif event.job_id == job.id and event.kind in (EventKind.COMPLETED, EventKind.DEAD):
+                break
+    yield f"event: result\ndata: {json.dumps(await job.result(timeout=10))}\n\n"
+
+
+if __name__ == "__main__":
+    uvicorn.run(web, port=int(os.environ.get("PORT", "8000")))

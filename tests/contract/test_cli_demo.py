@@ -1,0 +1,116 @@
+"""`tampu demo`: on every server, in a terminal, and where there is none."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.cli import COMMAND, surroundings, tampu
+from tests.embedded import end_server
+from tests.servers import RunningServer
+from tests.terminal import terminal
+
+# As few as it takes for each thing that it shows: the seventh order has the last wrong address.
+FEW = ("demo", "--orders", "7")
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_server(tmp_path / ".tampu")
+
+
+async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
+    running: RunningServer,
+) -> None:
+    done = await tampu(*FEW, "--json", url=running.url)
+    assert (done.code, done.err) == (0, "")
+    told = done.json
+    tasks = {each.pop("task"): each for each in told["tasks"]}
+    assert tasks["take_order"] == {"runs": 7, "done": 7, "retried": 0, "dead": 0}
+    assert tasks["confirm"] == {"runs": 10, "done": 5, "retried": 3, "dead": 2}
+    assert tasks["remind"]["done"] == told["reminders"] == 2
+    assert tasks["report_backlog"]["done"] >= 1
+    assert [(each["task"], each["reason"]) for each in told["dead"]] == [
+        ("confirm", "unrecoverable"),
+        ("confirm", "retries_exhausted"),
+    ]
+    assert told["reminders_late_max_ms"] >= 0, "no reminder runs early"
+
+    left = (await tampu("inspect", "--json", url=running.url)).json["queues"]
+    assert {each["queue"]: (each["dead"], each["schedules"]) for each in left} == {
+        "tampu-demo-emails": (2, 0),
+        "tampu-demo-orders": (0, 0),
+    }
+
+
+def test_a_second_demo_is_refused_beside_another_and_begins_anew_behind_it(home: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, *FEW], cwd=home, env=surroundings(None), stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        try:
+            while "1 dead" not in (line := first.stdout.readline()):
+                assert line, "it has ended"
+            second = _run(home, "demo")
+            assert (second.returncode, second.stdout) == (1, "")
+            assert second.stderr.startswith("tampu: a demo runs on embedded:.tampu, or was killed ")
+            first.send_signal(signal.SIGINT)
+            assert first.wait(15) == 130
+        finally:
+            first.kill()
+    third = json.loads(_run(home, "demo", "--orders", "1", "--json").stdout)
+    assert (third["orders"], third["dead"]) == (1, [])
+
+
+def test_without_a_terminal_it_prints_lines(home: Path) -> None:
+    done = _run(home, *FEW)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    for part in (
+        "A small shop on Valkey 9.",
+        "s  confirm failed; attempt 2 follows in ",
+        "s  remind ran after its delay, ",
+        "s  a schedule has fired\n",
+        "confirm           10     5        3     2\n",
+        "confirm: the mail server does not answer (retries_exhausted)\n",
+        "tampu dead ls tampu-demo-emails\n",
+    ):
+        assert part in done.stdout
+
+
+def test_in_a_terminal_it_draws_and_leaves_the_summary(home: Path) -> None:
+    with terminal(*FEW, url=None, cwd=home) as screen:
+        screen.until(HIDE_CURSOR)
+        screen.until("1 of 7 orders")
+        screen.until("7 of 7 orders")
+        screen.until(SHOW_CURSOR)
+        summary = screen.until("tampu dead ls tampu-demo-emails")
+    assert "7 orders and all that came of them" in summary
+
+
+async def test_a_server_that_is_not_there_is_one_sentence() -> None:
+    done = await tampu("demo", url="redis://127.0.0.1:1/0")
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
+
+
+async def test_orders_are_a_number(running: RunningServer) -> None:
+    done = await tampu("demo", "--orders", "0", url=running.url)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def _run(home: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in an empty directory: on an embedded server of its own."""
+    return subprocess.run(
+        [*COMMAND, *args],
+        cwd=home,
+        env=surroundings(None),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

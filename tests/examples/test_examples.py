@@ -1,0 +1,114 @@
+"""Each example runs as it stands, on the embedded server, and prints what it says."""
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.embedded import end_server
+from tests.examples.programs import (
+    EXAMPLES,
+    named_by_the_page,
+    printed_by,
+    programs,
+    surroundings,
+)
+from tests.servers import free_port
+from tests.waiting import block_until
+
+ENDING = [program for program in programs() if printed_by(program) is not None]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory to start programs in; nothing runs there afterwards."""
+    yield tmp_path
+    end_server(tmp_path / ".tampu")
+
+
+@pytest.mark.parametrize("program", ENDING, ids=lambda each: each.stem)
+def test_an_example_ends_by_itself_and_prints_what_it_says(program: Path, home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, program],
+        cwd=home,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, printed_by(program)), done.stderr
+
+
+def test_the_page_names_every_example() -> None:
+    assert named_by_the_page() == {program.name for program in programs()}
+
+
+def test_only_the_web_application_does_not_end_by_itself() -> None:
+    assert [each.name for each in programs() if each not in ENDING] == ["web.py"]
+
+
+def test_the_web_application_streams_progress_and_the_result(home: Path) -> None:
+    with _web(home) as port:
+        status, body = _asked(port, "GET", "/reports/2026/live")
+    assert status == 200
+    told = [part.splitlines() for part in body.strip().split("\n\n")]
+    assert [event for event, _ in told] == ["event: progress"] * 4 + ["event: result"]
+    assert told[3][1] == "data: 100"
+    assert told[4][1] == 'data: {"year": 2026, "quarters": 4}'
+
+
+def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None:
+    with _web(home) as port:
+        status, body = _asked(port, "POST", "/reports/2026")
+        path = f"/jobs/{json.loads(body)['id']}"
+        assert (status, _asked(port, "GET", path)[0]) == (202, 404)
+        block_until(
+            lambda: _asked(port, "GET", path) == (200, '{"year":2026,"quarters":4}'),
+            within=10,
+            sentence="the result is there",
+        )
+
+
+@contextmanager
+def _web(home: Path) -> Iterator[int]:
+    """The port of the web application, while it runs; it is asked to leave, and leaves."""
+    port = free_port()
+    command = [sys.executable, str(EXAMPLES / "web.py")]
+    log = home / "web.log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, cwd=home, env=surroundings(PORT=str(port)), stdout=out, stderr=out
+        )
+    try:
+        block_until(lambda: _answers(port), within=20, sentence="the web application is up")
+        yield port
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=10)
+        assert "Application shutdown complete" in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return _asked(port, "GET", "/jobs/none")[0] == 404
+    except ConnectionError:
+        return False
+
+
+def _asked(port: int, method: str, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
