@@ -2,15 +2,27 @@
 
 import typer
 
-from tampu.cli.commands import bench, dead, doctor, events, job, look, queue, schedule, server
+from tampu.cli.commands import (
+    bench,
+    dead,
+    doctor,
+    enqueue,
+    events,
+    job,
+    look,
+    queue,
+    schedule,
+    server,
+    worker,
+)
 from tampu.cli.shared import root
 
-_MODULES = (look, events, queue, job, dead, schedule, server, doctor, bench)
+_MODULES = (worker, enqueue, look, events, queue, job, dead, schedule, server, doctor, bench)
 
 
 def tree() -> typer.Typer:
     """All commands, none of what they need."""
-    app = root("Look at queues and tend them.")
+    app = root("Run workers, add jobs, look at queues and tend them.")
     for module in _MODULES:
         module.add_to(app)
     return app
