@@ -48,22 +48,26 @@ def _attribute(module: ModuleType, path: str) -> App:
     found: object = module
     for name in path.split("."):
         if not hasattr(found, name):
-            misses = near_misses(name, [each for each in dir(found) if not each.startswith("_")])
+            misses = near_misses(path, list(_apps(module)))
             raise _wrong(f"module {module.__name__!r} has no {path!r}{misses}")
         found = getattr(found, name)
     if not isinstance(found, App):
-        raise _wrong(f"{module.__name__}:{path} is no App but a {type(found).__name__}.")
+        raise _wrong(f"{module.__name__}:{path} is a {type(found).__name__}, not an App.")
     return found
 
 
 def _only_app(module: ModuleType) -> App:
-    apps = {name: each for name, each in vars(module).items() if isinstance(each, App)}
+    apps = _apps(module)
     if not apps:
         raise _wrong(f"module {module.__name__!r} has no App at its top; say MODULE:APP.")
     if len(set(map(id, apps.values()))) > 1:
         choices = " or ".join(f"{module.__name__}:{name}" for name in sorted(apps))
         raise _wrong(f"module {module.__name__!r} has several apps; say {choices}.")
     return next(iter(apps.values()))
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    return {name: each for name, each in vars(module).items() if isinstance(each, App)}
 
 
 def _broken(name: str, error: Exception) -> Ended:
