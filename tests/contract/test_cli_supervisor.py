@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import time
@@ -47,6 +48,23 @@ async def test_killed_processes_are_replaced_and_jobs_go_on(
             assert found in worker.children()
         assert worker.stop() == 0
     assert "how='killed by SIGKILL' pause_s=0.25" in worker.err
+
+
+async def test_where_there_is_no_room_for_a_process_it_is_tried_again(
+    running: RunningServer, home: Path
+) -> None:
+    with commanded(running, home, "-p", "1") as worker:
+        worker.until_up()
+        before = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        os.kill(worker.children()[0], signal.SIGKILL)
+        worker.until_said("no process can be started problem='Too many open files'", times=2)
+        worker.signal(signal.SIGHUP)
+        worker.until_said("a new process does not start, the others stay")
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, before)
+        async with Queue("default", running.url) as queue:
+            assert await (await queue.add("who")).result(SOON) in worker.children()
+        assert worker.stop() == 0
 
 
 async def test_when_the_process_above_is_killed_the_others_end_by_themselves(
@@ -130,7 +148,7 @@ async def test_sighup_with_code_that_does_not_start_leaves_the_old_processes_at_
         before = sorted(worker.children())
         (home / "shop.py").write_text("def oops(:\n")
         worker.signal(signal.SIGHUP)
-        worker.until_said("the new process does not start, the others stay")
+        worker.until_said("a new process does not start, the others stay")
         worker.until(lambda: sorted(worker.children()) == before, "the old ones are there")
         assert asked(f"http://127.0.0.1:{port}/ready")[0] == 200
         assert worker.stop() == 0

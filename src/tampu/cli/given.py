@@ -11,7 +11,7 @@ from tampu.duration import to_ms
 from tampu.errors import OptionError
 
 MOST_SLOTS: Final = 100_000
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]i?)?B)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?", re.IGNORECASE)
 _POWERS: Final = "KMGT"
 _EVENT_ID: Final = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20})?")
 

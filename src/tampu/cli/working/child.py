@@ -37,6 +37,9 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 process_group=0,
             )
+        except OSError:
+            os.close(ours)
+            raise
         finally:
             os.close(theirs)
         os.set_blocking(ours, False)

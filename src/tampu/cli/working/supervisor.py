@@ -22,6 +22,7 @@ logger = logging.getLogger("tampu.supervisor")
 
 _LOOK_AGAIN_S: Final = 0.2
 _BEYOND_GRACE_S: Final = 30.0
+_NO_ROOM_S: Final = 1.0
 
 
 class _Place:
@@ -63,14 +64,15 @@ class Supervisor:
                 first, *others = self._places
                 if await self._works(first):
                     for place in others:
-                        self._start(place)
+                        self._watchers.create_task(self._fill(place, None), name="tampu-fill")
         if self._failed is not None:
             raise Ended(self._failed)
         logger.info("ended")
 
     async def _works(self, place: _Place) -> bool:
         """Start one alone: what keeps it from working is told once, not by each of them."""
-        self._start(place)
+        if not self._start(place):
+            self._failed = ExitCode.NO
         while (child := place.child) is not None and not self._is_ending:
             if await child.is_started() and child.started is not None:
                 self._has_begun = True
@@ -110,14 +112,29 @@ class Supervisor:
 
     # --- one process ----------------------------------------------------------------------------
 
-    def _start(self, place: _Place) -> None:
-        place.child = self._started(place)
+    def _start(self, place: _Place) -> bool:
+        """Have a new process take a place; False if the system has no room for one."""
+        child = self._started(place)
+        if child is None:
+            return False
+        place.child = child
+        return True
 
-    def _started(self, place: _Place) -> Child:
-        child = Child(self._life)
+    def _started(self, place: _Place) -> Child | None:
+        try:
+            child = Child(self._life)
+        except OSError as error:
+            problem = {"problem": error.strerror}
+            logger.error("no process can be started", extra=problem)  # noqa: TRY400 - no bug
+            return None
         self._living.add(child)
         self._watchers.create_task(self._watch(place, child), name="tampu-watch")
         return child
+
+    async def _fill(self, place: _Place, before: Child | None) -> None:
+        """Start a process where there is none any more, as soon as there is room for one."""
+        while self._has_place(place, before) and not self._start(place):
+            await first_of(self._stopper.asked, limit_s=_NO_ROOM_S)
 
     async def _watch(self, place: _Place, child: Child) -> None:
         """Wait for its end, and do what follows."""
@@ -135,15 +152,14 @@ class Supervisor:
                     logger.error("a process ended, another follows", extra=told)
                 place.failures = failures
                 await first_of(self._stopper.asked, child.replaced, limit_s=pause_s)
-                if self._has_place(place, child):
-                    self._start(place)
+                await self._fill(place, child)
             case WhenChanged():
                 logger.error("a process ended, waiting for a changed file", extra=told)
                 await first_of(self._stopper.asked, child.replaced)
             case NotAgain():
                 pass
 
-    def _has_place(self, place: _Place, child: Child) -> bool:
+    def _has_place(self, place: _Place, child: Child | None) -> bool:
         """Whether the place of a process that ended is to be filled, and nobody else has it."""
         begun = self._has_begun or self._orders.crew.reload
         return begun and place.child is child and not self._is_ending
@@ -177,10 +193,9 @@ class Supervisor:
         if old is None or self._is_ending:
             return False
         new = self._started(place)
-        if not await new.is_started() or new.is_gone:
+        if new is None or not await new.is_started() or new.is_gone:
             if not self._is_ending:
-                told = {"ended_pid": new.pid}
-                logger.error("the new process does not start, the others stay", extra=told)
+                logger.error("a new process does not start, the others stay")
             return False
         place.child, place.failures = new, 0
         old.replaced.set()
@@ -202,8 +217,7 @@ class Supervisor:
     def _restart(self, place: _Place) -> None:
         """New code at once; what the old process runs still has the grace."""
         old = place.child
-        if old is not None:
-            self._start(place)
+        if old is not None and self._start(place):
             old.replaced.set()
             old.stop(self._grace_s + _BEYOND_GRACE_S)
 
