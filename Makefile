@@ -44,8 +44,8 @@ test-oldest: servers ## every test with the oldest dependencies we allow
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
-faults: servers ## the fault tests, with many more deaths of workers and leaders
-	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 $(BIN)/python -m pytest tests/faults $(PARALLEL) $(ARGS)
+faults: servers ## the fault tests, with many more deaths and restarts
+	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 $(BIN)/python -m pytest tests/faults $(PARALLEL) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
 	$(BIN)/ruff format --check

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Self, TypeAlias, Unpack
 from weakref import WeakKeyDictionary
 
+from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import OptionError, OutOfPlace
 from tampu.queue import Queue
 from tampu.queue_options import QueueOptions, QueueSettings
@@ -42,7 +43,7 @@ class App(Router):
 
     It connects on first use. `url` and the options of its queues are those of `Queue`. A task that
     names no queue goes to `default_queue`. `middleware` is around every run, and `lifespan(app)`
-    around the life of a worker.
+    around the life of a worker. `worker` are options for all of its workers.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class App(Router):
         middleware: Sequence[Middleware] = (),
         default_queue: str = "default",
         credentials: CredentialCallback | None = None,
+        worker: WorkerOptions | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:
         super().__init__(queue=default_queue, middleware=middleware)
         settings_from(QueueSettings, "App", options)
+        self.worker = _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
@@ -176,6 +179,15 @@ class App(Router):
             worker = object()
             self._states[worker] = await stack.enter_async_context(self._lifespan(self))
             stack.callback(self._states.pop, worker)
+
+
+def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
+    checked: object = {} if given is None else given
+    if not isinstance(checked, dict):
+        accepted = 'takes options of a worker, such as {"store_results": True}'
+        raise OptionError("worker", checked, accepted)
+    settings_from(WorkerSettings, "a worker", checked)
+    return given or {}
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Self, Unpack
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec import Struct
 from tampu.app import App
 from tampu.consumer.handler import Handler
 from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
 from tampu.lifetime import Lifetime
@@ -35,7 +36,11 @@ class _AtWork(Struct, frozen=True):
 
     async def close(self, grace_s: float) -> None:
         self.runtime.stopping = True
-        async with self.stack, asyncio.TaskGroup() as group:
+        async with self.stack:
+            await self.stop_workers(grace_s)
+
+    async def stop_workers(self, grace_s: float) -> None:
+        async with asyncio.TaskGroup() as group:
             for worker in self.workers:
                 group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
 
@@ -45,8 +50,8 @@ class AppWorker:
 
     `queues` says how many runs at a time each queue has; None: all queues that the app's tasks
     name, with `concurrency` each. Every task runs from every one of them. Options are those of
-    `Worker`. `await worker.run()` works until `stop()`, `async with worker:` works inside the
-    block. It is used once.
+    `Worker`; what is not given is as the app's `worker` has it. `await worker.run()` works until
+    `stop()`, `async with worker:` works inside the block. It is used once.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class AppWorker:
         queues: Mapping[str, int] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
+        options = {**app.worker, **options}
         settings = settings_from(WorkerSettings, "AppWorker", options)
         self._app = app
         self._grace = settings.grace
@@ -81,6 +87,13 @@ class AppWorker:
         """How many runs at a time each queue has."""
         return self._queues
 
+    @property
+    def pulse(self) -> Pulse | None:
+        """How its workers are now, as one; None before all have started."""
+        if self._life.opened is None:
+            return None
+        return reduce(Pulse.joined, (each.pulse for each in self._workers if each.pulse))
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -102,7 +115,10 @@ class AppWorker:
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""
         grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(lambda at_work: at_work.close(grace_s))
+        await self._life.stop(
+            lambda at_work: at_work.close(grace_s),
+            again=lambda at_work: at_work.stop_workers(grace_s),
+        )
 
     async def _open(self) -> _AtWork:
         async with AsyncExitStack() as stack:

@@ -15,6 +15,7 @@ from tampu.consumer.intake import Intake
 from tampu.consumer.leases import Leases, LeaseTerms
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.pool import Pool
+from tampu.consumer.pulse import Pulse
 from tampu.consumer.reader import Reader
 from tampu.consumer.settle import Rules
 from tampu.consumer.settler import Place, Settler
@@ -165,6 +166,15 @@ class Engine:
             engine._stack = stack.pop_all()
         engine._start()
         return engine
+
+    @property
+    def pulse(self) -> Pulse:
+        """How it is now."""
+        return Pulse(self.pool.busy, self._leases.silent_s)
+
+    async def hurry(self, grace_s: float) -> None:
+        """Have a `close` that is under way give running handlers no longer than this."""
+        self.pool.limit_grace(grace_s)
 
     async def close(self, grace_s: float) -> None:
         """Stop in the order that loses nothing and leaves nothing behind."""

@@ -39,10 +39,30 @@ class Lifetime(Generic[T]):
             await self.stop(close)  # it may have been through already
             raise
 
-    async def stop(self, close: Callable[[T], Awaitable[None]]) -> None:
-        """Close it, once; all who ask wait for the end of that."""
+    @property
+    def opened(self) -> T | None:
+        """What was opened, also when it is closed already; None before."""
+        starting = self._starting
+        if starting is None or not starting.done() or starting.cancelled():
+            return None
+        return None if starting.exception() is not None else starting.result()
+
+    async def stop(
+        self,
+        close: Callable[[T], Awaitable[None]],
+        *,
+        again: Callable[[T], Awaitable[None]] | None = None,
+    ) -> None:
+        """Close it, once; all who ask wait for the end of that.
+
+        Who asks while it is being closed may do something to it `again`, such as to hurry it.
+        """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(close), name=f"tampu-{self._what}-stop")
+        elif again is not None and not self._stopping.done():
+            opened = self.opened
+            if opened is not None:
+                await again(opened)
         await asyncio.shield(self._stopping)
 
     async def _stop(self, close: Callable[[T], Awaitable[None]]) -> None:

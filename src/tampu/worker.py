@@ -7,6 +7,7 @@ from tampu.clock import now_ms
 from tampu.consumer.handler import Handlers, by_name
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.consumer.plans import make_plans
+from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.engine import Blueprint, Engine
 from tampu.ids import new_id
@@ -54,6 +55,12 @@ class Worker:
         """The name under which it holds entries."""
         return self._blueprint.consumer.decode()
 
+    @property
+    def pulse(self) -> Pulse | None:
+        """How it is now; None before it has started."""
+        engine = self._life.opened
+        return None if engine is None else engine.pulse
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -72,11 +79,13 @@ class Worker:
     async def stop(self, grace: Duration | None = None) -> None:
         """Take nothing more, hand back what has not begun, give running handlers `grace`.
 
-        Returns when all is settled and every connection is closed. May be called twice; a second
-        call with a shorter grace does not shorten the first.
+        Returns when all is settled and every connection is closed. May be called again: the grace
+        that ends first is the one that holds.
         """
         grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(lambda engine: engine.close(grace_s))
+        await self._life.stop(
+            lambda engine: engine.close(grace_s), again=lambda engine: engine.hurry(grace_s)
+        )
 
 
 async def _close_at_once(engine: Engine) -> None:

@@ -280,3 +280,61 @@ class TestSchedules:
         async with working(app):
             (stored,) = await app.queue("routed").schedules()
         assert stored.key == "tick"
+
+
+class TestOptions:
+    async def test_the_apps_hold_unless_the_worker_has_its_own(
+        self, running: RunningServer
+    ) -> None:
+        app = App(running.url, worker={"store_results": True, "concurrency": 3})
+
+        @app.task
+        async def one() -> int:
+            return 1
+
+        async with app, AppWorker(app, grace=0) as worker:
+            assert worker.queues == {"default": 3}
+            assert await (await one.enqueue()).result(SOON) == 1
+        async with app, AppWorker(app, grace=0, concurrency=2) as worker:
+            assert worker.queues == {"default": 2}
+
+
+class TestPulse:
+    async def test_all_queues_are_told_of_as_one(self, app: App) -> None:
+        go_on = asyncio.Event()
+
+        @app.task(queue="a")
+        async def first() -> None:
+            await go_on.wait()
+
+        second = app.task(name="second", queue="b")(first.function)
+        worker = AppWorker(app, grace=0)
+        assert worker.pulse is None
+        async with app, worker:
+            await first.enqueue()
+            await second.enqueue()
+            await wait_until(
+                lambda: worker.pulse is not None and worker.pulse.running == 2,
+                within=SOON,
+                sentence="both run",
+            )
+            go_on.set()
+
+    async def test_a_second_stop_ends_the_grace_of_the_first(self, app: App) -> None:
+        begun = asyncio.Event()
+
+        @app.task
+        async def long() -> None:
+            begun.set()
+            await asyncio.sleep(600)
+
+        async with app:
+            worker = AppWorker(app, grace=600)
+            await worker.start()
+            await long.enqueue()
+            await asyncio.wait_for(begun.wait(), SOON)
+            stopping = asyncio.create_task(worker.stop())
+            await asyncio.sleep(0)
+            await asyncio.wait_for(worker.stop(0), SOON)
+            await asyncio.wait_for(stopping, SOON)
+            assert (await app.queue().counts()).waiting == 1

@@ -9,6 +9,8 @@ import pytest
 import redis
 
 from tampu import EventKind, NewJob, OptionError, Queue, SyncQueue
+from tampu.server.delays import left
+from tampu.server.lane import Lane
 from tampu.wire.delayed import decode_member, encode_member
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import Event, decode_event
@@ -363,3 +365,17 @@ def test_a_queue_for_threads_does_the_same(running: RunningServer, admin: redis.
     assert ids_delayed(admin) == {third.id}
     assert due_in_ms(admin) > HOUR_MS
     assert waiting_ids(admin) == [fourth.id]
+
+
+async def test_what_is_left_counts_what_waits_runs_or_is_due(
+    queue: Queue, lane: Lane, admin: redis.Redis
+) -> None:
+    assert await left(lane, KEYS) == 0
+    await queue.add_each("x", range(3))
+    await queue.add("x", delay="1h")
+    assert await left(lane, KEYS) == 3
+    admin.xgroup_create(KEYS.stream, "default", "0")
+    admin.xreadgroup("default", "somebody", {KEYS.stream: ">"}, count=2)
+    assert await left(lane, KEYS) == 3
+    admin.zadd(KEYS.delayed, {"due": 1})
+    assert await left(lane, KEYS) == 4

@@ -217,6 +217,25 @@ class TestOnce:
         await worker.stop()
         assert gate.ended == 1
 
+    async def test_a_second_stop_with_a_shorter_grace_ends_the_first_sooner(
+        self, crew: Crew
+    ) -> None:
+        gate = Gate()
+        worker = await crew.hire(gate)
+        await crew.queue.add("job")
+        await gate.until(1)
+        first = asyncio.create_task(worker.stop(grace=600))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(worker.stop(grace=900))
+        await wait_until(
+            lambda: "tampu-draining" in own_tasks(), within=SOON, sentence="the grace has begun"
+        )
+        assert not first.done() and not second.done()
+        await asyncio.wait_for(worker.stop(grace=0), SOON)
+        await asyncio.wait_for(asyncio.gather(first, second), SOON)
+        assert (gate.inside, gate.ended) == (0, 0)
+        assert (await crew.queue.counts()).waiting == 1
+
     async def test_a_stop_that_is_cancelled_goes_on(self, crew: Crew) -> None:
         gate = Gate()
         worker = await crew.hire(gate)
@@ -247,6 +266,27 @@ class TestOnce:
         with pytest.raises(OutOfPlace, match="each is used once"):
             await worker.run()
         assert (lease_threads(), own_tasks().count("tampu-reader")) == (0, 0)
+
+
+class TestPulse:
+    async def test_it_tells_what_runs_and_when_the_server_was_last_heard(self, crew: Crew) -> None:
+        gate = Gate()
+        worker = crew.make(gate)
+        assert worker.pulse is None
+        await worker.start()
+        await crew.queue.add_each("job", range(2))
+        await gate.until(2)
+        pulse = worker.pulse
+        assert pulse is not None
+        assert pulse.running == 2
+        assert 0 <= pulse.silent_s < 5
+        gate.open.set()
+        await crew.settled()
+        await wait_until(
+            lambda: worker.pulse is not None and worker.pulse.running == 0,
+            within=SOON,
+            sentence="nothing runs",
+        )
 
 
 class TestRun:

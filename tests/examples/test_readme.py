@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from typer.main import get_command
 
-from tampu.cli.tree import tree
 from tests.embedded import end_server
 from tests.examples.programs import surroundings
 from tests.guide.pages import blocks_of
@@ -115,8 +113,6 @@ def test_all_that_is_printed_can_be_typed(newcomer: Newcomer) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "24 orders and all that came of them" in shown.stdout
 
-    if "worker" not in getattr(get_command(tree()), "commands", {}):
-        pytest.skip("all was done but tampu worker, which is not there yet")
     worker, add, look = COMMANDS[COMMANDS.index("tampu worker shop:app") :][:3]
     before = newcomer.types(look).stdout.count("completed")
     with newcomer.leaves_running(worker) as log:

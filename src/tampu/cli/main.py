@@ -8,7 +8,14 @@ from typer.main import get_command
 
 from tampu.cli.ending import Ended, ExitCode, stop_printing
 from tampu.cli.tree import tree
-from tampu.errors import JobFailed, OptionError, ResultTimeout, TampuError
+from tampu.errors import (
+    ArgumentError,
+    EncodeError,
+    JobFailed,
+    OptionError,
+    ResultTimeout,
+    TampuError,
+)
 
 # Of the click inside typer, which is private: reached through the one error that typer gives out.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -38,7 +45,7 @@ def _ended(typed: list[str]) -> int:
 
 
 def _code(error: TampuError) -> ExitCode:
-    if isinstance(error, OptionError):
+    if isinstance(error, OptionError | ArgumentError | EncodeError):
         return ExitCode.USAGE
     if isinstance(error, JobFailed | ResultTimeout):
         return ExitCode.NO

@@ -18,9 +18,13 @@ else:
     new_event_loop = uvloop.new_event_loop
 
 
-def run(running: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end. Ctrl-C cancels it, and then raises KeyboardInterrupt."""
-    logging.getLogger("tampu").addHandler(_Notes())
+def run(running: Coroutine[Any, Any, None], *, notes: bool = True) -> None:
+    """Run it to its end. Ctrl-C cancels it, and then raises KeyboardInterrupt.
+
+    With `notes` the library's warnings go to standard error; a command with a log has them there.
+    """
+    if notes:
+        logging.getLogger("tampu").addHandler(_Notes())
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(running)

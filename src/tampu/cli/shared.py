@@ -87,17 +87,20 @@ def _help_if_alone(ctx: typer.Context) -> None:
         typer.echo(ctx.get_help())
 
 
-def command(app: typer.Typer, name: str) -> Callable[[F], F]:
-    """Make a function a command; it gets the shared options first, then what it asks for."""
+def command(app: typer.Typer, name: str, *, notes: bool = True) -> Callable[[F], F]:
+    """Make a function a command; it gets the shared options first, then what it asks for.
+
+    Warnings are noted on standard error, unless the command keeps a log (`notes=False`).
+    """
 
     def register(function: F) -> F:
-        app.command(name)(_typed(function))
+        app.command(name)(_typed(function, notes=notes))
         return function
 
     return register
 
 
-def _typed(function: Callable[..., Running]) -> Callable[..., None]:
+def _typed(function: Callable[..., Running], *, notes: bool) -> Callable[..., None]:
     """The function as typer sees it: with the shared options behind its own."""
 
     def start(ctx: typer.Context, **given: Any) -> None:  # noqa: ANN401 - as typer parsed them
@@ -109,7 +112,7 @@ def _typed(function: Callable[..., Running]) -> Callable[..., None]:
         )
         from tampu.cli.running import run  # noqa: PLC0415 - brings asyncio: docs/decisions/0024
 
-        run(function(shared, **given))
+        run(function(shared, **given), notes=notes)
 
     own = list(inspect.signature(function).parameters.values())[1:]
     parameters = [

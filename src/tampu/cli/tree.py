@@ -2,15 +2,28 @@
 
 import typer
 
-from tampu.cli.commands import bench, dead, demo, doctor, events, job, look, queue, schedule, server
+from tampu.cli.commands import (
+    bench,
+    dead,
+    demo,
+    doctor,
+    enqueue,
+    events,
+    job,
+    look,
+    queue,
+    schedule,
+    server,
+    worker,
+)
 from tampu.cli.shared import root
 
-_MODULES = (look, events, queue, job, dead, schedule, server, doctor, bench, demo)
+_MODULES = (worker, enqueue, look, events, queue, job, dead, schedule, server, doctor, bench, demo)
 
 
 def tree() -> typer.Typer:
     """All commands, none of what they need."""
-    app = root("Look at queues and tend them.")
+    app = root("Run workers, add jobs, look at queues and tend them.")
     for module in _MODULES:
         module.add_to(app)
     return app

@@ -96,9 +96,14 @@ class Leases:
 
     def hold(self, entries: Sequence[Held]) -> bool:
         """Whether no lease on any of these can have lapsed."""
-        if monotonic() - self._landed_at >= self._terms.doubt_s:
+        if self.silent_s >= self._terms.doubt_s:
             return False
         return self._lapsed_at == 0.0 or min(each.read_at for each in entries) > self._lapsed_at
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the last sign of life was given that landed."""
+        return monotonic() - self._landed_at
 
     async def stop(self) -> None:
         """Give the last sign; the consumer is removed if it holds nothing. May be called twice."""

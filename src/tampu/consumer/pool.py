@@ -49,6 +49,7 @@ class Pool:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._ending = False  # what is cancelled now is cancelled by us
+        self._late = asyncio.Event()  # the grace is over
         self._turn = perf_counter_ns()  # when the loop last came round, as far as slots know
         self._giving_way = False
         self.low_mark = 0  # how few waiting deliveries call for more
@@ -104,14 +105,28 @@ class Pool:
         """Take nothing more; give running handlers so long, then cancel them. Ends the slots."""
         self._closing = True
         self._wake(len(self._idle))
+        self.limit_grace(grace_s)
+        await self._until_idle_or_late()
         pending = {task for task in self._tasks if not task.done()}
-        if pending:
-            _, pending = await asyncio.wait(pending, timeout=grace_s)
         if pending:
             self._ending = True
             for task in pending:
                 task.cancel()
             await asyncio.wait(pending, timeout=_UNWINDING_S)
+
+    def limit_grace(self, grace_s: float) -> None:
+        """Give running handlers no longer than this from now on; the shortest limit holds."""
+        asyncio.get_running_loop().call_later(grace_s, self._late.set)
+
+    async def _until_idle_or_late(self) -> None:
+        pending = {task for task in self._tasks if not task.done()}
+        if pending:
+            late = asyncio.create_task(self._late.wait(), name="tampu-grace")
+            idle = asyncio.create_task(asyncio.wait(pending), name="tampu-draining")
+            await asyncio.wait({idle, late}, return_when=asyncio.FIRST_COMPLETED)
+            late.cancel()
+            idle.cancel()
+            await asyncio.wait({idle, late})
 
     def _opened(self, number: int) -> asyncio.Task[None]:
         task = asyncio.create_task(self._slot(number), name=f"tampu-slot-{number}")

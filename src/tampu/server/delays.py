@@ -1,4 +1,4 @@
-"""The scripts that move delayed jobs: promoted, taken back, put off, run at once."""
+"""The scripts of delayed jobs: promoted, taken back, put off, run at once, counted."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,7 @@ _PROMOTE = Script("promote")
 _CANCEL = Script("cancel")
 _RESCHEDULE = Script("reschedule")
 _RUN_NOW = Script("run_now")
+_LEFT = Script("left")
 
 
 class Promoted(Struct, frozen=True):
@@ -38,6 +39,12 @@ async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: in
     )
     moved, remaining, next_in = as_numbers(reply[:3])
     return Promoted(moved, remaining, next_in if next_in >= 0 else None, reply[3:])
+
+
+async def left(lane: Lane, keys: QueueKeys) -> int:
+    """How many jobs wait, run or are due at one moment."""
+    reply: Any = await _LEFT.run(lane, (keys.stream, keys.delayed), (), repeatable=True)
+    return int(reply)
 
 
 class Delayed(Struct, frozen=True):

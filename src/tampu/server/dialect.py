@@ -22,7 +22,17 @@ USED = (
     *("HEXISTS", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSET", "INFO", "LPUSH", "LTRIM", "MGET"),
     *("PERSIST", "PEXPIRE", "PTTL", "SCAN", "SCRIPT", "SET", "TIME", "UNLINK", "WAIT", "XACK"),
     *("XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD"),
-    *("XREADGROUP", "XREVRANGE", "XTRIM", "ZADD", "ZCARD", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE"),
+    *(
+        "XREADGROUP",
+        "XREVRANGE",
+        "XTRIM",
+        "ZADD",
+        "ZCARD",
+        "ZCOUNT",
+        "ZPOPMIN",
+        "ZRANGE",
+        "ZRANGEBYSCORE",
+    ),
     *("ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 )
 _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)

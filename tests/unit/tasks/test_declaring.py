@@ -161,6 +161,11 @@ class TestOptions:
         with pytest.raises(OptionError, match="@asynccontextmanager"):
             App(lifespan=lifespan)
 
+    def test_options_of_workers_are_checked_with_the_app(self) -> None:
+        for wrong in ({"store_result": True}, {"attempts": 0}, ["attempts"]):
+            with pytest.raises(OptionError, match=r"store_result|attempts|worker"):
+                App(worker=wrong)  # type: ignore[arg-type]
+
     def test_of_a_call_are_named_and_add_up(self) -> None:
         with pytest.raises(OptionError, match=r"dellay=1.*is no option of a job"):
             send.options(dellay=1)  # type: ignore[call-arg]

@@ -1,0 +1,102 @@
+"""`tampu enqueue`, with and without an app."""
+
+from pathlib import Path
+
+import pytest
+
+from tampu import Queue
+from tests.contract.cli import tampu
+from tests.contract.commanded import SHOP, commanded
+from tests.servers import RunningServer
+
+MORE = """
+from datetime import datetime
+
+@app.task(queue="mail")
+async def send(to: str, at: datetime | None = None, tags: list[str] = []) -> str:
+    return f"{to} {at} {tags}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "shop.py").write_text(SHOP + MORE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def test_a_task_is_called_by_its_arguments_and_the_id_is_printed(
+    running: RunningServer,
+) -> None:
+    typed = ("shop:app", "send", "--arg", "to=ada", "-a", "at=2026-01-31T09:00:00Z")
+    done = await tampu("enqueue", *typed, "--json-args", '{"tags": ["x"]}', url=running.url)
+    assert (done.code, done.err, len(done.lines)) == (0, "", 1)
+    async with Queue("mail", running.url) as queue:
+        assert (await queue.counts()).waiting == 1
+        found = await tampu("job", "show", "mail", done.lines[0], "--json", url=running.url)
+        assert found.json["name"] == "send"
+        assert found.json["data"] == {"to": "ada", "at": "2026-01-31T09:00:00Z", "tags": ["x"]}
+
+
+async def test_ids_delays_and_another_queue(running: RunningServer) -> None:
+    options = ("--id", "one", "--delay", "1h", "--queue", "other", "--json")
+    typed = ("enqueue", "shop", "add", "-a", "a=1", *options)
+    first = await tampu(*typed, url=running.url)
+    assert first.json == {"queue": "other", "job_id": "one", "duplicate": False}
+    again = await tampu(*typed, url=running.url)
+    assert (again.code, again.json["duplicate"]) == (0, True)
+    assert again.err == "tampu: there is a job 'one' already; nothing was added.\n"
+    async with Queue("other", running.url) as queue:
+        assert (await queue.counts()).delayed == 1
+
+
+async def test_a_job_by_its_name_needs_no_app(running: RunningServer) -> None:
+    typed = ("enqueue", "--queue", "default", "add", "--data", '{"a": 20, "b": 3}')
+    done = await tampu(*typed, url=running.url)
+    assert (done.code, done.err) == (0, "")
+    found = await tampu("job", "show", "default", done.lines[0], "--json", url=running.url)
+    assert (found.json["name"], found.json["data"]) == ("add", {"a": 20, "b": 3})
+
+
+async def test_it_waits_for_the_result_or_the_failure(running: RunningServer, home: Path) -> None:
+    with commanded(running, home):
+        done = await tampu("enqueue", "shop", "add", "-a", "a=1", "--wait", url=running.url)
+        assert (done.code, done.lines[1:]) == (0, ["2"])
+        told = await tampu("enqueue", "shop", "who", "--wait", "--json", url=running.url)
+        assert list(told.json) == ["queue", "job_id", "duplicate", "result"]
+        failed = await tampu("enqueue", "shop", "fail", "--wait", url=running.url)
+        assert failed.code == 1
+        assert "failed for good" in failed.err
+    late = await tampu(*("enqueue", "-q", "x", "y", "--wait", "--timeout", "10ms"), url=running.url)
+    assert late.code == 1
+    assert "no result of job" in late.err
+
+
+WRONG = {
+    ("shop:app", "snd"): "shop:app has no task 'snd'; did you mean 'send'?",
+    ("shop:app", "send"): "task send: argument to is missing.",
+    ("shop:app", "send", "-a", "to=1"): "task send: argument to must be str.",
+    ("shop:app", "send", "-a", "to=a", "-a", "x=1"): "argument x is unknown; it takes to, at, tags",
+    ("shop:app", "send", "-a", "to"): "arg='to' cannot be: it takes NAME=VALUE",
+    ("shop:app", "send", "-a", "to=a", "-a", "to=b"): "arg='to' cannot be: it is given twice.",
+    ("shop:app", "send", "-a", "to=a", "--json-args", '{"to": 1}'): "arg='to' cannot be: it is "
+    "given twice.",
+    ("shop:app", "send", "--json-args", "[1]"): "json_args='...' cannot be: it takes an object",
+    ("shop:app", "send", "--json-args", "{secret"): "json_args='...' cannot be: it takes JSON",
+    ("shop:app", "send", "--data", "1"): "data='...' cannot be: it is for a job without an app",
+    ("-q", "mail", "x", "-a", "to=a"): "arg='...' cannot be: it is for a task of an app",
+    ("-q", "mail", "x", "--data", "{secret"): "data='...' cannot be: it takes JSON",
+    ("shop:app",): "say MODULE:APP TASK, or --queue NAME and the job's name.",
+    ("shop:app", "send", "ada"): "there are too many words",
+    ("shop:app", "send", "-a", "to=a", "--delay", "soon"): "delay='soon' cannot be",
+    ("nothing:app", "send"): "there is no module 'nothing'",
+    (): "Missing argument",
+}
+
+
+@pytest.mark.parametrize("typed", WRONG, ids=" ".join)
+async def test_what_cannot_be_is_one_sentence_and_exit_code_2(typed: tuple[str, ...]) -> None:
+    done = await tampu("enqueue", *typed, url="redis://127.0.0.1:1/0")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert WRONG[typed] in done.err
+    assert "secret" not in done.err
