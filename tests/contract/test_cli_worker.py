@@ -222,7 +222,11 @@ WRONG = {
     "(PYTHONPATH).",
     ("shop:ap",): "module 'shop' has no 'ap'; did you mean 'app'?",
     ("shop:app.xyzzy",): "module 'shop' has no 'app.xyzzy'.",
-    ("shop:add",): "shop:add is a AsyncTask, not an App.",
+    ("shop:add",): "shop:add is no App, but of type AsyncTask.",
+    ("shop.py",): "there is no module 'shop.py' in this directory or on the path (PYTHONPATH); "
+    "a module goes by its name alone, such as shop:app.",
+    ("shop.app",): "there is no module 'shop.app' in this directory or on the path (PYTHONPATH); "
+    "did you mean shop:app?",
     (":app",): "':app' names no app; it is MODULE:APP, such as shop:app.",
     ("shop:",): "'shop:' names no app; it is MODULE:APP, such as shop:app.",
     ("none",): "module 'none' has no App at its top; say MODULE:APP.",

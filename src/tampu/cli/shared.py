@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
+from tampu._version import __version__
+
 Running: TypeAlias = Coroutine[Any, Any, None]
 """What a command gives back to be run in an event loop."""
 
@@ -34,6 +36,24 @@ Url = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print no colours.", show_default=False)]
 
+
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tampu {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        help="Show tampu's version and exit.",
+        callback=lambda wanted: _show_version(wanted=wanted),
+        is_eager=True,
+        show_default=False,
+    ),
+]
+
 QueueName = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False)
 ]
@@ -58,7 +78,9 @@ def root(sentence: str) -> typer.Typer:
         url: Url = None,
         as_json: AsJson = False,  # noqa: FBT002
         no_color: NoColor = False,  # noqa: FBT002
+        version: Version = False,  # noqa: FBT002
     ) -> None:
+        del version  # shown, and ended with
         ctx.obj = _joined(None, url=url, as_json=as_json, no_color=no_color)
         _help_if_alone(ctx)
 

@@ -37,11 +37,20 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from None
-        raise _wrong(
-            f"there is no module {error.name!r} in this directory or on the path (PYTHONPATH)."
-        ) from None
+        sentence = (
+            f"there is no module {error.name!r} in this directory or on the path (PYTHONPATH)"
+        )
+        raise _wrong(f"{sentence}{_hint(name)}") from None
     except Exception as error:  # noqa: BLE001 - border: the user's code
         raise _broken(name, error) from None
+
+
+def _hint(name: str) -> str:
+    """What a file's name, or a dot for the colon, was meant to be."""
+    if name.endswith(".py"):
+        return f"; a module goes by its name alone, such as {name.removesuffix('.py')}:app."
+    module, dot, attribute = name.rpartition(".")
+    return f"; did you mean {module}:{attribute}?" if dot else "."
 
 
 def _attribute(module: ModuleType, path: str) -> App:
@@ -52,7 +61,7 @@ def _attribute(module: ModuleType, path: str) -> App:
             raise _wrong(f"module {module.__name__!r} has no {path!r}{misses}")
         found = getattr(found, name)
     if not isinstance(found, App):
-        raise _wrong(f"{module.__name__}:{path} is a {type(found).__name__}, not an App.")
+        raise _wrong(f"{module.__name__}:{path} is no App, but of type {type(found).__name__}.")
     return found
 
 

@@ -72,6 +72,8 @@ class Shift:
     def _worker(self) -> AppWorker:
         settings, orders = self._settings, self.orders
         queues = {name: slots or settings.concurrency for name, slots in orders.queues.items()}
+        for name in queues.keys() - set(self.app.queues):
+            logger.warning("no task of the app goes to this queue", extra={"queue": name})
         tally = Tally(
             settings.metrics,
             most=orders.recycling.jobs,
