@@ -50,6 +50,7 @@ class Pool:
         self._closing = False
         self._ending = False  # what is cancelled now is cancelled by us
         self._late = asyncio.Event()  # the grace is over
+        self._limit: asyncio.TimerHandle | None = None  # when it will be
         self._turn = perf_counter_ns()  # when the loop last came round, as far as slots know
         self._giving_way = False
         self.low_mark = 0  # how few waiting deliveries call for more
@@ -107,6 +108,8 @@ class Pool:
         self._wake(len(self._idle))
         self.limit_grace(grace_s)
         await self._until_idle_or_late()
+        if self._limit is not None:
+            self._limit.cancel()
         pending = {task for task in self._tasks if not task.done()}
         if pending:
             self._ending = True
@@ -116,7 +119,11 @@ class Pool:
 
     def limit_grace(self, grace_s: float) -> None:
         """Give running handlers no longer than this from now on; the shortest limit holds."""
-        asyncio.get_running_loop().call_later(grace_s, self._late.set)
+        loop, before = asyncio.get_running_loop(), self._limit
+        if before is None or before.when() > loop.time() + grace_s:
+            if before is not None:
+                before.cancel()
+            self._limit = loop.call_later(grace_s, self._late.set)
 
     async def _until_idle_or_late(self) -> None:
         pending = {task for task in self._tasks if not task.done()}
