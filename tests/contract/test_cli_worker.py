@@ -293,9 +293,9 @@ async def test_a_server_that_is_not_there_is_exit_code_3(home: Path) -> None:
         assert done.err.count("tampu: no server answers at redis://127.0.0.1:1/0") == 1
 
 
-async def test_an_idle_worker_ends_within_a_second(running: RunningServer, home: Path) -> None:
+async def test_an_idle_worker_ends_soon(running: RunningServer, home: Path) -> None:
     with commanded(running, home) as worker:
         worker.until_up()
         began = time.monotonic()
         assert worker.stop() == 0
-        assert time.monotonic() - began < 3  # 0.2 s where nothing else runs
+        assert time.monotonic() - began < 3  # mostly 0.11 s

@@ -5,6 +5,7 @@ Hot path. A task or a future a job would cost more than all the rest of it.
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -50,6 +51,8 @@ class Pool:
         self._closing = False
         self._ending = False  # what is cancelled now is cancelled by us
         self._late = asyncio.Event()  # the grace is over
+        self._late_at = math.inf
+        self._limit: asyncio.TimerHandle | None = None  # sets it then
         self._turn = perf_counter_ns()  # when the loop last came round, as far as slots know
         self._giving_way = False
         self.low_mark = 0  # how few waiting deliveries call for more
@@ -107,6 +110,7 @@ class Pool:
         self._wake(len(self._idle))
         self.limit_grace(grace_s)
         await self._until_idle_or_late()
+        self._forget_limit()
         pending = {task for task in self._tasks if not task.done()}
         if pending:
             self._ending = True
@@ -116,7 +120,16 @@ class Pool:
 
     def limit_grace(self, grace_s: float) -> None:
         """Give running handlers no longer than this from now on; the shortest limit holds."""
-        asyncio.get_running_loop().call_later(grace_s, self._late.set)
+        loop = asyncio.get_running_loop()
+        late_at = loop.time() + grace_s
+        if late_at < self._late_at:
+            self._forget_limit()
+            self._late_at, self._limit = late_at, loop.call_later(grace_s, self._late.set)
+
+    def _forget_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
 
     async def _until_idle_or_late(self) -> None:
         pending = {task for task in self._tasks if not task.done()}

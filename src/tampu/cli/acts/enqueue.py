@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tampu.app import App
 from tampu.cli.acts.desk import near_misses
@@ -73,7 +73,7 @@ def enqueue(shared: Shared, words: list[str], given: Given, wanted: Wanted) -> R
         case [target, name]:
             app = app_at(target, shared)
             task = _task(app, target, name).options(queue=wanted.queue, **wanted.options)
-            adding = _call(app, task, given.arguments())
+            adding: Adding = _call(app, task, given.arguments())
         case [name] if wanted.queue is not None:
             adding = _plain(shared, name, given.payload(), wanted)
         case [_]:
@@ -83,7 +83,7 @@ def enqueue(shared: Shared, words: list[str], given: Given, wanted: Wanted) -> R
     return _told(shared, adding, wanted)
 
 
-Adding = Any
+Adding: TypeAlias = AbstractAsyncContextManager[tuple[Queue, Job[Any]]]
 
 
 @asynccontextmanager

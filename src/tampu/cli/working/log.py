@@ -7,7 +7,6 @@ from typing import Final
 
 from tampu.cli.show.text import stamp
 
-LEVELS: Final = ("debug", "info", "warning", "error")
 _PLAIN: Final = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

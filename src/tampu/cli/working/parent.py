@@ -17,6 +17,7 @@ class Parent:
 
     def __init__(self, life: int, words: int) -> None:
         self._life, self._words = life, words
+        self._unsaid = b""
         for end in (life, words):
             os.set_inheritable(end, False)  # noqa: FBT003 - what we start is not its business
             os.set_blocking(end, False)
@@ -32,8 +33,9 @@ class Parent:
 
     def tell(self, word: Word) -> None:
         """Say something, unless it is gone or does not listen."""
+        words = self._unsaid + encode_word(word)
         with suppress(OSError):
-            os.write(self._words, encode_word(word))
+            self._unsaid = words[os.write(self._words, words) :]  # a long list may not fit at once
 
     def when_gone(self, act: Callable[[], None]) -> None:
         """Do something when it has died, however it died."""
