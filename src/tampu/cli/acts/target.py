@@ -24,33 +24,33 @@ def app_at(target: str, shared: Shared) -> App:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
-    module = _imported(module_name)
+    module = _imported(module_name, alone=not colon)
     app = _attribute(module, path) if path else _only_app(module)
     if shared.url is not None:
         app.url = shared.url
     return app
 
 
-def _imported(name: str) -> ModuleType:
+def _imported(name: str, *, alone: bool) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from None
-        sentence = (
-            f"there is no module {error.name!r} in this directory or on the path (PYTHONPATH)"
-        )
-        raise _wrong(f"{sentence}{_hint(name)}") from None
+        there = "in this directory or on the path (PYTHONPATH)"
+        raise _wrong(
+            f"there is no module {error.name!r} {there}{_hint(name, alone=alone)}"
+        ) from None
     except Exception as error:  # noqa: BLE001 - border: the user's code
         raise _broken(name, error) from None
 
 
-def _hint(name: str) -> str:
+def _hint(name: str, *, alone: bool) -> str:
     """What a file's name, or a dot for the colon, was meant to be."""
     if name.endswith(".py"):
         return f"; a module goes by its name alone, such as {name.removesuffix('.py')}:app."
     module, dot, attribute = name.rpartition(".")
-    return f"; did you mean {module}:{attribute}?" if dot else "."
+    return f"; did you mean {module}:{attribute}?" if dot and alone else "."
 
 
 def _attribute(module: ModuleType, path: str) -> App:

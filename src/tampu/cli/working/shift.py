@@ -72,15 +72,16 @@ class Shift:
     def _worker(self) -> AppWorker:
         settings, orders = self._settings, self.orders
         queues = {name: slots or settings.concurrency for name, slots in orders.queues.items()}
-        for name in queues.keys() - set(self.app.queues):
-            logger.warning("no task of the app goes to this queue", extra={"queue": name})
         tally = Tally(
             settings.metrics,
             most=orders.recycling.jobs,
             enough=lambda: self.stopper.ask(Reason.RECYCLED),
         )
         options = WorkerOptions(metrics=tally, grace=self._grace_s)
-        return AppWorker(self.app, queues or None, **options)
+        worker = AppWorker(self.app, queues or None, **options)
+        for name in queues.keys() - set(self.app.queues):
+            logger.warning("no task of the app goes to this queue", extra={"queue": name})
+        return worker
 
     async def _has_begun(self, worker: AppWorker) -> bool:
         """Start it; False if it is to end before it has."""
