@@ -21,6 +21,9 @@ from tests.schedulers import Team
 from tests.servers import RunningServer
 
 
+_COMMANDS_ON_TWO = {"test_cli_jobs.py", "test_cli_schedules.py"}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
@@ -35,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What differs between loops does not depend on the server: uvloop's turn is on one of them.
 
     Each start of the command line takes a third of a second: the newest and the oldest server have
-    a turn, all of them only where their answers differ.
+    a turn, all of them only where their answers differ. Apps and whole schedulers are made of parts
+    that are tested on all of them: those two will do.
     """
     items[:] = [
         each
@@ -45,11 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_spare(item: pytest.Item) -> bool:
-    if not item.path.name.startswith("test_cli_") or "on_every_server" in item.name:
+    file = item.path.name
+    if file.startswith(("test_app_", "test_scheduler_")) or file in _COMMANDS_ON_TWO:
+        return item.name.endswith(("redis70]", "redis8]"))
+    if not file.startswith("test_cli_") or "on_every_server" in item.name:
         return False
-    if item.path.name not in {"test_cli_jobs.py", "test_cli_schedules.py"}:
-        return item.name.endswith(("[redis62]", "[redis70]", "[redis8]"))
-    return item.name.endswith(("[redis70]", "[redis8]"))
+    return item.name.endswith(("redis62]", "redis70]", "redis8]"))
 
 
 @pytest.fixture
