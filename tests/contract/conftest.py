@@ -20,7 +20,6 @@ from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.servers import RunningServer
 
-
 _COMMANDS_ON_TWO = {"test_cli_jobs.py", "test_cli_schedules.py"}
 
 
