@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tampu.compat.adapter.address import CredentialProvider, credentials_of
 from tampu.compat.adapter.errors import as_theirs
@@ -27,9 +26,7 @@ class Line:
     max_len: int | None = None
     provider: CredentialProvider | None = None
     keys: QueueKeys = field(init=False)
-    _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, Queue] = field(
-        init=False, default_factory=WeakKeyDictionary
-    )
+    _queues: dict[asyncio.AbstractEventLoop, Queue] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = QueueKeys(self.name)
@@ -39,6 +36,8 @@ class Line:
         loop = asyncio.get_running_loop()
         found = self._queues.get(loop)
         if found is None:
+            for gone in [each for each in list(self._queues) if each.is_closed()]:
+                del self._queues[gone]
             found = self._queues[loop] = Queue(
                 self.name,
                 self.url,
@@ -62,8 +61,7 @@ class Line:
     async def close(self) -> None:
         """Disconnect on every loop that still runs; the next use connects again."""
         here = asyncio.get_running_loop()
-        queues = dict(self._queues)
-        self._queues.clear()
+        queues, self._queues = self._queues, {}
         for loop, queue in queues.items():
             if loop is here:
                 await queue.close()

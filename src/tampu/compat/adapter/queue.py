@@ -253,20 +253,25 @@ def _check_id(caller: str, job_id: object) -> str:
 
 
 def _pattern(repeat: RepeatLike) -> RepeatPattern:
-    given: Any = repeat  # typed as it should be, not as it may come
+    given: object = repeat
     match given:
         case RepeatPattern():
             return given
-        case {"kind": "cron", **rest}:
-            return RepeatPattern.cron(rest["expression"], tz=rest.get("tz"))
-        case {"kind": "every", **rest}:
-            return RepeatPattern.every(int(rest["interval_ms"]))
         case dict():
-            kind = given.get("kind")
-            raise ValueError(f"repeat dict must include kind='cron' or 'every'; got {kind!r}")
+            return _pattern_in(given)
         case _:
             got = type(given).__name__
             raise TypeError(f"repeat must be a RepeatPattern or dict; got {got}")
+
+
+def _pattern_in(given: dict[str, Any]) -> RepeatPattern:
+    match given.get("kind"):
+        case "cron":
+            return RepeatPattern.cron(given["expression"], tz=given.get("tz"))
+        case "every":
+            return RepeatPattern.every(int(given["interval_ms"]))
+        case kind:
+            raise ValueError(f"repeat dict must include kind='cron' or 'every'; got {kind!r}")
 
 
 def _policy_dict(policy: MissedFiresLike) -> dict[str, Any]:
