@@ -46,6 +46,9 @@ class TestSurface:
             "    module, name = home.split('.')\n"
             "    module = getattr(ours, module)\n"
             "    assert getattr(module, name) is getattr(ours, name), home\n"
+            "from chasquimq._encoding import decode_payload, encode_payload\n"
+            "assert decode_payload(encode_payload({'x': b'1'})) == {'x': b'1'}\n"
+            "assert _native._Job.__slots__ and _native.version() == ours.version()\n"
             "print('same')"
         )
         assert printed_by(sys.executable, "-c", look) == "same\n"

@@ -9,6 +9,7 @@ from tampu.clock import now_ms
 from tampu.compat.adapter.address import DEFAULT_URL, CredentialProvider, apply_tls
 from tampu.compat.adapter.dead import peeked, replayed
 from tampu.compat.adapter.delay import DelayMsLike, when
+from tampu.compat.adapter.encoding import decode_payload, encode_payload
 from tampu.compat.adapter.errors import FailedForGood, as_theirs
 from tampu.compat.adapter.integers import unsigned
 from tampu.compat.adapter.job import Job
@@ -18,9 +19,6 @@ from tampu.compat.adapter.retrying import BackoffLike, retrying_of
 from tampu.compat.adapter.schedules import NewSchedule, listed
 from tampu.errors import JobFailed
 from tampu.job import JobOptions, NewJob
-from tampu.queue_options import MAX_PAYLOAD_CAP
-from tampu.wire.payload import encode_payload
-from tampu.wire.result import decode_result
 
 RepeatLike: TypeAlias = RepeatPattern | dict[str, Any]
 MissedFiresLike: TypeAlias = MissedFiresPolicy | dict[str, Any]
@@ -196,12 +194,10 @@ class Queue:
         if job_id is not None:
             told = "job_id means nothing for a schedule, which is known by its name and pattern"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
-        with as_theirs():
-            payload = encode_payload(data, max_bytes=MAX_PAYLOAD_CAP)
         spec = {
             "job_name": name or "",
             "pattern": repeat.to_dict(),
-            "payload": payload,
+            "payload": encode_payload(data),
             "limit": limit,
             "start_after_ms": start_after_ms,
             "end_before_ms": end_before_ms,
@@ -230,7 +226,7 @@ class Queue:
         """As `get_job_result`, of many, in their order."""
         with as_theirs():
             found = await self._line.queue().raw_results(job_ids)
-            return [None if raw is None else decode_result(raw) for raw in found]
+        return [None if raw is None else decode_payload(raw) for raw in found]
 
     async def _next_result(self, job_id: str, within_s: float) -> object:
         """For the jobs that this queue gave out: the result, as soon as it is there."""
