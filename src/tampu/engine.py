@@ -132,6 +132,7 @@ class Engine:
             max_payload=settings.max_payload,
             worker=worker,
             host=_Host(telling),
+            raw=settings.raw,
         )
         self._reader = Reader(reads, place, intake=intake, settler=self._settler, telling=telling)
         self.pool = Pool(settings.concurrency, self._settler, on_room=self._reader.on_room)

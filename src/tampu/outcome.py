@@ -4,7 +4,8 @@ A handler that returns is done. One that raises has failed, and is retried. `Ret
 `Bury` say it more exactly; each may be raised or returned.
 """
 
-from typing import TypeAlias
+from enum import Enum, auto
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -40,6 +41,15 @@ class Bury(Unrecoverable):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "the handler buried the job")
+
+
+class NoResult(Enum):
+    """What a handler may return in place of a result."""
+
+    NO_RESULT = auto()  # nothing is kept, also by a worker that stores results
+
+
+NO_RESULT: Final = NoResult.NO_RESULT
 
 
 class Done(Struct, frozen=True):

@@ -320,6 +320,10 @@ class Queue:
         line = await self._reach()
         return await line.results.get_many(job_ids)
 
+    async def raw_results(self, job_ids: Sequence[str]) -> list[bytes | None]:
+        """The bytes that are stored as results, in the order of the ids; for codecs of your own."""
+        return await (await self._reach()).results.get_raw(job_ids)
+
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """As `result`; for the jobs that this queue gave out."""
         return await self.result(job_id, timeout)

@@ -235,32 +235,31 @@ def _anchor_of(place: Place) -> int:
 
 def _pattern(rule: Every | Cron) -> Pattern:
     if isinstance(rule, Cron):
-        return CronPattern(rule.text, rule.tz)
+        return CronPattern(rule.text, rule.tz if rule.has_zone else None)
     return EveryPattern(rule.interval_ms)
 
 
 def _rule(pattern: Pattern, anchor_ms: int | None) -> Every | Cron:
     match pattern:
         case CronPattern(expression, tz):
-            return _cron(expression, tz or "UTC")
+            return _cron(expression, tz)
         case EveryPattern(interval_ms):
             every = Every(timedelta(milliseconds=min(interval_ms, MAX_MS + 1)))
             return every if anchor_ms is None else every.anchored(anchor_ms)
 
 
 @lru_cache(_RULES_KEPT)
-def _cron(expression: str, tz: str) -> Cron:
+def _cron(expression: str, tz: str | None) -> Cron:
     """Parsing takes far longer than all else, and many schedules share a rule."""
     return Cron(expression, tz=tz)
 
 
 def _same(stored: Pattern, wanted: Pattern) -> bool:
-    """A zone that peers leave out is UTC."""
-    match stored:
-        case CronPattern(expression, tz):
-            return CronPattern(expression, tz or "UTC") == wanted
-        case EveryPattern():
-            return stored == wanted
+    """A zone that is left out is UTC."""
+    if isinstance(stored, CronPattern) and isinstance(wanted, CronPattern):
+        zones = stored.tz or "UTC", wanted.tz or "UTC"
+        return stored.expression == wanted.expression and len(set(zones)) == 1
+    return stored == wanted
 
 
 def _missed(policy: MissedPolicy, extras: RepeatExtras) -> Missed:

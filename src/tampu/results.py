@@ -153,6 +153,13 @@ class ResultReader:
         found = await self._look(await self._prepared(_LONGEST_LOOK_S), wanted)
         return {job_id: ending.value_or_error(job_id) for job_id, ending in found.items()}
 
+    async def get_raw(self, job_ids: Sequence[str]) -> list[bytes | None]:
+        """What is stored for each job, as it was stored; None if there is nothing."""
+        if not job_ids:
+            return []
+        keys = self._keys.results(map(check_job_id, job_ids))
+        return await values_of(await self._prepared(_LONGEST_LOOK_S), keys)
+
     async def close(self) -> None:
         """Disconnect; those who still wait get `Closed`. May be called twice."""
         self._closed = True

@@ -39,7 +39,7 @@ class Worker:
         self._grace = settings.grace
         self._blueprint = Blueprint(
             keys=QueueKeys(queue),
-            consumer=CONSUMER_PREFIX + new_id(now_ms()).encode(),
+            consumer=_consumer(settings.name),
             settings=settings,
             plans=make_plans(by_name(handler), settings),
             target=url,
@@ -86,6 +86,12 @@ class Worker:
         await self._life.stop(
             lambda engine: engine.close(grace_s), again=lambda engine: engine.hurry(grace_s)
         )
+
+
+def _consumer(name: str | None) -> bytes:
+    """A name for a consumer that nobody else has, whatever its worker is called."""
+    own = new_id(now_ms())
+    return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
 
 
 async def _close_at_once(engine: Engine) -> None:

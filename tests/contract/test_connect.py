@@ -161,6 +161,12 @@ class TestCredentials:
             await connect(guarded.url, credentials=callback)
         assert SECRET not in str(caught.value)
 
+    async def test_a_callback_without_a_password_says_nothing_to_the_server(
+        self, running: RunningServer
+    ) -> None:
+        async with await connect(running.url, credentials=lambda: (None, None)) as server:
+            assert await says_pong(server)
+
     async def test_a_callback_beside_a_password_is_refused(self, guarded: RunningServer) -> None:
         bound = partial(tuple[None, str], (None, SECRET))  # its text shows the secret
         url = f"redis://:x@127.0.0.1:{guarded.port}"

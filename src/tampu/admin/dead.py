@@ -49,6 +49,7 @@ class DeadJob(Struct, frozen=True, kw_only=True):
     job_id: str | None  # None if the envelope cannot be decoded
     data: object
     raw: bytes
+    source_id: str  # the id that its entry had on the queue
 
     def __repr__(self) -> str:
         return f"<DeadJob {self.dead_id} {self.name!r} {self.reason}>"
@@ -219,7 +220,10 @@ def _opened(letter: DeadLetter) -> tuple[Envelope, bytes]:
     """The envelope of a letter and its extras, wherever they are; b"" for none."""
     body, behind = split_extras(letter.envelope)
     envelope = decode_envelope(body)
-    decode_payload(envelope.payload)
+    if letter.reason is BuryReason.DECODE_FAILED:
+        decode_payload(
+            envelope.payload
+        )  # all others were read, or are for a worker that reads bytes
     extras = letter.extras if letter.extras is not None else behind
     if extras is not None and letter.reason is BuryReason.EXPIRED:
         # With its old deadline it would be buried again at once.
@@ -244,6 +248,7 @@ def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadJob:
         job_id=job_id,
         data=data,
         raw=letter.envelope if letter.entry is None else letter.entry,
+        source_id=letter.source_id,
     )
 
 

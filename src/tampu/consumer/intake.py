@@ -50,13 +50,24 @@ class Accepted(Struct, frozen=True):
 
 
 class Intake:
-    """Decodes or refuses. `plans` are by job name; None takes every name that has no other."""
+    """Decodes or refuses. `plans` are by job name; None takes every name that has no other.
+
+    With `raw` payloads stay bytes, and none of them is refused for what it holds.
+    """
 
     def __init__(
-        self, plans: Mapping[str | None, Plan], *, max_payload: int, worker: str, host: Host
+        self,
+        plans: Mapping[str | None, Plan],
+        *,
+        max_payload: int,
+        worker: str,
+        host: Host,
+        raw: bool = False,
     ) -> None:
         self._plans = plans
         self._max_payload = max_payload
+        self._raw = raw
+        self._quick_up_to = -1 if raw else max_payload  # bytes of an entry that goes the short way
         self._worker = worker
         self._host = host
         self._known: dict[bytes, tuple[str, Plan | None]] = {}
@@ -67,7 +78,7 @@ class Intake:
         """Sort entries into those to run and those to bury."""
         accepted: list[Delivery] = []
         rejected: list[Rejected] = []
-        most, known, host = self._max_payload, self._known, self._host
+        most, known, host = self._quick_up_to, self._known, self._host
         read_at, delivered = arrival.read_at, arrival.deliveries
         for entry_id, fields in entries:
             if fields is None:
@@ -115,7 +126,7 @@ class Intake:
             raise _Refusal(BuryReason.MALFORMED, "the entry has no envelope")
         envelope, extras, raw_extras = _decode_body(entry, self._max_payload)
         try:
-            data = decode_payload(envelope.payload)
+            data = envelope.payload if self._raw else decode_payload(envelope.payload)
         except DecodeError as error:
             raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
         name, plan = self._known.get(entry.raw_name) or self._look_up(entry.raw_name)

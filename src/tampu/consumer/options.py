@@ -9,7 +9,7 @@ from tampu.duration import Duration, to_ms, to_positive_ms
 from tampu.errors import OptionError
 from tampu.metrics.sink import MetricsSink
 from tampu.settings import at_least, check_flag
-from tampu.wire.keys import check_queue_name
+from tampu.wire.keys import check_name
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -31,6 +31,8 @@ class WorkerOptions(TypedDict, total=False):
     promote: bool
     schedule: bool
     group: str
+    name: str | None
+    raw: bool
     metrics: MetricsSink | None
 
 
@@ -54,6 +56,8 @@ class WorkerSettings:
     promote: bool = True  # whether it moves due jobs to the stream
     schedule: bool = True  # whether it fires schedules
     group: str = "default"
+    name: str | None = None  # stands in its id, for people to know it by
+    raw: bool = False  # handlers get the bytes of a payload, not what they stand for
     metrics: MetricsSink | None = None
 
     def __post_init__(self) -> None:
@@ -61,10 +65,12 @@ class WorkerSettings:
             at_least(option, getattr(self, option), 1)
         if self.dead_max_len is not None:
             at_least("dead_max_len", self.dead_max_len, 1)
-        for option in ("store_results", "events", "promote", "schedule"):
+        for option in ("store_results", "events", "promote", "schedule", "raw"):
             check_flag(option, getattr(self, option))
         self._check_policy()
-        self._check_group()
+        check_name("group", self.group)
+        if self.name is not None:
+            check_name("name", self.name)
         to_positive_ms("result_ttl", self.result_ttl)
         to_ms("grace", self.grace)
         if to_ms("lease", self.lease) < 500:
@@ -79,9 +85,3 @@ class WorkerSettings:
         if backoff is None:
             raise OptionError("backoff", backoff, "cannot be left open")
         check_policy(self)
-
-    def _check_group(self) -> None:
-        try:
-            check_queue_name(self.group)
-        except OptionError as refusal:
-            raise OptionError("group", refusal.given, refusal.accepted) from None

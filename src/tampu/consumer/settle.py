@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tampu.clock import now_ms
 from tampu.consumer.delivery import Delivery
 from tampu.errors import EncodeError
-from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
+from tampu.outcome import NO_RESULT, Abandoned, Done, Failed, Hopeless, Outcome, PutOff
 from tampu.wire.dead import BuryReason, DeadLetter, Failure
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.result import encode_result
@@ -79,7 +79,7 @@ def settle(delivery: Delivery, outcome: Outcome, rules: Rules) -> Settlement:
 
 
 def _done(delivery: Delivery, value: object, rules: Rules) -> Settlement:
-    if rules.max_result is None:
+    if rules.max_result is None or value is NO_RESULT:
         return Ack(delivery)
     try:
         return Keep(delivery, encode_result(value, max_bytes=rules.max_result))

@@ -19,7 +19,8 @@ from tampu.errors import OptionError
 from tampu.server.address import DEFAULT_PORT, Address, Kind, Tls
 
 Client = Redis | RedisCluster
-Credentials = tuple[str | None, str]
+Credentials = tuple[str | None, str | None]
+"""A user and a password; without a password nothing is sent, for servers that ask for none."""
 CredentialCallback = Callable[[], Credentials | Awaitable[Credentials]]
 
 
@@ -103,13 +104,15 @@ class _CallbackCredentials(CredentialProvider):
     def __init__(self, callback: CredentialCallback) -> None:
         self._callback = callback
 
-    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+    async def get_credentials_async(self) -> tuple[str, ...]:  # type: ignore[override]
         try:
             given = self._callback()
             user, password = await given if inspect.isawaitable(given) else given
         except Exception as error:  # border: user code may raise anything
             problem = f"the credential callback raised {type(error).__name__}"
             raise AuthenticationError(problem) from error
+        if password is None:
+            return ()
         return (user, password) if user else (password,)
 
 

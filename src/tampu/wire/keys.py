@@ -170,6 +170,14 @@ def check_queue_name(name: str) -> str:
     return name
 
 
+def check_name(option: str, given: str) -> str:
+    """What a worker or a group is called, if it can be: by the rules for a queue's name."""
+    try:
+        return check_queue_name(given)
+    except OptionError as refusal:
+        raise OptionError(option, refusal.given, refusal.accepted) from None
+
+
 def check_job_id(job_id: str) -> str:
     """The id, if it can be a job's."""
     accepted = f"must be 1 to {MAX_JOB_ID_BYTES} bytes of text, not blank, no control characters"

@@ -36,9 +36,10 @@ class LockHolder(Struct, frozen=True):
         return self.text.encode()
 
 
-def new_holder(kind: HolderKind, unique: UUID) -> LockHolder:
-    """An id that nobody else has, given a UUID that nobody else has."""
-    return LockHolder(f"{kind.value}-{unique}")
+def new_holder(kind: HolderKind, unique: UUID, *, name: str | None = None) -> LockHolder:
+    """An id that nobody else has, given a UUID that nobody else has; with a name to know it by."""
+    own = unique if name is None else f"{name}-{unique}"
+    return LockHolder(f"{kind.value}-{own}")
 
 
 def parse_holder(data: bytes) -> LockHolder:

@@ -11,12 +11,14 @@ as what it was. Types are not checked one by one: walking over a small value too
 long as encoding it.
 
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
+
+A `msgspec.Raw` is written as the bytes it holds, whatever they are: for who has a codec of his own.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from msgspec import MsgspecError
+from msgspec import MsgspecError, Raw
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
@@ -38,7 +40,7 @@ def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> b
         raise EncodeError(what, _TOO_DEEP) from None
     except (MsgspecError, TypeError, ValueError) as error:
         raise EncodeError(what, _problem_of(error)) from None
-    _check_encoded(data, max_bytes, what)
+    _check_encoded(value, data, max_bytes=max_bytes, what=what)
     return data
 
 
@@ -49,22 +51,21 @@ def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
     except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return [encode_payload(value, max_bytes=max_bytes) for value in values]
     harmless = min(max_bytes, MAX_DEPTH)  # so few bytes nest no deeper
-    for data in encoded:
+    for value, data in zip(values, encoded, strict=True):
         if len(data) > harmless:
-            _check_encoded(data, max_bytes, "payload")
+            _check_encoded(value, data, max_bytes=max_bytes, what="payload")
     return encoded
 
 
-def _check_encoded(data: bytes, max_bytes: int, what: str) -> None:
+def _check_encoded(value: object, data: bytes, *, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
         raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
-    if not may_nest_too_deep(data):
+    if not may_nest_too_deep(data) or isinstance(value, Raw):
         return
     try:
-        value = decode_payload(data, what=what)
+        decode_payload(data, what=what)
     except DecodeError as error:  # also what cannot be read back, such as a map with maps as keys
         raise EncodeError(what, error.problem) from None
-    del value
 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:
@@ -101,8 +102,12 @@ def is_model(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
-class _ForeignTypeError(TypeError):
+class ForeignTypeError(TypeError):
     """A type that neither MessagePack nor msgspec knows."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        super().__init__(f"MessagePack has no type for {kind.__module__}.{kind.__qualname__}")
 
 
 # The base types' own conversions: a subclass may have another idea of str(value).
@@ -121,13 +126,12 @@ def _as_plain(value: Any) -> object:  # noqa: ANN401 - whatever msgspec does not
     for plain, convert in _PLAIN:
         if isinstance(value, plain):
             return convert(value)
-    kind = type(value)
-    raise _ForeignTypeError(f"MessagePack has no type for {kind.__module__}.{kind.__qualname__}")
+    raise ForeignTypeError(type(value))
 
 
 def _problem_of(error: Exception) -> str:
     """Foreign texts may quote the value, so only our own is passed on."""
-    return str(error) if isinstance(error, _ForeignTypeError) else "MessagePack cannot hold it"
+    return str(error) if isinstance(error, ForeignTypeError) else "MessagePack cannot hold it"
 
 
 _encode: Final = Encoder(enc_hook=_as_plain).encode

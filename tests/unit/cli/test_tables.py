@@ -69,6 +69,7 @@ def letter(number: int, **more: object) -> DeadJob:
         "job_id": "j",
         "data": {"to": "ada"},
         "raw": b"",
+        "source_id": "1794751144680-0",
     }
     return DeadJob(**(facts | more))  # type: ignore[arg-type]
 

@@ -45,6 +45,24 @@ def refused(fields: list[bytes], *, by: Intake | None = None, deliveries: int = 
     return one
 
 
+class TestRaw:
+    @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x01", b"\x91" * 300])
+    @pytest.mark.parametrize("name", [[], [b"n", b"greet"]], ids=["unnamed", "named"])
+    def test_payloads_stay_bytes_whatever_they_hold(
+        self, payload: bytes, name: list[bytes]
+    ) -> None:
+        raw = Intake({None: PLAN}, max_payload=1000, worker="t-1", host=NoHost(), raw=True)
+        envelope = encode_envelope(Envelope("j", payload, 1000))
+        one = delivered([b"d", envelope, *name], by=raw)
+        assert (one.job.data, one.job.name) == (payload, "greet" if name else "")
+
+    def test_one_that_is_too_large_is_refused_all_the_same(self) -> None:
+        raw = Intake({None: PLAN}, max_payload=10, worker="t-1", host=NoHost(), raw=True)
+        large = encode_envelope(Envelope("j", b"\xc1" * 11, 1000))
+        one = refused([b"d", large, b"n", b"x"], by=raw)
+        assert one.letter.reason is BuryReason.OVERSIZE_PAYLOAD
+
+
 class TestAccepted:
     @pytest.mark.parametrize(
         "fields",

@@ -3,12 +3,13 @@
 from random import Random
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from tampu.backoff import Backoff
 from tampu.consumer.delivery import Delivery
 from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, Settlement, settle
-from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
+from tampu.outcome import NO_RESULT, Abandoned, Done, Failed, Hopeless, Outcome, PutOff
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.retry import RetryOverride, WireBackoff
@@ -33,6 +34,16 @@ class TestDone:
         kept = settled(delivery(), Done(value), KEEPING)
         assert isinstance(kept, Keep)
         assert kept.result
+
+    @pytest.mark.parametrize("rules", [RULES, KEEPING])
+    def test_a_handler_may_say_that_nothing_is_to_be_kept(self, rules: Rules) -> None:
+        one = delivery()
+        assert settled(one, Done(NO_RESULT), rules) == Ack(one)
+
+    def test_raw_bytes_are_kept_as_they_are(self) -> None:
+        kept = settled(delivery(), Done(Raw(b"\xc1\x00")), KEEPING)
+        assert isinstance(kept, Keep)
+        assert kept.result == b"\xc1\x00"
 
     @pytest.mark.parametrize("value", [object(), "x" * 11, 2**70])
     def test_a_value_that_cannot_be_kept_buries_it(self, value: object) -> None:

@@ -35,6 +35,12 @@ def test_a_new_holder_is_its_kind_and_a_uuid(kind: HolderKind, text: str) -> Non
     assert parse_holder(holder.to_bytes()).kind is kind
 
 
+def test_a_new_holder_may_have_a_name_to_know_it_by() -> None:
+    holder = new_holder(HolderKind.SCHEDULER, UNIQUE, name="host-7")
+    assert holder.text == f"s-host-7-{UNIQUE}"
+    assert holder.kind is HolderKind.SCHEDULER
+
+
 @pytest.mark.parametrize("text", ["", "c", "worker-1", "host:17", "x-1"])
 def test_a_name_of_the_users_own_has_no_kind(text: str) -> None:
     assert parse_holder(text.encode()) == LockHolder(text)

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.payload import decode_payload, encode_payload, encode_payloads
@@ -30,6 +31,14 @@ def test_a_plain_value_takes_the_bytes_of_msgpack_and_comes_back(value: object) 
     assert data == msgpack.packb(value, use_bin_type=True)
     assert decode_payload(data) == value
     assert msgpack.unpackb(data, strict_map_key=False) == value
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 5000, b"\x01\x02"])
+def test_raw_bytes_are_written_as_they_are_up_to_the_limit(data: bytes) -> None:
+    assert encode(Raw(data)) == data
+    assert encode_payloads([Raw(data), 1], max_bytes=LIMIT) == [data, b"\x01"]
+    with pytest.raises(EncodeError, match="allowed"):
+        encode_payload(Raw(data + b"x"), max_bytes=len(data))
 
 
 @pytest.mark.parametrize("size", [0, 15, 16, 31, 32, 255, 256, 65_535, 65_536])

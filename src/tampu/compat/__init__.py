@@ -1,0 +1,1 @@
+"""The surfaces of other packages over tampu."""

@@ -1,0 +1,1 @@
+"""What stands behind `tampu.compat.chasquimq`: its calls, as calls to tampu."""

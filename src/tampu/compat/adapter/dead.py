@@ -1,0 +1,37 @@
+"""Dead letters as dicts."""
+
+from typing import Any
+
+from tampu.admin.dead import DeadJob
+from tampu.compat.adapter.errors import as_theirs
+from tampu.compat.adapter.integers import unsigned
+from tampu.compat.adapter.line import Line
+from tampu.wire.dead import BuryReason
+
+
+async def peeked(line: Line, limit: int) -> list[dict[str, Any]]:
+    """The oldest dead letters; nothing is changed."""
+    if unsigned("limit", limit) == 0:
+        return []
+    with as_theirs():
+        return [_letter(each) for each in await line.queue().dead.peek(limit)]
+
+
+async def replayed(line: Line, limit: int) -> int:
+    """Put the oldest dead letters back on the queue; how many."""
+    if unsigned("limit", limit) == 0:
+        return 0
+    with as_theirs():
+        return await line.queue().dead.replay(limit)
+
+
+def _letter(letter: DeadJob) -> dict[str, Any]:
+    reason = letter.reason
+    return {
+        "dlq_id": letter.dead_id,
+        "source_id": letter.source_id,
+        "reason": reason.value if isinstance(reason, BuryReason) else reason,
+        "detail": letter.detail,
+        "payload": b"" if reason is BuryReason.MALFORMED else letter.raw,
+        "name": letter.name,
+    }

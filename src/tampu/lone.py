@@ -1,0 +1,93 @@
+"""A service of workers that runs without one."""
+
+from contextlib import AsyncExitStack
+from typing import ClassVar, Self
+from uuid import uuid4
+
+from tampu.errors import OptionError
+from tampu.events import EVENTS_KEPT
+from tampu.lifetime import Lifetime
+from tampu.metrics.sink import MetricsSink, Teller
+from tampu.server.client import CredentialCallback
+from tampu.server.connect import Target, connect
+from tampu.server.lane import Lane
+from tampu.services.led import LedService
+from tampu.settings import check_flag
+from tampu.wire.keys import QueueKeys, check_name
+from tampu.wire.lock import HolderKind, new_holder
+
+
+class LoneService:
+    """What one leads among all who offer it on a queue, workers among them.
+
+    `await service.run()` works until `stop()`; `async with service:` works inside the block. It is
+    used once.
+    """
+
+    kind: ClassVar[HolderKind]
+    service: ClassVar[type[LedService]]
+
+    def __init__(
+        self,
+        queue: str,
+        url: Target = None,
+        *,
+        credentials: CredentialCallback | None = None,
+        events: bool = True,
+        metrics: MetricsSink | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_flag("events", events)
+        if metrics is not None and not callable(getattr(metrics, "record", None)):
+            raise OptionError("metrics", metrics, "takes a sink: an object with record(facts)")
+        self._keys = QueueKeys(queue)
+        self._url, self._credentials = url, credentials
+        self._events_max_len = EVENTS_KEPT if events else 0
+        self._teller = Teller(metrics)
+        self._holder = new_holder(
+            self.kind, uuid4(), name=None if name is None else check_name("name", name)
+        )
+        self._life = Lifetime(self.service.name, self._open)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self._keys.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The name under which it leads."""
+        return self._holder.text
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Start, and work until `stop`."""
+        await self._life.run(AsyncExitStack.aclose)
+
+    async def start(self) -> None:
+        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
+        await self._life.start(AsyncExitStack.aclose)
+
+    async def stop(self) -> None:
+        """Give up the lead and disconnect. May be called twice."""
+        await self._life.stop(AsyncExitStack.aclose)
+
+    async def _open(self) -> AsyncExitStack:
+        async with AsyncExitStack() as stack:
+            server = await connect(self._url, credentials=self._credentials)
+            await stack.enter_async_context(server)
+            lane = await stack.enter_async_context(await Lane.open(server, self._keys.stream))
+            service = self.service(
+                lane,
+                self._keys,
+                holder=self._holder,
+                events_max_len=self._events_max_len,
+                teller=self._teller,
+            )
+            service.start()
+            stack.push_async_callback(service.stop)
+            return stack.pop_all()
