@@ -2,15 +2,22 @@
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Unpack
+from uuid import uuid4
 
 from tampu import Queue, Worker
 from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
+from tampu.metrics.sink import Teller
+from tampu.server.connect import connect
+from tampu.server.lane import Lane
+from tampu.services.repeater import Repeater
 from tampu.wire.delayed import decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.keys import QueueKeys
+from tampu.wire.lock import HolderKind, new_holder
 from tests.interop.chasqui import Chasqui
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -29,6 +36,7 @@ class Road:
         self.peer = peer
         self.queue = Queue(self.name, running.url)
         self.admin: Any = running.admin()  # its replies are typed as anything that could be
+        self._stack = AsyncExitStack()
         self._ours: list[Worker] = []
         self._names = itertools.count()
 
@@ -40,6 +48,16 @@ class Road:
         self._ours.append(worker)
         await worker.start()
         return worker
+
+    async def fire_here(self) -> Repeater:
+        """What fires schedules in our workers, alone: it runs no jobs."""
+        server = await self._stack.enter_async_context(await connect(self.url))
+        lane = await self._stack.enter_async_context(await Lane.open(server, self.keys.stream))
+        holder = new_holder(HolderKind.SCHEDULER, uuid4())
+        repeater = Repeater(lane, self.keys, holder=holder, events_max_len=0, teller=Teller(None))
+        repeater.start()
+        self._stack.push_async_callback(repeater.stop)
+        return repeater
 
     # --- theirs ---------------------------------------------------------------------------------
 
@@ -87,16 +105,30 @@ class Road:
         )
 
     async def called(self, worker: str, count: int = 1) -> list[dict[str, Any]]:
-        """What a worker of the peer's was called for, as soon as there are so many calls."""
+        """What a worker of the peer's was called for, as soon as so often; it was not oftener."""
+        found = await self.at_least(worker, count)
+        assert len(found) == count
+        return found
+
+    async def at_least(self, worker: str, count: int) -> list[dict[str, Any]]:
+        """What a worker of the peer's was called for, as soon as so often."""
         found: list[dict[str, Any]] = []
 
         async def enough() -> bool:
             found[:] = await self.peer.calls(worker)
             return len(found) >= count
 
-        await wait_until(enough, within=SOON, sentence=f"the peer has begun {count} jobs")
-        assert len(found) == count
+        await self.until(enough, f"the peer has begun {count} jobs")
         return found
+
+    # --- either ---------------------------------------------------------------------------------
+
+    async def fire_in(self, world: str) -> Callable[[], Awaitable[None]]:
+        """Somebody of a world, here or there, who fires and runs nothing; what stops that."""
+        if world == "here":
+            return (await self.fire_here()).stop
+        worker = await self.schedule_there()
+        return partial(self.dismiss_there, worker)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -153,6 +185,7 @@ class Road:
     async def leave(self) -> None:
         for worker in self._ours:
             await worker.stop(grace=0)
+        await self._stack.aclose()
         await self.peer.ask("leave")
         await self.queue.close()
         self.admin.close()

@@ -48,5 +48,6 @@ class Hand:
         # In a mixed load a job says itself how often it fails.
         fails = job.data["fails"] if isinstance(job.data, dict) and "fails" in job.data else 0
         if job.attempt < max(self._fails, fails):
+            call["failed"] = True
             raise RuntimeError("boom")
         return job.data if self._returns else None
