@@ -140,7 +140,7 @@ class Road:
         return sum(group["pending"] for group in groups)
 
     def blocked_there(self) -> int:
-        """Connections of the peer's that wait in a read; unlike ours, they do not say who they are."""
+        """Connections of the peer's that wait in a read; unlike ours, they have no name."""
         found = self.admin.client_list(_type="normal")
         return sum(
             each["cmd"] == "xreadgroup" and "b" in each["flags"] and not each["lib-name"]

@@ -136,7 +136,7 @@ async def test_an_id_that_one_world_has_taken_is_taken_for_the_other(road: Road)
 
 
 async def test_an_immediate_job_of_the_peers_takes_its_id_from_nobody(road: Road) -> None:
-    """It sets no marker and looks for none: what it promises holds within one of its queues only."""
+    """It sets no marker and looks for none; its own promise holds within one of its queues."""
     await road.queue.add("job", 1, job_id="same")
     await road.add_there("job", 2, job_id="same")
     await road.add_there("job", 3, job_id="same")

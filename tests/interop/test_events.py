@@ -5,7 +5,7 @@ from typing import Any
 
 from tampu import Backoff, EventKind, JobEvent, Queue, QueueEvents
 from tests.contract.workers import Calls
-from tests.interop.road import Road, SOON
+from tests.interop.road import SOON, Road
 
 
 async def heard_here(road: Road, last: EventKind) -> list[JobEvent]:

@@ -140,7 +140,7 @@ async def test_entries_with_fields_of_others_are_run_by_both(road: Road) -> None
     ids=["without an attempt", "by names", "a backoff that is not known"],
 )
 async def test_forms_that_we_never_write_are_promoted_as_they_are_and_run_by_both(
-    road: Road, form: Any
+    road: Road, form: object
 ) -> None:
     envelope = msgpack.packb(form)
     member = b"\x03\0\0\0job" + envelope

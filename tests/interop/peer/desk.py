@@ -35,7 +35,7 @@ class Desk:
 
     # --- the producer ---------------------------------------------------------------------------
 
-    async def add(self, queue: str, name: str, data: str, **options: Any) -> str:
+    async def add(self, queue: str, name: str, data: str, **options: Any) -> str:  # noqa: ANN401
         if (at_ms := options.pop("at_ms", None)) is not None:
             options["delay_ms"] = datetime.fromtimestamp(at_ms / 1000, UTC)
         job = await self._queue(queue).add(name, unpacked(data), **options)
@@ -68,7 +68,13 @@ class Desk:
     # --- repeats --------------------------------------------------------------------------------
 
     async def repeat(
-        self, queue: str, name: str, data: str, *, pattern: dict[str, Any], **options: Any
+        self,
+        queue: str,
+        name: str,
+        data: str,
+        *,
+        pattern: dict[str, Any],
+        **options: Any,  # noqa: ANN401 - as they are given
     ) -> str:
         rule = RepeatPattern(**pattern)
         job = await self._queue(queue).upsert_repeatable_job(
@@ -147,7 +153,7 @@ class Desk:
         async def listening() -> None:
             events = QueueEvents(queue, redis_url=self._url, last_event_id="0", block_ms=100)
             async for event in events:
-                heard.append(asdict(event))
+                heard.append(asdict(event))  # noqa: PERF401 - each is to be seen at once
 
         self._listening[queue] = heard, asyncio.create_task(listening())
 
