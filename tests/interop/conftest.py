@@ -1,6 +1,8 @@
 """A queue on which both worlds meet."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_spare(item: pytest.Item) -> bool:
-    if "tests.interop" not in item.path.as_posix().replace("/", "."):
+    callspec: Any = getattr(item, "callspec", None)
+    if Path(__file__).parent not in item.path.parents or callspec is None:
         return False
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and not can_run_on(callspec.params["backend"])
+    backend = callspec.params.get("backend")
+    return backend is not None and not can_run_on(backend)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tampu import Backoff, Every, Job, Missed, Worker
 from tampu.wire.event import EventKind, decode_event
+from tampu.wire.mark import CONSUMER_PREFIX
 from tests.interop.peer.values import packed
 from tests.interop.road import Road
 
@@ -17,6 +18,7 @@ BACKOFF_MS: Final = 20
 IDLE_MS: Final = 4_000  # what a worker left behind when it ended is taken by others after that
 INTERVALS_MS: Final = (90, 150, 310)
 A_ROUND: Final = 8
+WORKERS: Final = 2
 _FAILING_OF: Final = 5
 _LONG_MS: Final = 60_000
 _TICKS_MS: Final = 500  # many ticks of the peer's schedulers
@@ -45,14 +47,14 @@ class Fired:
 
 
 class Crowd:
-    """Two workers of each world; each add and each run is noted."""
+    """Some workers of each world; each add and each run is noted."""
 
     def __init__(self, road: Road) -> None:
         self.road = road
         self.sent: dict[str, str] = {}  # the id of each tag
         self.delayed: set[str] = set()  # ids of jobs that were added with a delay
-        self.leaders: dict[str, set[str]] = defaultdict(set)
-        self.changes = 0
+        self.leaders: dict[str, list[str]] = {"promoter": [], "scheduler": []}  # one after another
+        self.changes = self.ended = 0  # of the world that leads; workers that have ended
         self._ours: list[Worker] = []
         self._theirs: list[str] = []
         self._left: list[str] = []
@@ -61,9 +63,13 @@ class Crowd:
         self._random = Random(7)  # noqa: S311 - delays, the same each time
 
     async def start(self) -> None:
-        for _ in range(2):
+        for _ in range(WORKERS):
             await self._hire_here()
             await self._hire_there()
+        services = self.leaders
+        await self.road.until(
+            lambda: None not in {self.road.holder(each) for each in services}, "somebody leads"
+        )
 
     # --- adding ---------------------------------------------------------------------------------
 
@@ -146,25 +152,39 @@ class Crowd:
     # --- workers --------------------------------------------------------------------------------
 
     async def change(self) -> None:
-        """Replace a worker, of one world and then of the other: whoever leads, if it is there."""
+        """Have the workers of the world that leads end, so that the other leads; then come back."""
+        self.look()
+        before = {service: known[-1] for service, known in self.leaders.items()}
+        was_here = before["promoter"].startswith(CONSUMER_PREFIX.decode())
+        await (self._end_here() if was_here else self._end_there())
+
+        def has_changed() -> bool:
+            self.look()
+            now = {service: known[-1] for service, known in self.leaders.items()}
+            is_here = now["promoter"].startswith(CONSUMER_PREFIX.decode())
+            return is_here is not was_here and now["scheduler"] != before["scheduler"]
+
+        await self.road.until(has_changed, "the other world leads")
         self.changes += 1
-        leader = self.road.holder("promoter")
-        if self.changes % 2:
-            ours = next((each for each in self._ours if each.id == leader), self._ours[0])
-            self._ours.remove(ours)
-            await ours.stop(grace=5)
-            await self._hire_here()
-        else:
-            theirs = next((each for each in self._theirs if each == leader), self._theirs[0])
-            self._theirs.remove(theirs)
-            await self.road.peer.ask("dismiss", worker=theirs)
-            await self._hire_there()
+        for _ in range(WORKERS):
+            await (self._hire_here() if was_here else self._hire_there())
 
     def look(self) -> None:
         """Note who leads."""
-        for service in ("promoter", "scheduler"):
-            if (holder := self.road.holder(service)) is not None:
-                self.leaders[service].add(holder)
+        for service, known in self.leaders.items():
+            holder = self.road.holder(service)
+            if holder is not None and known[-1:] != [holder]:
+                known.append(holder)
+
+    async def _end_here(self) -> None:
+        while self._ours:
+            await self._ours.pop().stop(grace=5)
+            self.ended += 1
+
+    async def _end_there(self) -> None:
+        while self._theirs:
+            await self.road.peer.ask("dismiss", worker=self._theirs.pop())
+            self.ended += 1
 
     async def _hire_here(self) -> None:
         worker = await self.road.hire(self._work, concurrency=20, lease=IDLE_MS / 1000)
