@@ -178,6 +178,16 @@ async def test_a_job_that_a_peer_died_with_is_taken_over_and_counted(road: Road)
     assert calls.attempts == [2]
 
 
+async def test_a_job_that_we_died_with_is_claimed_by_the_peer_and_not_counted(road: Road) -> None:
+    await road.queue.add("job", 1)
+    road.admin.xgroup_create(road.keys.stream, "default", "0")
+    road.admin.xreadgroup("default", "t-gone", {road.keys.stream: ">"})
+    theirs = await road.hire_there(claim_min_idle_ms=50)
+    (call,) = await road.called(theirs)
+    assert (call["data"], call["attempt"]) == (1, 0)
+    await road.settled()
+
+
 async def test_a_peer_that_claims_what_idles_leaves_running_jobs_of_ours_alone(
     road: Road,
 ) -> None:
