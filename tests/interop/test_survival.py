@@ -191,8 +191,9 @@ async def test_a_member_that_is_no_job_stops_the_peers_promoter_and_not_ours(roa
 
 
 async def test_a_queue_whose_peer_has_lost_its_promoter_is_served_by_ours(road: Road) -> None:
-    road.admin.zadd(road.keys.delayed, {b"\x01\x02": now_ms() - 1})
     theirs = await road.hire_there()
+    await road.until_led("promoter", theirs)
+    road.admin.zadd(road.keys.delayed, {b"\x01\x02": now_ms() - 1})
     await road.add_there("job", 1, delay_ms=10)
     await road.until(lambda: road.holder("promoter") is None, "its promoter has ended")
     async with Promoter(road.name, road.url):
