@@ -173,7 +173,7 @@ async def test_start_and_end_are_kept_to_whoever_fires(
     road: Road, stored_in: str, fired_in: str
 ) -> None:
     """For us an interval fires at its start, for the peer one interval later; both by the spec."""
-    start_ms = now_ms() + 200
+    start_ms = now_ms() + 800  # time enough to store it before
     end_ms = start_ms + 350
     if stored_in == "there":
         bounds = {"start_after_ms": start_ms, "end_before_ms": end_ms}
