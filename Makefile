@@ -9,7 +9,7 @@ STAMP := $(VENV)/.ready
 PARALLEL := -n 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers test test-all test-oldest faults check format bench clean
+.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,19 +33,23 @@ demo: $(BIN)/tampu ## a small shop on an embedded server, for some ten seconds
 servers: $(STAMP) ## fetch the servers the tests run on; says which are there
 	$(BIN)/python -m tests.servers
 
-test: servers ## every test, on every server that is there
+peers: $(STAMP) ## environment with the real ChasquiMQ, for the interop tests
+	$(BIN)/python -m tests.peers
+
+test: servers peers ## every test, on every server that is there
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: servers ## every test on one server: make test-all BACKEND=redis8
+test-all: servers peers ## every test on one server: make test-all BACKEND=redis8
 	$(BIN)/python -m pytest $(PARALLEL) --backend $(BACKEND) $(ARGS)
 
-test-oldest: servers ## every test with the oldest dependencies we allow
+test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
-faults: servers ## the fault tests, with many more deaths and restarts
-	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 $(BIN)/python -m pytest tests/faults $(PARALLEL) $(ARGS)
+faults: servers peers ## the fault tests, with many more deaths and restarts; interop for 20 s
+	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_INTEROP_S=20 \
+		$(BIN)/python -m pytest tests/faults tests/interop $(PARALLEL) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
 	$(BIN)/ruff format --check

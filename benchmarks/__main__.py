@@ -27,7 +27,8 @@ from benchmarks import (
 )
 from benchmarks.bench import Bench
 from benchmarks.figure import Measured
-from benchmarks.peer import PACKAGE, find_peer
+from benchmarks.peer import find_peer
+from tests.peers import PACKAGE
 from tests.servers import BACKENDS, Backend, RunningServer
 
 RESULTS: Final = Path(__file__).parent / "results"

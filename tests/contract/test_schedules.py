@@ -227,6 +227,16 @@ class TestPausing:
         assert await crew.queue.resume("k") is True
         assert score(crew, "k") == 123
 
+    async def test_one_that_a_peer_has_removed_is_gone(self, crew: Crew) -> None:
+        await crew.queue.schedule("tick", Every("1h"), key="k")
+        await crew.queue.pause("k")
+        crew.admin.delete(KEYS.spec("k"))
+        assert await crew.queue.resume("k") is False
+        with pytest.raises(OptionError, match="names no schedule"):
+            await crew.queue.preview("k")
+        assert not (await crew.queue.schedule("tick", Every("1h"), key="k")).paused
+        assert score(crew, "k") is not None
+
 
 class TestRemoving:
     @pytest.mark.parametrize("state", ["armed", "paused"])
@@ -325,6 +335,13 @@ class TestOutOfTurn:
         expected = [told_at + timedelta(hours=n) for n in range(3)]
         assert await crew.queue.preview("k", 2) == expected[:2]
         assert await crew.queue.preview("k") == expected, "no more than the limit"
+
+    async def test_a_preview_begins_with_what_a_peer_has_armed_it_for(self, crew: Crew) -> None:
+        told = (await crew.queue.schedule("tick", NINE, key="k")).next_at
+        assert told is not None
+        beside = told + timedelta(milliseconds=123)
+        arm(crew, "k", round(beside.timestamp() * 1000))
+        assert (await crew.queue.preview("k", 2)) == [beside, NINE.next_n(1, beside)[0]]
 
     async def test_a_preview_knows_window_and_end(self, crew: Crew) -> None:
         rule = Cron("0 9 * * *")

@@ -81,7 +81,7 @@ class Schedules:
         lane = (await self._reach()).lane
         for _ in range(_TRIES):
             look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-            there = look.armed or look.paused
+            there = _there(look)
             place = _place(there, look.fields)
             kept = place if wanted.keeps(place) else None
             written = wanted.written(kept, look.now_ms)
@@ -91,7 +91,7 @@ class Schedules:
             if await upsert(lane, self._keys, new, known=known):
                 counts = look.fields[2:] if kept else _NO_COUNTS
                 armed = Armed(raw_key, b"%d" % written.next_ms)
-                is_paused = look.armed is None and look.paused is not None
+                is_paused = look.armed is None and there is not None
                 return _shown(armed, [written.spec, written.own, *counts], paused=is_paused)
         raise ServerBusy(lane.server.name, "CHANGED", "others store this schedule all the time")
 
@@ -126,7 +126,7 @@ class Schedules:
         lane = (await self._reach()).lane
         for _ in range(_TRIES):
             look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-            if look.paused is None:
+            if look.paused is None or _there(look) is None:
                 return False
             next_ms, passed = _after_pause(look.paused, look)
             if await resume(lane, self._keys, look.paused, next_ms=next_ms, passed=passed):
@@ -177,7 +177,7 @@ class Schedules:
         raw_key = _raw(key)
         lane = (await self._reach()).lane
         look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-        there = look.armed or look.paused
+        there = _there(look)
         if there is None:
             raise OptionError("key", key, "names no schedule of this queue")
         spec, own, fired = look.fields[:3]
@@ -190,6 +190,11 @@ class Schedules:
 
 def _raw(key: Key) -> bytes:
     return key if isinstance(key, bytes) else check_schedule_key(key).encode()
+
+
+def _there(look: Look) -> Armed | None:
+    """Where a schedule is; a paused one without a spec was removed by a peer."""
+    return look.armed or (None if look.fields[0] is None else look.paused)
 
 
 def _place(armed: Armed | None, fields: RawFields) -> Place | None:
@@ -242,18 +247,23 @@ def _upcoming(found: _Found, count: int) -> list[int]:
     """The next instants that would fire, as far as anybody can tell."""
     rule, window = found.repeat.instants(found.due_ms), found.repeat.window
     instants: list[int] = []
-    after_ms = max(found.now_ms, found.due_ms - 1)
+    # What it is armed for comes first, also if a peer has put it beside the rule's own instants.
+    at_ms = found.due_ms if _is_to_come(found) else rule.next_ms(found.now_ms)
     for _ in range(_STEPS):
-        at_ms = rule.next_ms(after_ms) if len(instants) < count else None
-        if at_ms is None:
+        if at_ms is None or len(instants) >= count:
             break
         open_ms = at_ms if window is None else window.next_open_ms(at_ms)
         if open_ms is None:
             break
         if open_ms == at_ms:
             instants.append(at_ms)
-        after_ms = max(at_ms, open_ms - 1)
+        at_ms = rule.next_ms(max(at_ms, open_ms - 1))
     return instants
+
+
+def _is_to_come(found: _Found) -> bool:
+    end_ms = found.repeat.spec.end_before_ms
+    return found.now_ms < found.due_ms and (end_ms is None or found.due_ms <= end_ms)
 
 
 def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:

@@ -10,13 +10,15 @@ local repeats, resting, hash, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key, known, spec, own, first = unpack(ARGV, 1, 5)
 local active, paused = redis.call('ZSCORE', repeats, key), redis.call('ZSCORE', resting, key)
 local stored = redis.call('HGET', hash, 'spec') or ''
+local removed = paused and stored == ''  -- by a peer, which does not know where paused ones are
 if not active and not paused then stored = '' end  -- what a peer left behind
 if stored ~= known then return 0 end
 if first == '' then
     redis.call('HSET', hash, 'spec', spec, 'tampu', own)
     return 1
 end
-redis.call('ZADD', (active or not paused) and repeats or resting, first, key)
+if removed then redis.call('ZREM', resting, key) end
+redis.call('ZADD', (active or removed or not paused) and repeats or resting, first, key)
 redis.call('DEL', hash)
 redis.call('HSET', hash, 'spec', spec, 'tampu', own)
 ring(nil, 0)

@@ -1,0 +1,196 @@
+"""Schedules: what one world stores, the other tells of, replaces and removes."""
+
+from typing import Any
+
+import pytest
+
+from tampu import Cron, Every, Missed, Overlap, Schedule, TimeWindow
+from tampu.clock import instant
+from tampu.timing import Rule
+from tampu.wire.repeat import encode_spec
+from tampu.wire.repeat_extras import OWN, SPEC
+from tampu.wire.repeat_reader import decode_spec
+from tests.interop.peer.values import packed
+from tests.interop.road import Road
+
+LATER_MS = 4_000_000_000_000
+EVERY = {"kind": "every", "interval_ms": 60_000}
+RULES: dict[str, tuple[dict[str, Any], Rule, str]] = {
+    "every": (EVERY, Every(60), "tick::every:60000"),
+    "cron": (
+        {"kind": "cron", "expression": "0 2 * * *"},
+        Cron("0 2 * * *"),
+        "tick::cron:0 2 * * *:UTC",
+    ),
+    "seconds": (
+        {"kind": "cron", "expression": "30 0 2 * * MON-FRI", "tz": "Europe/Berlin"},
+        Cron("30 0 2 * * MON-FRI", tz="Europe/Berlin"),
+        "tick::cron:30 0 2 * * MON-FRI:Europe/Berlin",
+    ),
+    "offset": (
+        {"kind": "cron", "expression": "@daily", "tz": "+05:30"},
+        Cron("@daily", tz="+05:30"),
+        "tick::cron:@daily:+05:30",
+    ),
+}
+POLICIES: dict[str, tuple[dict[str, Any] | None, Missed]] = {
+    "default": (None, Missed.SKIP),
+    "skip": ({"kind": "skip"}, Missed.SKIP),
+    "once": ({"kind": "fire-once"}, Missed.ONCE),
+    "all": ({"kind": "fire-all", "max_catchup": 23}, Missed.all(max=23)),
+}
+
+
+async def the_one(road: Road) -> Schedule:
+    (found,) = await road.queue.schedules()
+    return found
+
+
+async def the_one_there(road: Road) -> dict[str, Any]:
+    (found,) = await road.ask("repeats")
+    return dict(found)
+
+
+@pytest.mark.parametrize("kind", RULES)
+async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(road: Road, kind: str) -> None:
+    pattern, rule, key = RULES[kind]
+    assert await road.repeat_there("tick", {"x": [1]}, pattern=pattern) == key
+    found = await the_one(road)
+    assert (found.key, found.name, found.data) == (key, "tick", {"x": [1]})
+    assert found.problem is None
+    assert repr(found.rule) == repr(rule)
+    there = await the_one_there(road)
+    assert found.next_at == instant(there["next_fire_ms"])
+    first, second = await road.queue.preview(key, 2)
+    assert (first, second) == (
+        found.next_at,
+        rule.anchored(there["next_fire_ms"]).next_n(1, first)[0],
+    )
+
+
+@pytest.mark.parametrize("kind", RULES)
+async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(road: Road, kind: str) -> None:
+    pattern, rule, key = RULES[kind]
+    stored = await road.queue.schedule("tick", rule, {"x": [1]})
+    there = await the_one_there(road)
+    assert (there["key"], there["job_name"]) == (key, "tick")
+    told = {name: value for name, value in there["pattern"].items() if value is not None}
+    assert told == ({"tz": "UTC"} if kind == "cron" else {}) | pattern
+    assert stored.next_at == instant(there["next_fire_ms"])
+    # Stored once more by the peer it comes to the same, and takes the same place.
+    assert await road.repeat_there("tick", {"x": [1]}, pattern=pattern) == key
+    assert len(await road.queue.schedules()) == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_policies_and_bounds_of_the_peers_are_told_by_us(road: Road, policy: str) -> None:
+    given, missed = POLICIES[policy]
+    await road.repeat_there(
+        "tick",
+        pattern=EVERY,
+        missed_fires=given,
+        limit=5,
+        start_after_ms=LATER_MS,
+        end_before_ms=LATER_MS + 600_000,
+    )
+    found = await the_one(road)
+    settings = found.settings
+    assert (settings.missed, settings.limit) == (missed, 5)
+    assert (settings.start, settings.end) == (instant(LATER_MS), instant(LATER_MS + 600_000))
+    assert found.next_at == instant(LATER_MS + 60_000)  # for the peer, one interval behind
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_policies_and_bounds_of_ours_are_told_by_the_peer(road: Road, policy: str) -> None:
+    given, missed = POLICIES[policy]
+    await road.queue.schedule(
+        "tick",
+        Every(60),
+        missed=missed,
+        limit=5,
+        start=instant(LATER_MS),
+        end=instant(LATER_MS + 600_000),
+    )
+    there = await the_one_there(road)
+    wanted = None if missed is Missed.SKIP else {"max_catchup": None, **(given or {})}
+    assert there["missed_fires"] == wanted
+    assert (there["limit"], there["start_after_ms"]) == (5, LATER_MS)
+    assert there["end_before_ms"] == LATER_MS + 600_000
+    assert there["next_fire_ms"] == LATER_MS  # for us, at the start
+
+
+@pytest.mark.parametrize("pattern", [each[0] for each in RULES.values()], ids=list(RULES))
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_spec_of_the_peers_is_written_by_us_byte_for_byte(
+    road: Road, pattern: dict[str, Any], policy: str
+) -> None:
+    key = await road.repeat_there(
+        "tick", {"x": 1}, pattern=pattern, missed_fires=POLICIES[policy][0], limit=3
+    )
+    raw = road.admin.hget(road.keys.spec(key), SPEC)
+    assert encode_spec(decode_spec(raw)) == raw
+
+
+async def test_each_removes_what_the_other_has_stored(road: Road) -> None:
+    theirs = await road.repeat_there("theirs", pattern=EVERY)
+    ours = (await road.queue.schedule("ours", Every(60), overlap=Overlap.SKIP)).key
+    assert await road.queue.unschedule(theirs)
+    assert await road.ask("unrepeat", key=ours)
+    assert await road.queue.schedules() == await road.ask("repeats") == []
+    assert road.admin.keys(b"*:repeat*") == []
+    assert not await road.queue.unschedule(ours)
+    assert not await road.ask("unrepeat", key=theirs)
+
+
+async def test_a_paused_schedule_is_gone_for_the_peer_and_comes_back(road: Road) -> None:
+    key = await road.repeat_there("tick", pattern=EVERY)
+    assert await road.queue.pause(key)
+    assert await road.ask("repeats") == []
+    assert (await the_one(road)).paused
+    assert await road.queue.resume(key)
+    assert (await the_one_there(road))["key"] == key
+
+
+async def test_a_paused_schedule_that_the_peer_removes_is_removed(road: Road) -> None:
+    """It deletes the spec and says that there was none, since it looks into one place only."""
+    key = (await road.queue.schedule("tick", Every(60))).key
+    await road.queue.pause(key)
+    assert not await road.ask("unrepeat", key=key)
+    assert await road.queue.schedules() == []
+    stored = await road.queue.schedule("tick", Every(60))
+    assert (stored.key, stored.paused) == (key, False)
+
+
+async def test_settings_of_ours_do_not_outlive_a_spec_that_the_peer_writes_over(
+    road: Road,
+) -> None:
+    never = TimeWindow(days=["mon"], segments=[("00:00", "00:01")], tz="UTC")
+    await road.queue.schedule(
+        "tick", Every(60), key="k", window=never, overlap=Overlap.SKIP, attempts=3, timeout=9
+    )
+    spec = {"key": "k", "job_name": "tock", "pattern": {"kind": "every", "interval_ms": 5_000}}
+    assert await road.ask("repeat_as", data=packed(2), spec=spec) == "k"
+    assert road.admin.hget(road.keys.spec("k"), OWN) is not None
+    found = await the_one(road)
+    assert (found.name, found.rule, found.data) == ("tock", Every(5), 2)
+    settings = found.settings
+    assert (settings.window, settings.overlap, settings.attempts) == (None, Overlap.ALLOW, None)
+
+
+async def test_the_same_spec_written_by_the_peer_keeps_our_settings(road: Road) -> None:
+    """Nothing was changed by that, except that the peer counts from now on again."""
+    await road.queue.schedule("tick", Every(60), 1, overlap=Overlap.SKIP, attempts=3)
+    await road.repeat_there("tick", 1, pattern=EVERY)
+    settings = (await the_one(road)).settings
+    assert (settings.overlap, settings.attempts) == (Overlap.SKIP, 3)
+
+
+async def test_storing_what_the_peer_has_stored_keeps_its_place_and_its_counts(
+    road: Road,
+) -> None:
+    key = await road.repeat_there("tick", 1, pattern=EVERY, limit=9)
+    road.admin.hset(road.keys.spec(key), "fired", 4)
+    before = (await the_one(road)).next_at
+    stored = await road.queue.schedule("tick", Every(60), 2, limit=9)
+    assert (stored.next_at, stored.counts.fired, stored.data) == (before, 4, 2)
+    assert (await the_one_there(road))["next_fire_ms"] == before.timestamp() * 1000  # type: ignore[union-attr]
