@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
-PEERS := .venv-peers
+PEERS_HOMES := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
 PARALLEL := -n 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers test test-all test-oldest faults check format bench clean
+.PHONY: help setup servers test test-all test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,5 +53,8 @@ format: $(STAMP) ## put the code in shape
 bench: $(STAMP) ## measure; one part: make bench SCENARIO=consume
 	$(BIN)/python -m benchmarks $(SCENARIO)
 
+bench-peers: $(STAMP) ## compare with other job queues; some only: make bench-peers PEERS="rq arq"
+	$(BIN)/python -m benchmarks.peers $(PEERS)
+
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(PEERS_HOMES) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
