@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
-PEERS_HOMES := .venv-peers
+PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
 PARALLEL := -n 4
@@ -53,8 +53,8 @@ format: $(STAMP) ## put the code in shape
 bench: $(STAMP) ## measure; one part: make bench SCENARIO=consume
 	$(BIN)/python -m benchmarks $(SCENARIO)
 
-bench-peers: $(STAMP) ## compare with other job queues; some only: make bench-peers PEERS="rq arq"
-	$(BIN)/python -m benchmarks.peers $(PEERS)
+bench-peers: $(STAMP) ## compare with other job queues; some: make bench-peers PEER="rq arq"
+	$(BIN)/python -m benchmarks.peers $(PEER)
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(OLDEST) $(PEERS_HOMES) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

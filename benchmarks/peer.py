@@ -2,18 +2,23 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.peers.home import ROOT, Unavailable, find_home
-from benchmarks.peers.pins import CHASQUIMQ
 from tests.servers import RunningServer
 
-NAME: Final = CHASQUIMQ.title
-PACKAGE: Final = CHASQUIMQ.packages[0]
+NAME: Final = "ChasquiMQ"
+PACKAGE: Final = "chasquimq==1.3.0"
 NEEDS: Final = (8, 6)
 
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_HOME: Final = _ROOT / ".venv-peers"
+_PYTHON: Final = _HOME / "bin" / "python"
+_STAMP: Final = _HOME / PACKAGE
+_MAKE_LIMIT_S: Final = 300
 _RUN_LIMIT_S: Final = 120
 
 
@@ -31,7 +36,7 @@ class Peer:
             "-m",
             f"benchmarks.peers.chasquimq_{program}",
             json.dumps({"url": self.url, **asked}),
-            cwd=ROOT,
+            cwd=_ROOT,
             stdout=asyncio.subprocess.PIPE,
         )
         try:
@@ -48,17 +53,32 @@ class Peer:
 
 def find_peer(server: RunningServer) -> Peer | None:
     """The rival on this server; None, and a line that says why, if it cannot be had."""
-    try:
-        _check_fit(server)
-        return Peer(find_home(CHASQUIMQ).python, server.url)
-    except Unavailable as error:
-        print(f"  {NAME} is left out: {error}")
+    problem = _unfit(server) or _made()
+    if problem is not None:
+        print(f"  {NAME} is left out: {problem}")
         return None
+    return Peer(_PYTHON, server.url)
 
 
-def _check_fit(server: RunningServer) -> None:
+def _unfit(server: RunningServer) -> str | None:
     with server.admin() as admin:
         told: dict[str, Any] = admin.info("server")
     version = tuple(int(part) for part in str(told["redis_version"]).split(".")[:2])
     if "valkey_version" in told or version < NEEDS:
-        raise Unavailable("it needs Redis 8.6 or newer")
+        return "it needs Redis 8.6 or newer"
+    return None
+
+
+def _made() -> str | None:
+    """Make the environment if it is not there; what kept us from it."""
+    if _STAMP.exists():
+        return None
+    print(f"  making an environment with {PACKAGE} ...")
+    install = ("-m", "pip", "install", "--quiet", PACKAGE, "uvloop")
+    for command in ((sys.executable, "-m", "venv", str(_HOME)), (str(_PYTHON), *install)):
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=_MAKE_LIMIT_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"{PACKAGE} cannot be installed ({type(error).__name__})"
+    _STAMP.touch()
+    return None

@@ -46,6 +46,17 @@ class Cell:
         return median(self.rounds) if self.rounds else None
 
 
+def joined(first: Mapping[Scenario, Cell], again: Mapping[Scenario, Cell]) -> dict[Scenario, Cell]:
+    """The rounds of both passes; what failed in one of them has those of the other."""
+    return {each: _joined(first[each], again[each]) for each in Scenario}
+
+
+def _joined(first: Cell, again: Cell) -> Cell:
+    if not first.rounds or not again.rounds:
+        return first if first.rounds else again
+    return Cell(first.rounds + again.rounds, of=first.of)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one peer came to."""
@@ -59,7 +70,7 @@ class Row:
     @property
     def head(self) -> str:
         """As a row's head."""
-        return f"{self.title} {self.version}"
+        return f"{self.title} {self.version}".rstrip()
 
 
 def ratio_to_ours(rows: Sequence[Row], row: Row, scenario: Scenario) -> float | None:

@@ -104,7 +104,10 @@ class ProducerSide(_Side):
         line = self._answers.next(ANSWER_LIMIT_S)
         if line is None:
             raise self.failure("gave no answer")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise self.failure("gave an answer that is no JSON") from error
         return answer
 
     def end(self) -> None:
