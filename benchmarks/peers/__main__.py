@@ -130,7 +130,7 @@ def _keep(results: Sequence[Result], backend: Backend) -> None:
     RESULTS.mkdir(exist_ok=True)
     _write("peers.json", json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
     _write("peers.md", as_markdown(rows, about=about))
-    _write("peers.svg", as_svg(rows, title=f"tampu and its peers: {server}, {date}"))
+    _write("peers.svg", as_svg(rows, title=f"tampu and its peers, {server}, {date}; log scale"))
 
 
 def _figure(cell: Cell) -> dict[str, object]:

@@ -87,8 +87,10 @@ def _grid(low: int, high: int, rows: int) -> Iterator[str]:
 
 
 def _power(power: int) -> str:
-    value = 10.0**power
-    return f"{value / 1000:g} k" if power >= 3 else f"{value:g}"
+    for above, letter in ((6, " M"), (3, " k")):
+        if power >= above:
+            return f"{10 ** (power - above)}{letter}"
+    return f"{10.0**power:g}"
 
 
 def _bar(row: Row, value: float | None, *, y: float, scale: tuple[int, int]) -> Iterator[str]:

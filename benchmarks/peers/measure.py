@@ -31,10 +31,9 @@ CONSUME_LIMIT_S: Final = 8.0
 QUIET_S: Final = 3.0  # a worker that notes nothing for so long has no more to run
 
 START_LIMIT_S: Final = 20.0
-WARM_UP: Final = 20
-WARM_UP_LIMIT_S: Final = 1.0
-SAMPLES: Final = 200
-SAMPLES_LIMIT_S: Final = 5.0
+WARM_UP: Final = 3
+SAMPLES: Final = 25
+SAMPLES_LIMIT_S: Final = 8.0
 ARRIVAL_LIMIT_S: Final = 10.0
 
 DELAYED: Final = 200
@@ -219,24 +218,20 @@ def _warm_delay(producer: ProducerSide, worker: WorkerSide) -> None:
 
 def _sampled(once: Callable[[], float]) -> Cell:
     """One after another, so that the worker is idle, behind some that warm up."""
-    _samples(once, WARM_UP, WARM_UP_LIMIT_S)
-    taken = _samples(once, SAMPLES, SAMPLES_LIMIT_S)
+    for _ in range(WARM_UP):
+        once()
+    until = monotonic() + SAMPLES_LIMIT_S
+    taken: list[float] = []
+    while len(taken) < SAMPLES and (not taken or monotonic() < until):
+        sleep(pause_s(_pauses))
+        taken.append(once())
     return Cell((median(taken),), of=f"{len(taken)} samples")
 
 
-def _samples(once: Callable[[], float], count: int, limit_s: float) -> list[float]:
-    until = monotonic() + limit_s
-    taken: list[float] = []
-    while len(taken) < count and (not taken or monotonic() < until):
-        taken.append(once())
-        sleep(pause_s(taken[-1], _pauses))
-    return taken
+def pause_s(random: Random) -> float:
+    """How long the worker is left idle before a sample.
 
-
-def pause_s(ms: float, random: Random) -> float:
-    """How long to wait after a sample.
-
-    Of a chance length, longer for those that look from time to time: a job must not always come
-    right after a look.
+    Of a chance length, up to more than the half second after which some look for jobs: a job must
+    not always come right after a look.
     """
-    return random.uniform(0.003, 0.01 if ms < 20 else 0.6)
+    return random.uniform(0.01, 0.6)

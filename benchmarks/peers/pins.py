@@ -38,13 +38,13 @@ PINS: Final = (
         "celery",
         "Celery",
         ("celery[redis]==5.7.0", "hiredis==3.5.0", "gevent==26.9.0"),
-        "gevent pool of 100 in one process",
+        "one process, pool of 100 greenlets (gevent)",
     ),
     Pin(
         "dramatiq",
         "dramatiq",
         ("dramatiq[redis]==2.2.1", "hiredis==3.5.0"),
-        "one process, its default of 8 threads",
+        "one process, 100 threads",
     ),
     Pin(
         "rq",

@@ -71,6 +71,18 @@ def test_bars_stay_within_their_panel_and_do_not_overlap() -> None:
     assert [b - a for a, b in pairwise(tops)] == [STEP] * (len(values) - 1)
 
 
+def test_the_scale_is_named_by_its_powers_of_ten() -> None:
+    picture = drawn(row("tampu", 0.05), row("peer", 2_000_000.0))
+    texts = [each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")]
+    assert [text for text in texts if text in {"0.01", "1", "10 k", "1 M", "10 M"}] == [
+        "0.01",
+        "1",
+        "10 k",
+        "1 M",
+        "10 M",
+    ]
+
+
 def test_ours_is_told_apart_by_its_colour() -> None:
     found = bars(drawn(row("tampu", 100.0), row("peer", 20.0)))
     assert [bar.get("fill") for bar in found] == [OUR_BAR, THEIR_BAR]

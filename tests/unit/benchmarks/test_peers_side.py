@@ -46,16 +46,10 @@ def test_a_pipe_that_was_closed_gives_none_at_once() -> None:
     os.close(read)
 
 
-def test_who_answers_at_once_is_asked_again_soon() -> None:
+def test_who_looks_every_half_second_is_met_at_any_point_of_it() -> None:
     random = Random(1)  # noqa: S311 - spreads samples
-    assert all(0.003 <= pause_s(0.5, random) <= 0.01 for _ in range(100))
-
-
-def test_who_looks_from_time_to_time_is_asked_at_any_point_of_it() -> None:
-    random = Random(1)  # noqa: S311 - spreads samples
-    pauses = [pause_s(500.0, random) for _ in range(100)]
-    assert min(pauses) < 0.05
-    assert max(pauses) > 0.5
+    tenths = {int(10 * pause_s(random)) for _ in range(100)}
+    assert tenths >= {0, 1, 2, 3, 4}
 
 
 def test_every_peer_has_a_file_and_pinned_packages() -> None:
