@@ -9,7 +9,7 @@ STAMP := $(VENV)/.ready
 PARALLEL := -n 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench clean
+.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ format: $(STAMP) ## put the code in shape
 
 bench: $(STAMP) ## measure; one part: make bench SCENARIO=consume
 	$(BIN)/python -m benchmarks $(SCENARIO)
+
+bench-peers: $(STAMP) ## compare with other job queues; some: make bench-peers PEER="rq arq"
+	$(BIN)/python -m benchmarks.peers $(PEER)
 
 clean: ## remove what the commands above made
 	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

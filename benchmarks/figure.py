@@ -21,6 +21,7 @@ class Unit(Enum):
     BYTES = " bytes"
     MIB = " MiB"
     PERCENT = " %"
+    S = " s"
 
     def show(self, value: float) -> str:
         """A value as it is printed."""

@@ -54,10 +54,10 @@ class Lateness:
         return self._late_ms
 
 
-def due_times(count: int) -> list[float]:
+def due_times(count: int, *, after_s: float = 0.2) -> list[float]:
     """When jobs are to be due: spread over the two seconds to come, in no order, always alike."""
     order = Random(1)  # noqa: S311 - spreads jobs, guards nothing
-    begin = time() + 0.2
+    begin = time() + after_s
     return [begin + order.uniform(0, 2) for _ in range(count)]
 
 

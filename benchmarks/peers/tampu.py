@@ -1,0 +1,48 @@
+"""tampu: asyncio in one process. Queue and Worker with uvloop, events off."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvloop
+
+from benchmarks.peers.handler import RESULTS, URL, ran
+from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
+from tampu import NewJob, Queue, Worker
+from tampu.clock import instant
+from tampu.job import Job
+
+
+async def handle(job: Job[Any]) -> object:
+    return ran(job.data)
+
+
+def work() -> None:
+    worker = Worker(
+        QUEUE, handle, URL, concurrency=CONCURRENCY, events=False, store_results=RESULTS
+    )
+    uvloop.run(worker.run())
+
+
+class Tampu:
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    async def add(self) -> object:
+        return await self._queue.add(NAME, DATA)
+
+    async def add_many(self, jobs: int) -> object:
+        return await self._queue.add_many([NewJob(NAME, DATA)] * jobs)
+
+    async def add_at(self, due: float) -> object:
+        return await self._queue.add(NAME, due, at=instant(round(1000 * due)))
+
+    async def result(self) -> object:
+        job = await self._queue.add(NAME, DATA)
+        return await job.result(timeout=10)
+
+
+@asynccontextmanager
+async def producer() -> AsyncGenerator[Tampu]:
+    async with Queue(QUEUE, URL) as queue:
+        yield Tampu(queue)
