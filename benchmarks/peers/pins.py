@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tests.peers import PACKAGE as CHASQUIMQ_PACKAGE
+
 OURS: Final = "tampu"
 
 
@@ -21,7 +23,7 @@ TAMPU: Final = Pin(OURS, "tampu", (), "asyncio, one process, 100 handlers")
 CHASQUIMQ: Final = Pin(
     "chasquimq",
     "ChasquiMQ",
-    ("chasquimq==1.3.0", "uvloop==0.23.0"),
+    (CHASQUIMQ_PACKAGE, "uvloop==0.23.0"),
     "asyncio over its Rust engine, one process, 100 handlers",
 )
 PINS: Final = (

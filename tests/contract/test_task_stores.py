@@ -189,7 +189,7 @@ class TestTrouble:
     ) -> None:
         store = RedisStore(proxy.url, timeout=QUICK)
         await opened(store)
-        await store.save([state_of("t", 1)])
+        await wait_until(partial(saves, store), within=5, sentence="it is reached in time")
         proxy.hold_replies = True
         with pytest.raises(ServerError) as caught:
             await asyncio.wait_for(store.load(["t"]), 3)
@@ -345,6 +345,14 @@ class TestInACluster:
         assert await spread.load(["t"]) == [state_of("t", 1)]
         await spread.save([state_of("t", 2)])
         assert await spread.load(["t"]) == [state_of("t", 2)]
+
+
+async def saves(store: RedisStore) -> bool:
+    try:
+        await store.save([state_of("t", 1)])
+    except ServerError:
+        return False
+    return True
 
 
 async def answers(store: RedisStore) -> bool:

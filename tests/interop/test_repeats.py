@@ -75,7 +75,7 @@ async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(road: Road, ki
     there = await the_one_there(road)
     assert (there["key"], there["job_name"]) == (key, "tick")
     told = {name: value for name, value in there["pattern"].items() if value is not None}
-    assert told == ({"tz": "UTC"} if kind == "cron" else {}) | pattern
+    assert told == pattern
     assert stored.next_at == instant(there["next_fire_ms"])
     # Stored once more by the peer it comes to the same, and takes the same place.
     assert await road.repeat_there("tick", {"x": [1]}, pattern=pattern) == key

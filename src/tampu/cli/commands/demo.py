@@ -17,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def demo(shared: Shared, orders: Orders = 24) -> Running:
-    """Run a small shop for some ten seconds: retries, delays, a schedule, dead letters.
+    """Run a small shop for some ten seconds, to see it all at work.
 
     On queues of its own, named tampu-demo-...; what a demo before it left there is removed.
     """
