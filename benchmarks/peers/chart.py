@@ -66,7 +66,7 @@ def length(value: float, low: int, high: int) -> float:
 def _panel(rows: Sequence[Row], scenario: Scenario) -> Iterator[str]:
     better = "more is better" if scenario.unit is Unit.PER_S else "less is better"
     yield _text(8, 18, f"{scenario.title} [{scenario.unit.value.strip()}], {better}", bold=True)
-    values = [value for row in rows if (value := row.cells[scenario].value)]
+    values = [value for row in rows if (value := row.cells[scenario].value) and value > 0]
     if not values:
         return
     low, high = bounds(values)
@@ -96,8 +96,8 @@ def _power(power: int) -> str:
 def _bar(row: Row, value: float | None, *, y: float, scale: tuple[int, int]) -> Iterator[str]:
     middle = y + BAR - 3
     yield _text(LABEL - 6, middle, row.title, anchor="end", bold=row.name == OURS)
-    if not value:
-        yield _text(LABEL + 4, middle, "none")
+    if not value or value < 0:
+        yield _text(LABEL + 4, middle, f"{shown(-value)} too early" if value else "none")
         return
     long = length(value, *scale)
     fill = OUR_BAR if row.name == OURS else THEIR_BAR

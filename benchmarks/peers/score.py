@@ -77,7 +77,7 @@ def ratio_to_ours(rows: Sequence[Row], row: Row, scenario: Scenario) -> float | 
     """How many times better we are; below 1, how much better the peer is. None: nothing to say."""
     ours = next((each.cells[scenario].value for each in rows if each.name == OURS), None)
     theirs = row.cells[scenario].value
-    if not ours or not theirs:
+    if not ours or not theirs or theirs < 0:  # what comes too early is not better for it
         return None
     return Figure(scenario.title, ours, row.title, theirs, unit=scenario.unit).ratio
 

@@ -36,6 +36,8 @@ def cell_text(rows: Sequence[Row], row: Row, scenario: Scenario) -> str:
     if cell.value is None:
         return f"none [{reasons(rows).index(cell.why) + 1}]" if cell.why else "none"
     ratio = ratio_to_ours(rows, row, scenario)
+    if cell.value < 0:
+        return f"{shown(-cell.value)} too early"
     if ratio is None or row.name == OURS:
         return shown(cell.value)
     return f"{shown(cell.value)} ({_digits(ratio)} x)"

@@ -95,6 +95,14 @@ def test_a_peer_without_a_figure_has_a_word_instead_of_a_bar() -> None:
     assert "none" in [each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")]
 
 
+def test_a_figure_below_nothing_has_words_instead_of_a_bar() -> None:
+    picture = drawn(row("tampu", 100.0), row("early", -5.0))
+    assert len(bars(picture)) == 1
+    assert "5.00 too early" in [
+        each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")
+    ]
+
+
 def test_a_scenario_that_nobody_could_run_is_a_panel_without_bars() -> None:
     gone = Row("gone", "gone", "", "", failed("it cannot be installed"))
     assert not bars(drawn(gone))

@@ -34,6 +34,11 @@ def test_a_peers_cell_has_its_figure_and_the_ratio_to_ours() -> None:
     assert cell_text([OURS, PEER], PEER, Scenario.CONSUME) == "20.0 (5.00 x)"
 
 
+def test_what_came_too_early_is_told_so_and_has_no_ratio() -> None:
+    early = row("early", 20.0, lateness=Cell((-105.0,)))
+    assert cell_text([OURS, early], early, Scenario.LATENESS) == "105 too early"
+
+
 def test_our_own_cell_has_no_ratio() -> None:
     assert cell_text([OURS, PEER], OURS, Scenario.CONSUME) == "100"
 
