@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import builtins
 import inspect
 import io
 import os
@@ -28,7 +29,7 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     monkeypatch.setenv("TAMPU_URL", running.url)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    namespace: dict[str, object] = {"__name__": "page"}
+    namespace: dict[str, object] = {"__name__": "page", "__builtins__": builtins}
     for block in blocks_of(page):
         place = f"{name_of(page)}:{block.line}"
         if block.module is not None:
