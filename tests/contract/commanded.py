@@ -34,7 +34,7 @@ async def nap(path: str, job: Job) -> None:
     """Runs until it is cancelled; leaves a line for each run."""
     with Path(path).open("a") as file:
         file.write(f"begun {job.attempt}\\n")
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 @app.task
 def block(path: str) -> None:

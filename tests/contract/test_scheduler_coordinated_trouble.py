@@ -7,6 +7,7 @@ import redis
 
 from tampu.errors import AccessDenied
 from tampu.scheduler import (
+    CoordinatedStore,
     RedisStore,
     RunCompleted,
     RunSkipped,
@@ -175,6 +176,26 @@ class TestTrouble:
         assert not [done for done in deeds.done if done.replayed]
         state = await shared_state(team.url)
         assert state.fired == state.ran == len(deeds.done)
+
+    async def test_a_store_that_fails_in_its_own_way_loses_the_run_and_it_is_run_again(
+        self, team: Team
+    ) -> None:
+        class Stumbling(CoordinatedStore):
+            stumbles = 1
+
+            async def renew(self, task_id: str, token: str) -> bool:
+                if self.stumbles:
+                    self.stumbles -= 1
+                    raise ZeroDivisionError("in the store")
+                return await super().renew(task_id, token)
+
+        deeds, store = Deeds(), Stumbling(team.url, **SHORT)
+        member = await team.join("one", task_of("one", At(*coming(1)), deeds), store=store)
+        await member.until(RunCompleted, 2)
+        await member.end()
+        ended = [event.status for event in member.journal.of(RunCompleted)]
+        assert ended == [RunStatus.LOST, RunStatus.SUCCESS]
+        assert [done.replayed for done in deeds.done] == [False, True]
 
     async def test_a_server_that_is_away_is_told_once_and_nothing_is_lost(
         self, team: Team, proxy: Proxy

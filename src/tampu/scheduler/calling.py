@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from tampu.functions import is_async
 from tampu.scheduler.events import RunStatus
 from tampu.scheduler.run import TaskRun
 from tampu.scheduler.task import ScheduledTask
@@ -71,11 +70,6 @@ def called_inline(task: ScheduledTask[Any], run: TaskRun[Any]) -> Ending | Await
     except Exception as error:  # noqa: BLE001 - border: user code may raise anything
         return failed(error)
     return value if value is not None and isawaitable(value) else GOOD
-
-
-def is_inline(task: ScheduledTask[Any]) -> bool:
-    """Whether the function is a plain one that is called on the loop."""
-    return not task.blocking and not is_async(task.function)
 
 
 async def ending_of(run: TaskRun[Any], value: Awaitable[object]) -> Ending:

@@ -7,7 +7,6 @@ from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
-from tampu.server.lane import LaneOptions
 from tampu.server.lanes import Lanes
 from tampu.wire.guard_keys import DEFAULT_GUARD_PREFIX
 from tampu.wire.keys import check_prefix
@@ -59,9 +58,7 @@ class LeaseSettings:
     def lanes(self, url: Target, credentials: CredentialCallback | None) -> Lanes:
         """The way to the server, on which no call takes longer than its time."""
         timeout_s = to_positive_ms("timeout", self.timeout) / 1000
-        # A connection that is silent for half the time of a call is given up for another.
-        options = LaneOptions(limit_s=timeout_s, patience_s=timeout_s / 2)
-        return Lanes(url, credentials=credentials, options=options, connect_timeout_s=timeout_s)
+        return Lanes.within(timeout_s, url, credentials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

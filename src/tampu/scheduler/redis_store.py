@@ -6,7 +6,6 @@ from tampu.duration import Duration, to_positive_ms
 from tampu.scheduler.store import Loaded, Store
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
-from tampu.server.lane import LaneOptions
 from tampu.server.lanes import Lanes
 from tampu.server.task_states import drop, fetch, put
 from tampu.wire.task_keys import DEFAULT_TASK_PREFIX, TaskKeys
@@ -36,10 +35,7 @@ class RedisStore(Store):
     ) -> None:
         limit_s = to_positive_ms("timeout", timeout) / 1000
         self._keys = TaskKeys(prefix)
-        options = _lane_options(limit_s)
-        self._lanes = Lanes(
-            url, credentials=credentials, options=options, connect_timeout_s=limit_s
-        )
+        self._lanes = Lanes.within(limit_s, url, credentials)
 
     async def open(self) -> None:
         """One more who uses it; the server is reached when it is first asked."""
@@ -83,14 +79,3 @@ class RedisStore(Store):
                 found[number] = try_decode(body, task_ids[number], decode=decode_peer_state)
             else:
                 found[number] = body
-
-
-def _lane_options(limit_s: float) -> LaneOptions:
-    """A lane is never silent, nor pauses between two tries to connect, for longer than a call."""
-    usual = LaneOptions()
-    return LaneOptions(
-        limit_s=limit_s,
-        patience_s=min(usual.patience_s, limit_s),
-        first_pause_s=min(usual.first_pause_s, limit_s),
-        longest_pause_s=min(usual.longest_pause_s, limit_s),
-    )

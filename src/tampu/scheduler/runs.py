@@ -93,7 +93,7 @@ class Runs:
             self._own(course, run, self._awaited(course, run, value))  # type: ignore[arg-type]
 
     def _own(self, course: Course, run: TaskRun[Any], running: Coroutine[Any, Any, None]) -> None:
-        # Each takes itself out when it is over: a callback would cost as much as the task.
+        # Each takes itself out when it is over: a callback would be one more call of the loop.
         task = self._loop.create_task(running, name=_RUN)
         if task.done():
             return  # an eager one may be over already

@@ -100,8 +100,10 @@ class Together(Endings):
         completing.add_done_callback(self._completing.discard)
 
     def refused(self, course: Course, run: TaskRun[Any], reason: SkipReason) -> None:
-        """Never comes about: a run is ours before it is started."""
-        raise AssertionError((course, run, reason))
+        """It could not be kept; as it is ours until its lease has run out, it is lost."""
+        now_ms = self._desk.clock.now_ms()
+        lost = RunRecord(run.at_ms, run.started_ms or now_ms, now_ms, RunStatus.LOST, reason.name)
+        self.ended(course, structs.replace(lost, catch_up=run.catch_up, manual=run.manual))
 
     # --- a turn -----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, connect
@@ -31,6 +31,23 @@ class Lanes:
         self._server: Server | None = None
         self._lanes: dict[int, Lane] = {}  # by slot, the one used last behind the others
         self._opening = asyncio.Lock()
+
+    @classmethod
+    def within(
+        cls, timeout_s: float, target: Target, credentials: CredentialCallback | None
+    ) -> Self:
+        """Lanes on which neither connecting nor a call takes longer than a time.
+
+        A connection that is silent for half of it is given up for another, in time to ask again.
+        """
+        usual = LaneOptions()
+        options = LaneOptions(
+            limit_s=timeout_s,
+            patience_s=min(usual.patience_s, timeout_s / 2),
+            first_pause_s=min(usual.first_pause_s, timeout_s),
+            longest_pause_s=min(usual.longest_pause_s, timeout_s),
+        )
+        return cls(target, credentials=credentials, options=options, connect_timeout_s=timeout_s)
 
     def open(self) -> None:
         """One more who uses them."""
