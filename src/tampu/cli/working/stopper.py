@@ -47,7 +47,7 @@ class Stopper:
 
 async def first_of(*events: asyncio.Event, limit_s: float | None = None) -> None:
     """Return when one of the events is set, or the time is up."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
+    waiting = [asyncio.create_task(event.wait(), name="tampu-first-of") for event in events]
     try:
         await asyncio.wait(waiting, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
