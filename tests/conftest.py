@@ -1,5 +1,6 @@
 """Servers for the tests: each started once, emptied before every test."""
 
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,11 @@ from tests.servers import BACKENDS, Backend, RunningServer
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--backend", choices=[b.name for b in BACKENDS], help="run on one server only")
+
+
+def pytest_configure() -> None:
+    # A shell that runs us in the background has Ctrl-C ignored; programs we start would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

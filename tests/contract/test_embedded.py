@@ -34,9 +34,11 @@ from tests.embedded import (
 from tests.waiting import block_until, stays
 
 A_WHILE_S = keeper.LINGER_S * 1.5
+# Ctrl-C ends it by the system's hand: Python loses one that comes just before a blocking read.
 USER = """
-import sys, redis
+import signal, sys, redis
 from tampu.server.embedded import join
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 handle = join(sys.argv[1])
 with redis.Redis(unix_socket_path=str(handle.socket)) as client:
     for number in range(int(sys.argv[3])):
