@@ -209,11 +209,13 @@ class TestStandingAlone:
         async with standing_alone(crew, events=events, metrics=sink):
             job = await crew.queue.add("greet", delay=0.02)
             await wait_until(
-                lambda: crew.admin.xlen(KEYS.stream) == 1, within=SOON, sentence="it is promoted"
+                lambda: sum(fact.moved for fact in sink.of(Promotion)) == 1,
+                within=SOON,
+                sentence="it is promoted",
             )
+        assert crew.admin.xlen(KEYS.stream) == 1
         told = [(event.kind, event.name) for event in crew.events(job.id)]
         assert told == ([(EventKind.WAITING, "greet")] if events else [])
-        assert sum(fact.moved for fact in sink.of(Promotion)) == 1
         assert sink.of(LeadChanged) == [
             LeadChanged("promoter", leads=each) for each in (True, False)
         ]

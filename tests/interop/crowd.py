@@ -63,13 +63,15 @@ class Crowd:
         self._random = Random(7)  # noqa: S311 - delays, the same each time
 
     async def start(self) -> None:
+        """Ours first: whoever leads one service is to lead the other as well."""
         for _ in range(WORKERS):
             await self._hire_here()
-            await self._hire_there()
         services = self.leaders
         await self.road.until(
             lambda: None not in {self.road.holder(each) for each in services}, "somebody leads"
         )
+        for _ in range(WORKERS):
+            await self._hire_there()
 
     # --- adding ---------------------------------------------------------------------------------
 
