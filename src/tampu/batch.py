@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tampu.errors import TampuError
-from tampu.ids import new_ids
+from tampu.ids import new_id, new_ids
 from tampu.job import Host, Job
 from tampu.server.scripts import FullJobs, PlainJobs
 from tampu.wire.envelope import encode_fresh
@@ -125,7 +125,9 @@ class PlainBatch(Batch):
 
     def stamp(self, now_ms: int) -> None:
         """All ids are new."""
-        self.ids, self.now_ms = new_ids(len(self.payloads), now_ms), now_ms
+        count = len(self.payloads)
+        self.ids = [new_id(now_ms)] if count == 1 else new_ids(count, now_ms)
+        self.now_ms = now_ms
 
     def texts(self, keys: QueueKeys) -> PlainJobs:
         """Envelope and name in turn."""

@@ -7,7 +7,6 @@ themselves and a lone add goes out at once.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -98,7 +97,8 @@ class Batcher:
     ) -> asyncio.Future[Job[Any]]:
         """Add one job without options."""
         batch = self._plain
-        if batch is None or len(batch.payloads) >= MAX_JOBS or self._is_shut(batch):
+        has_waited = batch is not None and not self._is_shut(batch)
+        if batch is None or not has_waited:
             batch = self._plain = PlainBatch()
             self._put(batch)
         future: asyncio.Future[Job[Any]] = self._loop.create_future()
@@ -110,14 +110,17 @@ class Batcher:
         batch.size += len(payload)
         if not self._in_flight:
             self._flush()  # a lone add need not wait for others: they are joined behind it
+        elif not has_waited:
+            self._schedule()
         return future
 
     def add_full(self, request: Request) -> asyncio.Future[Job[Any]]:
         """Add one job with options."""
         batch = self._full
-        if batch is None or len(batch.requests) >= MAX_JOBS or self._is_shut(batch):
+        if batch is None or self._is_shut(batch):
             batch = self._full = FullBatch()
             self._put(batch)
+            self._schedule()
         future: asyncio.Future[Job[Any]] = self._loop.create_future()
         batch.requests.append(request)
         batch.futures.append(future)
@@ -128,6 +131,7 @@ class Batcher:
         """Add jobs that are a batch already."""
         batch.whole = self._loop.create_future()
         self._put(batch)
+        self._schedule()
         return batch.whole
 
     async def close(self) -> None:
@@ -152,14 +156,14 @@ class Batcher:
         to be that of a new one as well.
         """
         age_s = self._loop.time() - batch.opened_at
-        return batch.size >= MAX_BYTES or age_s > self._options.limit_s / 10
+        limit_s = self._options.limit_s / 10
+        return len(batch) >= MAX_JOBS or batch.size >= MAX_BYTES or age_s > limit_s
 
     def _put(self, batch: Batch) -> None:
         if self._closed:
             raise Closed(self._lane.server.name)
         batch.opened_at = self._loop.time()
         self._waiting.append(batch)
-        self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -311,8 +315,7 @@ class Batcher:
         raise NotDurable(server, copies.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Carriage:
+class _Carriage(Struct, frozen=True):
     """A batch on its way: as the script takes it, and the number of the call."""
 
     batch: Batch

@@ -7,6 +7,8 @@ _LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, 
 _PAIRS: Final = [a + b for a in _LETTERS for b in _LETTERS]
 _COUNTED_BITS: Final = 40
 _COUNTED: Final = (1 << _COUNTED_BITS) - 1
+_RANDOM_BITS: Final = 80
+_SHIFTS: Final = tuple(range(120, -1, -10))
 
 
 def new_ids(count: int, now_ms: int) -> list[str]:
@@ -31,7 +33,8 @@ def new_ids(count: int, now_ms: int) -> list[str]:
 
 def new_id(now_ms: int) -> str:
     """One new id."""
-    return new_ids(1, now_ms)[0]
+    number = now_ms << _RANDOM_BITS | int.from_bytes(urandom(10), "big")
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def _spelled(number: int, pairs: int) -> str:

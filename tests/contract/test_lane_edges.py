@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -159,6 +160,18 @@ class TestOutcomes:
         proxy.hold_replies = True
         with pytest.raises(ConnectionLost, match=r"no reply within 0\.2 s"):
             await lane.call("PING", limit_s=0.2)
+
+    async def test_calls_fail_in_the_order_of_their_limits(self, through: Through) -> None:
+        lane, proxy = await through(PATIENT)
+        await lane.call("PING")
+        proxy.hold_replies = True
+        failed: list[str] = []
+        calls = [lane.send(pack("PING"), limit_s=limit_s) for limit_s in (0.5, 0.1, 0.3)]
+        for call in calls:
+            call.add_done_callback(lambda call: failed.append(str(call.exception())))
+        await asyncio.wait(calls)
+        limits = [re.findall(r"within (\S+) s", text) for text in failed]
+        assert limits == [["0.1"], ["0.3"], ["0.5"]]
 
     async def test_each_call_gets_an_error_of_its_own(self, start: Start) -> None:
         running = start()
@@ -350,7 +363,7 @@ class TestUnblocking:
             try:
                 url = f"redis://few:pw@127.0.0.1:{running.port}/0"
                 async with await connect(url) as server, await Lane.open(server, KEY) as lane:
-                    reading = lane.send(pack("BLPOP", b"none", 1), block_s=1)
+                    reading = lane.send(pack("BLPOP", b"none", 2), block_s=2)
                     await is_blocked(running)
                     await lane.unblock()
                     assert not reading.done()

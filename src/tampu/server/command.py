@@ -7,6 +7,8 @@ import hiredis
 
 Argument: TypeAlias = "bytes | str | int"
 Reply: TypeAlias = "int | bytes | list[Reply] | None"
+Answer: TypeAlias = "Reply | Exception"
+"""A reply, or a refusal as an exception."""
 
 
 def pack(*command: Argument) -> bytes:

@@ -55,6 +55,9 @@ REFUSALS: dict[str, type[CommandRefused | AccessDenied]] = {
 REPLIES = (client.ResponseError, client.BusyLoadingError, client.AuthenticationError)
 LINK_ERRORS = (client.ConnectionError, client.TimeoutError, client.InvalidResponse, OSError)
 
+_PLACE = re.compile(r"\d+ \S*:\d+")  # slot, host and port
+_REDIRECTIONS = {"MOVED": client.MovedError, "ASK": client.AskError}
+
 # Said by our add script of a call that is too old to be told whether it was carried out.
 FORGOTTEN = "FORGOTTEN"
 
@@ -66,6 +69,15 @@ _CODE = re.compile(r"-?([A-Z][A-Z0-9]{2,})\b")
 _INSIDE_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z][A-Z0-9]{2,} .*)", re.DOTALL)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _LONGEST_PROBLEM = 200
+
+
+def as_refusal(text: str) -> Exception:
+    """A server's refusal as an exception, of those that redis-py has for it."""
+    code, _, rest = text.partition(" ")
+    kind = _REDIRECTIONS.get(code)
+    if kind is not None and _PLACE.fullmatch(rest):
+        return kind(rest, status_code=code)
+    return client.ResponseError(text)
 
 
 def refusal_code(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import logging
+import math
 from dataclasses import dataclass, fields
 from functools import partial
 from random import Random
@@ -90,6 +91,8 @@ class Lane:
         self._link: Link | None = None
         self._trouble: ServerError | None = None  # why there is no connection
         self._task: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None  # for the call whose time is up first
+        self._alarm_at = math.inf
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -139,10 +142,12 @@ class Lane:
         future: asyncio.Future[Reply] = self._loop.create_future()
         call = Call(packed, future=future, repeatable=repeatable, block_s=block_s)
         call.unknown = unknown
-        limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
-        timer = self._loop.call_later(limit_s, self._expire, call, limit_s)
+        call.limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
+        call.until = self._loop.time() + call.limit_s
+        if call.until < self._alarm_at:
+            self._set_alarm(call.until)
         self._calls.add(call)
-        future.add_done_callback(partial(self._forget, call, timer))
+        future.add_done_callback(partial(self._forget, call))
         self._outbox.put(call)
         return future
 
@@ -270,14 +275,28 @@ class Lane:
             return await self._server.open(self._key)
         return await self._server.open_to(link.host, link.port)
 
-    def _forget(self, call: Call, timer: asyncio.TimerHandle, _: asyncio.Future[Reply]) -> None:
-        timer.cancel()
+    def _forget(self, call: Call, _: asyncio.Future[Reply]) -> None:
         self._calls.discard(call)
 
-    def _expire(self, call: Call, limit_s: float) -> None:
+    def _set_alarm(self, at: float) -> None:
+        """Look at the time limits then, and not before: one timer serves all calls."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = self._loop.call_at(at, self._look_at_limits), at
+
+    def _look_at_limits(self) -> None:
+        self._alarm, self._alarm_at = None, math.inf
+        now = self._loop.time()
+        for call in list(self._calls):
+            if call.until <= now:
+                self._expire(call)
+        if next_at := min((call.until for call in self._calls if call.until > now), default=None):
+            self._set_alarm(next_at)
+
+    def _expire(self, call: Call) -> None:
         server = self._server.name
         if call.sent:
-            call.fail(ConnectionLost(server, f"no reply within {limit_s:g} s"))
+            call.fail(ConnectionLost(server, f"no reply within {call.limit_s:g} s"))
         elif call.refusal is not None:
             call.fail(refusal_error(call.refusal, server))
         else:
@@ -297,3 +316,5 @@ class Lane:
         for call in list(self._calls):
             lost = ConnectionLost(server, "the lane was closed")
             call.fail(lost if call.sent else Closed(server))
+        if self._alarm is not None:
+            self._alarm.cancel()

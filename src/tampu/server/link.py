@@ -9,10 +9,11 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AskError, MovedError
 
 from tampu.errors import ServerError
-from tampu.server.command import Reply, pack
+from tampu.server.command import Answer, Reply, pack
 from tampu.server.connect import Server
 from tampu.server.errors import LINK_ERRORS, REPLIES, link_problem, refusal_code, refusal_error
 from tampu.server.outbox import Call, Outbox
+from tampu.server.pipe import Pipe
 
 # Said by a node that is not the one to ask any more; nothing was done, so the call goes elsewhere.
 _ELSEWHERE = frozenset({"MOVED", "READONLY", "UNBLOCKED"})
@@ -47,6 +48,7 @@ class Link:
         self._patience_s = patience_s
         self._silent_s = 0.0
         self._group: asyncio.TaskGroup | None = None
+        self._pipe: Pipe | None = None
         self._identity: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._identity.add_done_callback(ignore_outcome)
 
@@ -76,10 +78,10 @@ class Link:
         problem = "the node is not the one to ask any more"
         try:
             async with asyncio.TaskGroup() as self._group:
-                work = (self._write(), self._watch_silence(), self._watch_place())
+                work = (self._watch_silence(), self._watch_place())
                 helpers = [self._group.create_task(each, name="tampu-link") for each in work]
                 try:
-                    await self._read()
+                    await self._exchange()
                 finally:
                     for helper in helpers:
                         helper.cancel()
@@ -88,6 +90,13 @@ class Link:
         finally:
             await self.disconnect()
         return problem
+
+    async def _exchange(self) -> None:
+        self._pipe = pipe = Pipe(self._connection, take=self._take, drained=self._flush)
+        self._in_flight.append(Call(_CLIENT_ID, future=self._identity))
+        pipe.write([_CLIENT_ID])
+        with self._outbox.emptied_by(self._flush):
+            await pipe.ended
 
     def leftovers(self) -> list[Call]:
         """The calls without a reply, oldest first; they are not this link's any more."""
@@ -104,43 +113,30 @@ class Link:
         """Close the connection. May be called twice."""
         await self._connection.disconnect(nowait=True)
 
-    async def _write(self) -> None:
-        send = self._connection.send_packed_command
-        self._in_flight.append(Call(_CLIENT_ID, future=self._identity))
-        await send(_CLIENT_ID, check_health=False)
-        while True:
-            await self._outbox.wait()
-            if self.leaving is not None:
-                if not self._in_flight:  # or the reader would wait for a reply for ever
-                    raise ConnectionError(str(self.leaving))
-                return
-            if calls := self._outbox.take():
-                if not self._in_flight:
-                    self._silent_s = 0.0
-                self._in_flight.extend(calls)
-                await send([call.packed for call in calls], check_health=False)
-                del calls  # an idle link holds on to no payload
+    def _flush(self) -> None:
+        """Write what waits, unless it has to wait on."""
+        pipe = self._pipe
+        if self.leaving is not None or pipe is None or not pipe.takes_more:
+            return
+        if calls := self._outbox.take():
+            if not self._in_flight:
+                self._silent_s = 0.0
+            self._in_flight.extend(calls)
+            pipe.write([call.packed for call in calls])
 
-    async def _read(self) -> None:
-        read = self._connection.read_response
-        while self.leaving is None or self._in_flight:
-            try:
-                reply = await read(
-                    disable_decoding=True, timeout=math.inf, disconnect_on_error=False
-                )
-            except REPLIES as refusal:
-                self._sort_refusal(self._next(), refusal)
-            else:
-                self._next().answer(reply)
-
-    def _next(self) -> Call:
-        """The call that the reply just read belongs to."""
+    def _take(self, reply: Answer) -> None:
+        """Match a reply to its call."""
         self._silent_s = 0.0
         if not self._in_flight:
             raise ConnectionError("it sent what nobody asked for")
         call = self._in_flight.popleft()
         self.proven = self.leaving is None and call.future is not self._identity
-        return call
+        if isinstance(reply, Exception):
+            self._sort_refusal(call, reply)
+        else:
+            call.answer(reply)
+        if self.leaving is not None:
+            self._end_if_done()
 
     def _sort_refusal(self, call: Call, refusal: Exception) -> None:
         code = refusal_code(refusal)
@@ -216,7 +212,11 @@ class Link:
         """Write nothing more here; replies that are on their way are still taken."""
         self.leaving = reason
         self.proven = False
-        self._outbox.wake()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._pipe is not None and not self._in_flight:
+            self._pipe.end()
 
 
 def ignore_outcome(future: asyncio.Future[Reply]) -> None:

@@ -1,8 +1,10 @@
 """Calls, and the place where they wait to be sent."""
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from tampu.errors import ConnectionLost, ServerError, Verdict
 from tampu.server.command import Reply
@@ -12,7 +14,18 @@ from tampu.server.errors import ScriptUnknown
 class Call:
     """One packed command and the future that gets its reply."""
 
-    __slots__ = ("block_s", "ended", "future", "packed", "refusal", "repeatable", "sent", "unknown")
+    __slots__ = (
+        "block_s",
+        "ended",
+        "future",
+        "limit_s",
+        "packed",
+        "refusal",
+        "repeatable",
+        "sent",
+        "unknown",
+        "until",
+    )
 
     def __init__(
         self,
@@ -26,6 +39,7 @@ class Call:
         self.future = future
         self.repeatable = repeatable
         self.block_s = block_s
+        self.limit_s = self.until = math.inf  # how long it may take, and the loop's time then
         self.sent = False  # on its way, or carried out
         self.unknown = False  # an earlier sending may have been carried out
         self.ended = False  # a blocking read that is not to be sent again
@@ -60,7 +74,17 @@ class Outbox:
 
     def __init__(self) -> None:
         self._calls: deque[Call] = deque()
-        self._filled = asyncio.Event()
+        self._empty: Callable[[], None] | None = None
+
+    @contextmanager
+    def emptied_by(self, empty: Callable[[], None]) -> Iterator[None]:
+        """Have somebody called, for a while, when there is a call to `take`."""
+        self._empty = empty
+        self._tell()
+        try:
+            yield
+        finally:
+            self._empty = None
 
     def put(self, call: Call) -> None:
         """Add a call at the end."""
@@ -68,12 +92,12 @@ class Outbox:
         while calls and calls[0].future.done():  # given up while there was no connection
             calls.popleft()
         calls.append(call)
-        self._filled.set()
+        self._tell()
 
     def put_back(self, calls: Iterable[Call]) -> None:
         """Put calls before all others, in their order, to be sent again."""
         self._calls.extendleft(reversed(list(calls)))
-        self._filled.set()
+        self._tell()
 
     def take(self) -> list[Call]:
         """All calls that somebody still waits for; they count as sent from now on."""
@@ -83,13 +107,8 @@ class Outbox:
             if not call.future.done():
                 call.sent = True
                 taken.append(call)
-        self._filled.clear()
         return taken
 
-    async def wait(self) -> None:
-        """Return when there may be a call, or after `wake`."""
-        await self._filled.wait()
-
-    def wake(self) -> None:
-        """Have `wait` return although there may be no call."""
-        self._filled.set()
+    def _tell(self) -> None:
+        if self._empty is not None and self._calls:
+            self._empty()

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha1
 from importlib.resources import files
+
+from msgspec import Struct
 
 from tampu.server.command import Argument, Reply, pack
 from tampu.server.dialect import Dialect
@@ -73,7 +74,7 @@ class Script:
         send = partial(lane.send, repeatable=repeatable, limit_s=limit_s)
         unknown = forgotten.unknown
         try:
-            # In one write: next to nothing can come between loading and calling.
+            # One behind the other: next to nothing can come between loading and calling.
             self.load(lane, limit_s=limit_s)
             return await send(call.by_digest, unknown=unknown)
         except ScriptUnknown as again:
@@ -88,8 +89,7 @@ class Script:
         lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCall:
+class ScriptCall(Struct, frozen=True):
     """One call of a script: packed by its digest, and its keys and arguments."""
 
     by_digest: bytes

@@ -28,15 +28,13 @@ class AddKeys:
     bell: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PlainJobs:
+class PlainJobs(Struct, frozen=True):
     """Jobs that run as soon as they can and have no id of the user's: envelope, name, ..."""
 
     flat: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FullJobs:
+class FullJobs(Struct, frozen=True):
     """Jobs with options: envelope or delayed member, name, extras, due, marker s, index s, ...
 
     `keys` are the marker and the index of each job that has them, in the order of the jobs.
@@ -46,8 +44,7 @@ class FullJobs:
     keys: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddCall:
+class AddCall(Struct, frozen=True, kw_only=True):
     """One call of a producer: its number, and how long the stream may get (0: any).
 
     Numbers go up by one from call to call, and at most 16 calls are in flight: the script remembers

@@ -20,6 +20,7 @@ from tampu.errors import (
 )
 from tampu.server.errors import (
     REFUSALS,
+    as_refusal,
     link_problem,
     refusal_code,
     refusal_error,
@@ -66,10 +67,26 @@ def as_said(line: str) -> Exception:
     ],
 )
 def test_each_refusal_has_its_meaning(line: str, kind: type[ServerError], verdict: Verdict) -> None:
-    error = refusal_error(as_said(line), SERVER)
-    assert type(error) is kind
-    assert error.verdict is verdict
-    assert "\n" not in str(error)
+    for said in (as_said(line), as_refusal(line)):
+        error = refusal_error(said, SERVER)
+        assert type(error) is kind
+        assert error.verdict is verdict
+        assert "\n" not in str(error)
+
+
+def test_a_redirection_tells_where_to_go() -> None:
+    for code, kind in (("MOVED", client.MovedError), ("ASK", client.AskError)):
+        for host in ("127.0.0.1", "::1", "node-3.internal", ""):
+            said = as_refusal(f"{code} 3999 {host}:6381")
+            assert type(said) is kind
+            assert (refusal_code(said), said.host, said.port) == (code, host, 6381)
+
+
+@pytest.mark.parametrize("rest", ["", "3999", "x 127.0.0.1:6381", "3999 127.0.0.1", "3999 h:port"])
+def test_a_redirection_that_cannot_be_read_is_a_refusal_all_the_same(rest: str) -> None:
+    said = as_refusal(f"MOVED {rest}")
+    assert type(said) is client.ResponseError
+    assert refusal_code(said) == "MOVED"
 
 
 def test_every_code_of_the_table_is_read_from_an_error_line() -> None:

@@ -1,0 +1,94 @@
+"""The bytes of a connection that is set up: commands out, whole replies in.
+
+Hot path. There is no task and no stream between the socket and those who wait: a reply is handed
+on in the call that brings its last byte.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import InvalidResponse
+
+from tampu.server.command import Answer
+from tampu.server.errors import HUNG_UP, as_refusal
+
+_MORE: Final = object()  # there is no whole reply yet
+
+
+class Pipe(asyncio.Protocol):
+    """Takes a connection over from redis-py, which has connected it and said who we are.
+
+    `take` gets each reply, a refusal as an exception; what it raises ends the pipe, as does the
+    end of the connection. `drained` is called when what was written has left, if that was much.
+    """
+
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        *,
+        take: Callable[[Answer], None],
+        drained: Callable[[], None],
+    ) -> None:
+        writer = connection._writer  # redis-py has no other way to its transport
+        if writer is None:
+            raise ConnectionError(HUNG_UP)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_full = False  # so much has been written that more has to wait
+        self._take = take
+        self._drained = drained
+        self._replies = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=as_refusal, notEnoughData=_MORE
+        )
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
+        if self._transport.is_closing():
+            self.end(ConnectionError(HUNG_UP))
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether `write` may be called."""
+        return not self._is_full and not self.ended.done()
+
+    def write(self, packed: Sequence[bytes]) -> None:
+        """Put commands on their way, in their order."""
+        if len(packed) == 1:
+            self._transport.write(packed[0])
+        else:
+            self._transport.writelines(packed)
+
+    def end(self, problem: Exception | None = None) -> None:
+        """Have those who wait for `ended` go on; the first problem counts."""
+        if self.ended.done():
+            return
+        if problem is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(problem)
+
+    # --- called by the transport ----------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what is whole now."""
+        replies, take = self._replies, self._take
+        replies.feed(data)
+        try:
+            while (reply := replies.gets()) is not _MORE:
+                take(reply)
+        except Exception as problem:  # noqa: BLE001 - whoever waits for the end gets it
+            self.end(problem)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self.end(exc or ConnectionError(HUNG_UP))
+
+    def pause_writing(self) -> None:
+        """The system takes no more for the moment."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_full = False
+        self._drained()
