@@ -81,9 +81,13 @@ class Settler:
         self._silent = telling.silent
         self._keeps_nothing = rules.max_result is None
         self._acks: Outlet[Delivery] = Outlet("acks", self._send_acks, most=MAX_ACKS)
-        self._keeps: Outlet[Keep] = Outlet("results", self._send_keeps, most=_MOST_A_CALL)
+        self._keeps: Outlet[Keep] = Outlet(
+            "results", self._send_keeps, most=_MOST_A_CALL, awaited=True
+        )
         self._again: Outlet[Reschedule] = Outlet("retries", self._send_again, most=_MOST_A_CALL)
-        self._graves: Outlet[Grave] = Outlet("burials", self._send_graves, most=_MOST_A_CALL)
+        self._graves: Outlet[Grave] = Outlet(
+            "burials", self._send_graves, most=_MOST_A_CALL, awaited=True
+        )
         self.start = telling.started if telling.wants_starts else None
 
     def open(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -43,21 +44,36 @@ def sent() -> Sent:
     return Sent()
 
 
+@asynccontextmanager
+async def opened(outlet: Outlet[int]) -> AsyncIterator[Outlet[int]]:
+    outlet.start()
+    await asyncio.sleep(0)
+    yield outlet
+    await outlet.close()
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "tampu-tests"]
+
+
 @pytest.fixture
 async def outlet(sent: Sent) -> AsyncIterator[Outlet[int]]:
-    opened: Outlet[int] = Outlet("tests", sent.send, most=10)
-    opened.start()
-    await asyncio.sleep(0)
-    yield opened
-    await opened.close()
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "tampu-tests"]
+    async with opened(Outlet("tests", sent.send, most=10)) as outlet:
+        yield outlet
+
+
+@pytest.fixture
+async def awaited(sent: Sent) -> AsyncIterator[Outlet[int]]:
+    async with opened(Outlet("tests", sent.send, most=10, awaited=True)) as outlet:
+        yield outlet
+
+
+async def a_few_turns() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
 
 
 class TestBatches:
     async def test_a_single_item_leaves_at_once(self, outlet: Outlet[int], sent: Sent) -> None:
         outlet.put(1)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await a_few_turns()
         assert sent.batches == [[1]]
 
     async def test_what_comes_during_a_call_leaves_together_in_order(
@@ -76,14 +92,37 @@ class TestBatches:
         await wait_until(lambda: len(outlet) == 0, within=SOON, sentence="nothing is left")
 
     async def test_what_comes_just_behind_a_call_waits_for_company(
-        self, outlet: Outlet[int], sent: Sent
+        self, outlet: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 0.1)
         for i in range(5):
             outlet.put(i)
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await a_few_turns()
         await sent.until(5)
         assert sent.batches == [[0], [1, 2, 3, 4]]
+
+    async def test_what_is_awaited_waits_for_nobody(
+        self, awaited: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 3600.0)
+        for i in range(3):
+            awaited.put(i)
+            await a_few_turns()
+        assert sent.batches == [[0], [1], [2]]
+
+    async def test_what_is_awaited_and_comes_during_a_call_waits_for_company(
+        self, awaited: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 0.1)
+        sent.open.clear()
+        awaited.put(0)
+        await a_few_turns()
+        awaited.put(1)
+        sent.open.set()
+        await a_few_turns()
+        awaited.put(2)
+        await sent.until(3)
+        assert sent.batches == [[0], [1, 2]]
 
 
 class TestDraining:
