@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 BLOCK_MS: Final = 5000
 _MOST_A_READ: Final = 512
+_FEW: Final = 16  # are begun before the next read: nothing is gained meanwhile
 # Slots are kept in work by what they do in this time: at 100 jobs/s two entries wait here, at
 # 100 000 jobs/s as many as two reads bring.
 _AHEAD_S: Final = 0.02
@@ -99,7 +100,7 @@ class Reader:
             entries = await self._reply(reading)
             reading = None
             if entries:
-                ends = self._stopping or self._lost_some
+                ends = self._stopping or self._lost_some or len(entries) < _FEW
                 count = 0 if ends else self._wanted(coming=len(entries))
                 if count:
                     # On its way before the work on this batch begins: the server reads meanwhile.
