@@ -23,7 +23,9 @@ class TestLowLevel:
         await wait_until(lambda: admin.xlen(KEYS.stream) == 1, within=10, sentence="it is added")
         done, _ = await asyncio.wait([adding, producer.add(b"b")])
         assert len(done) == 2
-        assert asyncio.isfuture(producer.peek_dlq(1))
+        asking = producer.peek_dlq(1)
+        assert asyncio.isfuture(asking)
+        assert await asking == []
 
     async def test_142_adds_go_to_the_keys_that_the_producer_names(
         self, producer: Producer, admin: Admin
