@@ -82,10 +82,10 @@ def _result(pin: Pin, binary: Path) -> Result:
     print(pin.title, flush=True)
     try:
         home = find_home(pin)
+        versions = home.versions()
     except Unavailable as error:
         print(f"  {error}")
         return Result(Row(pin.name, pin.title, "", pin.way, failed(str(error))), {}, _load())
-    versions = home.versions()
     cells = measured(binary, home)
     for scenario, cell in cells.items():
         print(f"  {_line(scenario, cell)}", flush=True)

@@ -47,7 +47,7 @@ class Home:
         return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PEER_HOME": str(self.folder)}
 
     def versions(self) -> dict[str, str]:
-        """What is installed there, the packages that came along included."""
+        """What is installed there, the packages that came along included; or `Unavailable`."""
         if self.pin.node:
             told = json.loads(_output(["npm", "ls", "--all", "--json"], self.folder))
             return {name: each["version"] for name, each in told["dependencies"].items()}
@@ -93,7 +93,12 @@ def _made(command: Sequence[str], folder: Path, wanted: str) -> None:
 
 
 def _output(command: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, check=True, capture_output=True, text=True, timeout=_ASK_LIMIT_S
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, text=True, timeout=_ASK_LIMIT_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(
+            f"{command[0]} does not list packages ({type(error).__name__})"
+        ) from error
     return done.stdout

@@ -58,15 +58,19 @@ class _Side:
     def __init__(self, home: Home, kind: str, surroundings: dict[str, str]) -> None:
         self.title = f"{home.pin.title}'s {kind}"
         self._log = Path(surroundings["PEER_NOTES"]).with_name(f"{kind}.log")
+        command = home.command(kind)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                home.command(kind),
-                env={**home.surroundings(), **surroundings},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if kind == "add" else log,
-                stderr=log,
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    env={**home.surroundings(), **surroundings},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE if kind == "add" else log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise PeerFailed(f"{self.title} cannot be started: {command[0]} fails") from error
 
     def __enter__(self) -> Self:
         return self

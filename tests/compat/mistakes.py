@@ -55,6 +55,20 @@ def of_adding(queue: Queue) -> dict[str, Mistake]:
     }
 
 
+def of_asking(queue: Any, producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - of any type
+    return {
+        "cancel int": lambda: queue.cancel_delayed(5),
+        "cancel none": lambda: producer.cancel_delayed(None),
+        "cancel ids str": lambda: producer.cancel_delayed_bulk("ab"),
+        "result int": lambda: queue.get_job_result(5),
+        "result ids str": lambda: producer.get_result_bulk("ab"),
+        "result ids none": lambda: producer.get_result_bulk(None),
+        "key bytes": lambda: queue.remove_repeatable_by_key(b"k"),
+        "peek none": lambda: queue.peek_dlq(None),
+        "list none": lambda: queue.get_repeatable_jobs(None),
+    }
+
+
 def of_scheduling(queue: Queue) -> dict[str, Mistake]:
     def add(repeat: Any, **more: Any) -> Any:  # noqa: ANN401 - mistakes of any type
         return queue.add("t", 1, repeat=repeat, **more)
@@ -74,6 +88,7 @@ def of_scheduling(queue: Queue) -> dict[str, Mistake]:
         "missed type": lambda: add(EVERY, missed_fires=5),
         "repeat type": lambda: add("5"),
         "repeat dict": lambda: add({"kind": "x"}),
+        "schedule name none": lambda: queue.add(None, 1, repeat=EVERY),
         "fire_all type": lambda: MissedFiresPolicy.fire_all("3"),
         "fire_all 0": lambda: MissedFiresPolicy.fire_all(0),
     }
@@ -98,8 +113,11 @@ def of_bytes(producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - mistakes of
         "opts retry str": lambda: add(retry="a"),
         "opts no dict": lambda: producer.add_with_options(b"x", "q"),
         "payload str": lambda: producer.add("x"),
+        "named pair": lambda: producer.add_bulk_named([("a", "b")]),
+        "named single": lambda: producer.add_bulk_named([1]),
         "payloads str": lambda: producer.add_bulk(["a"]),
         "backoff no kind": lambda: backoff(delay_ms=1),
+        "backoff kind list": lambda: backoff(kind=[], delay_ms=1),
         "backoff no delay": lambda: backoff(kind="fixed"),
         "backoff negative": lambda: backoff(kind="fixed", delay_ms=-1),
         "backoff multiplier": lambda: backoff(kind="fixed", delay_ms=1, multiplier="x"),
@@ -108,6 +126,8 @@ def of_bytes(producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - mistakes of
         "add_at negative": lambda: producer.add_at(-5, b"x"),
         "add_in float": lambda: producer.add_in(1.5, b"x"),
         "spec no name": lambda: upsert(job_name=""),
+        "spec no dict": lambda: producer.upsert_repeatable("q"),
+        "spec name int": lambda: upsert(job_name=0),
         "spec no pattern": lambda: upsert(pattern=""),
         "spec no payload": lambda: upsert(payload=""),
         "spec payload str": lambda: upsert(payload="x"),
@@ -115,6 +135,7 @@ def of_bytes(producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - mistakes of
         "pattern bad kind": lambda: upsert(pattern={"kind": "x"}),
         "pattern no kind": lambda: upsert(pattern={}),
         "pattern no expression": lambda: upsert(pattern={"kind": "cron"}),
+        "pattern expression none": lambda: upsert(pattern={"kind": "cron", "expression": None}),
         "pattern no interval": lambda: upsert(pattern={"kind": "every"}),
         "missed bad kind": lambda: upsert(missed_fires={"kind": "z"}),
         "missed no kind": lambda: upsert(missed_fires={}),
@@ -133,6 +154,15 @@ def of_running(url: str) -> dict[str, Mistake]:
         "read_block_ms=-1": lambda: worker(read_block_ms=-1),
         "worker concurrency negative": lambda: worker(concurrency=-1),
         "worker concurrency str": lambda: worker(concurrency="x"),
+        "worker concurrency none": lambda: worker(concurrency=None),
+        "worker group int": lambda: worker(group=5),
+        "worker id int": lambda: worker(consumer_id=0),
+        "worker flag int": lambda: worker(events_enabled=1),
+        "worker url none": lambda: Worker("q", handler, redis_url=None),
+        "producer url none": lambda: Producer(None, "q"),
+        "scheduler holder int": lambda: Scheduler(url, "q", holder_id=5),
+        "scheduler max negative": lambda: Scheduler(url, "q", max_stream_len=-1),
+        "queue url none": lambda: Queue("q", redis_url=None).add("j", 1),
         "worker claim negative": lambda: worker(claim_min_idle_ms=-1),
         "scheduler tick negative": lambda: Scheduler(url, "q", tick_interval_ms=-1),
         "producer pool 0": lambda: Producer(url, "q", pool_size=0),
@@ -156,6 +186,7 @@ async def raised_by(mistake: Mistake) -> str:
 async def main(url: str) -> dict[str, str]:
     queue, producer = Queue("q", redis_url=url), Producer(url, "q")
     mistakes = of_adding(queue) | of_scheduling(queue) | of_bytes(producer) | of_running(url)
+    mistakes |= of_asking(queue, producer)
     told = {case: await raised_by(mistake) for case, mistake in mistakes.items()}
     await queue.close()
     await producer.shutdown()

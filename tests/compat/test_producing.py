@@ -1,5 +1,6 @@
 """Behaviours of producers, by their numbers in ChasquiMQ's re-test list (142 to 183)."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,11 +10,23 @@ import pytest
 from tampu.compat.chasquimq import BackoffSpec, MissedFiresPolicy, Producer, Queue, RepeatPattern
 from tests.compat.shop import KEYS, QUEUE, Admin, Given, envelopes, names
 from tests.servers import RunningServer
+from tests.waiting import wait_until
 
 EVERY = RepeatPattern.every(60_000)
 
 
 class TestLowLevel:
+    async def test_a_call_begins_when_it_is_made_and_gives_a_future(
+        self, producer: Producer, admin: Admin
+    ) -> None:
+        adding = producer.add(b"a")
+        await wait_until(lambda: admin.xlen(KEYS.stream) == 1, within=10, sentence="it is added")
+        done, _ = await asyncio.wait([adding, producer.add(b"b")])
+        assert len(done) == 2
+        asking = producer.peek_dlq(1)
+        assert asyncio.isfuture(asking)
+        assert await asking == []
+
     async def test_142_adds_go_to_the_keys_that_the_producer_names(
         self, producer: Producer, admin: Admin
     ) -> None:
@@ -128,6 +141,12 @@ class TestAdding:
         assert len(envelopes(admin)[0]) == (5 if more else 4)
         assert await queue.add_bulk([]) == []
 
+    async def test_a_bulk_may_be_a_generator(self, queue: Queue, admin: Admin) -> None:
+        generated: Given = ({"name": "a", "data": number} for number in range(3))
+        added = await queue.add_bulk(generated)
+        assert [entry[0] for entry in envelopes(admin)] == [job.id for job in added]
+        assert len(added) == 3
+
     async def test_162_a_long_name_is_refused_and_nothing_is_added(
         self, queue: Queue, admin: Admin
     ) -> None:
@@ -145,15 +164,17 @@ class TestAdding:
     ) -> None:
         await queue.add("n", 1, delay_ms=60_000)
         await queue.add("n", 1, delay=timedelta(minutes=1))
+        span: Given = timedelta(minutes=1)  # not in the signature, and taken all the same
+        await queue.add("n", 1, delay_ms=span)
         await queue.add("n", 1, delay_ms=datetime.now(UTC) + timedelta(minutes=1))
         naive = datetime.now(UTC).replace(tzinfo=None)
         await queue.add("n", 1, delay_ms=naive + timedelta(minutes=1))
-        assert (admin.xlen(KEYS.stream), admin.zcard(KEYS.delayed)) == (0, 4)
+        assert (admin.xlen(KEYS.stream), admin.zcard(KEYS.delayed)) == (0, 5)
         due = [score for _, score in admin.zrange(KEYS.delayed, 0, -1, withscores=True)]
         assert max(due) - min(due) < 10_000
         await queue.add("n", 1, delay_ms=0)
         await queue.add("n", 1, delay_ms=naive - timedelta(minutes=1))
-        assert (admin.xlen(KEYS.stream), admin.zcard(KEYS.delayed)) == (2, 4)
+        assert (admin.xlen(KEYS.stream), admin.zcard(KEYS.delayed)) == (2, 5)
 
     @pytest.mark.parametrize(
         ("attempts", "backoff", "written"),
@@ -206,6 +227,8 @@ class TestAdding:
         await queue.add("n", 1, delay_ms=30 * 86_400_000 + 999)
         async with Queue(QUEUE, redis_url=running.url, max_delay_secs=0) as patient:
             await patient.add("n", 1, delay_ms=far)
+            with pytest.raises(RuntimeError, match="exceeds max_delay_secs 316224000s"):
+                await patient.add("n", 1, delay_ms=10**15)
 
     async def test_177_178_an_id_is_taken_on_every_path_and_by_every_queue(
         self, running: RunningServer, queue: Queue, admin: Admin
@@ -267,6 +290,18 @@ class TestSchedules:
         assert await queue.get_repeatable_jobs(limit=0) == []
         assert await queue.remove_repeatable_by_key(key) is True
         assert await queue.remove_repeatable_by_key(key) is False
+
+    async def test_an_end_beyond_every_date_is_none_and_such_a_start_is_refused(
+        self, queue: Queue
+    ) -> None:
+        never_ms = 2**53 - 1
+        await queue.upsert_repeatable_job("t", 1, repeat=EVERY, end_before_ms=never_ms)
+        (listed,) = await queue.get_repeatable_jobs()
+        assert listed.end_before_ms is None
+        with pytest.raises(ValueError, match=r"^spec\.start_after_ms must be before"):
+            await queue.upsert_repeatable_job("t", 1, repeat=EVERY, start_after_ms=never_ms)
+        with pytest.raises(ValueError, match=r"^pattern\.interval_ms must be at most"):
+            await queue.add("t", 1, repeat=RepeatPattern.every(10**12))
 
     async def test_the_spec_is_the_peers_byte_for_byte(self, queue: Queue, admin: Admin) -> None:
         pattern = RepeatPattern.cron("0 2 * * *")

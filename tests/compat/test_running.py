@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextvars import ContextVar
 
 import pytest
 
@@ -15,8 +16,7 @@ from tampu.compat.chasquimq import (
     UnrecoverableError,
     Worker,
 )
-from tests.compat.shop import KEYS, QUEUE, SOON, Seen, Shop, echo, nothing
-from tests.conftest import Start
+from tests.compat.shop import KEYS, QUEUE, SOON, Given, Seen, Shop, echo, nothing
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -24,6 +24,8 @@ from tests.waiting import wait_until
 class PoisonPill(UnrecoverableError):
     """A user's subclass."""
 
+
+_tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 Namesake = type("UnrecoverableError", (Exception,), {})
 
@@ -123,13 +125,26 @@ class TestLowLevel:
         consumer.shutdown()
         await asyncio.wait_for(consumer.run(nothing), 1)  # over is over
 
-    async def test_a_result_that_is_no_bytes_is_a_failure(
-        self, shop: Shop, producer: Producer
+    @pytest.mark.parametrize("gives", [True, "text", {"a": 1}, bytearray(b"x")])
+    async def test_a_result_that_is_no_bytes_is_none_and_no_failure(
+        self, shop: Shop, producer: Producer, gives: object
     ) -> None:
-        shop.consume(Seen({"a": 1}), store_results=True, max_attempts=1)
+        seen = Seen(gives)
+        shop.consume(seen, store_results=True)
+        job_id = await producer.add(b"x")
+        await shop.settled()
+        assert await producer.get_result(job_id) is None
+        assert (len(seen), await producer.peek_dlq(1)) == (1, [])
+
+    async def test_run_begins_when_it_is_called(self, shop: Shop, producer: Producer) -> None:
+        seen = Seen()
+        consumer = Consumer(shop.url, QUEUE)
+        running = consumer.run(seen)
+        assert asyncio.isfuture(running)
         await producer.add(b"x")
-        (letter,) = await shop.letters()
-        assert letter["reason"] == "retries_exhausted"
+        await seen.until(1)
+        consumer.shutdown()
+        await asyncio.wait_for(running, SOON)
 
 
 class TestWorker:
@@ -140,6 +155,51 @@ class TestWorker:
         await seen.until(1)
         assert seen.jobs == [added]
         assert isinstance(seen.jobs[0], Job)
+
+    @pytest.mark.parametrize("kind", ["async", "lambda"])
+    async def test_what_a_handler_sets_for_its_job_is_not_there_for_the_next(
+        self, shop: Shop, kind: str
+    ) -> None:
+        tasks, found = set(), []
+
+        async def handler(job: Job) -> None:
+            found.append(_tenant.get())
+            tasks.add(asyncio.current_task())
+            _tenant.set(job.data)
+
+        plain = lambda job: handler(job)  # noqa: E731, PLW0108 - no async function
+        shop.hire(handler if kind == "async" else plain, concurrency=1)
+        await shop.queue.add_bulk([{"name": "n", "data": f"tenant {n}"} for n in range(3)])
+        await shop.settled()
+        assert found == ["nobody"] * 3
+        assert len(tasks) == 3
+
+    @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
+    async def test_whatever_a_handler_raises_is_a_failure(
+        self, shop: Shop, error: type[Exception]
+    ) -> None:
+        seen = Seen(fails=1, error=error)
+        shop.hire(seen)
+        await shop.queue.add("n", 1, backoff=1)
+        await seen.until(2)
+        assert [job.attempt for job in seen.jobs] == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("option", "given"),
+        [
+            ("max_attempts", 0),
+            ("consumer_id", "a b"),
+            ("max_payload_bytes", 0),
+            ("dlq_max_stream_len", 0),
+            ("claim_min_idle_ms", 10**12),
+            ("result_ttl_ms", 10**12),
+        ],
+    )
+    def test_what_only_tampu_refuses_is_named_as_the_caller_names_it(
+        self, option: str, given: Given
+    ) -> None:
+        with pytest.raises(ValueError, match=f"^{option}={given!r} cannot be"):
+            Worker(QUEUE, echo, **{option: given})
 
     async def test_170_its_scheduler_fires(self, shop: Shop) -> None:
         seen = Seen()
@@ -287,64 +347,3 @@ class TestWorker:
         ):
             with pytest.raises(RuntimeError, match=r"^redis: "):
                 await awaited
-
-
-class TestEvents:
-    async def test_168_169_the_iterator_tells_ends_and_names(self, shop: Shop) -> None:
-        told = shop.follow(last_event_id="0")
-        shop.hire(echo)
-        named = await shop.queue.add("send", 1)
-        await told.until("completed")
-        unnamed = await shop.queue.add("", 1)
-        await told.until("completed", 2)
-        assert [(event.job_id, event.job_name) for event in told.of("completed")] == [
-            (named.id, "send"),
-            (unnamed.id, ""),
-        ]
-        drained = await told.until("drained")
-        assert (drained[0].job_id, drained[0].job_name) == (None, "")
-
-    async def test_from_now_on_nothing_is_missed(self, shop: Shop) -> None:
-        shop.hire(echo)
-        await shop.queue.add("before", 1)
-        await shop.settled()
-        told = shop.follow()
-        while not told.events:
-            await shop.queue.add("after", 1)
-            await asyncio.sleep(0.01)
-        assert {event.job_name for event in told.events} <= {"after", ""}
-
-    async def test_186_187_one_failed_event_whose_reason_is_the_message(self, shop: Shop) -> None:
-        told = shop.follow(last_event_id="0")
-        shop.hire(Seen(fails=9, error=UnrecoverableError))
-        await shop.queue.add("n", 1)
-        (dead,) = await told.until("dlq")
-        (failed,) = told.of("failed")
-        assert (failed.fields["reason"], dead.fields["reason"]) == ("boom", "unrecoverable")
-
-    async def test_188_numbers_are_numbers(self, shop: Shop) -> None:
-        told = shop.follow(last_event_id="0")
-        shop.hire(Seen(fails=1))
-        await shop.queue.add("n", 1, delay_ms=1, backoff=1)
-        (retry,) = await told.until("retry-scheduled")
-        (done,) = await told.until("completed")
-        assert (retry.fields["attempt"], done.fields["attempt"]) == (2, 2)
-        numbers = [retry.fields["backoff_ms"], done.fields["duration_us"], done.fields["ts"]]
-        assert all(type(number) is int for number in numbers)
-
-    async def test_it_waits_for_a_server_that_is_not_there_yet(self, start: Start) -> None:
-        server = start()
-        server.kill()
-        shop = Shop(server, Queue(QUEUE, redis_url=server.url))
-        told = shop.follow(last_event_id="0")
-        await asyncio.wait([told.listening], timeout=0.1)
-        assert not told.listening.done()
-        server.restart()
-        shop.hire(echo)
-        await wait_until(
-            lambda: bool(shop.admin.exists(KEYS.stream)), within=SOON, sentence="it works"
-        )
-        await shop.queue.add("n", 1)
-        await told.until("completed")
-        await shop.close()
-        await shop.queue.close()

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from benchmarks.peers import asked
-from benchmarks.peers.home import ROOT, Home
+from benchmarks.peers.home import ROOT, Home, Unavailable
 from benchmarks.peers.measure import pause_s
 from benchmarks.peers.pins import OURS, PINS
-from benchmarks.peers.side import Lines
+from benchmarks.peers.side import Lines, PeerFailed, ProducerSide
 from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
 
 PEERS = ROOT / "benchmarks" / "peers"
@@ -65,6 +65,15 @@ def test_a_peer_is_run_from_its_own_environment() -> None:
     home = Home(pin, Path("homes") / "rq")
     assert home.command("work")[0] == str(Path("homes") / "rq" / "bin" / "python")
     assert home.command("work")[-2:] == ["rq", "work"]
+
+
+def test_a_peer_whose_environment_is_broken_says_so(tmp_path: Path) -> None:
+    pin = next(pin for pin in PINS if pin.name == "rq")
+    home = Home(pin, tmp_path)  # there is no Python in it
+    with pytest.raises(Unavailable, match="does not list packages"):
+        home.versions()
+    with pytest.raises(PeerFailed, match="RQ's add cannot be started"):
+        ProducerSide(home, {"PEER_NOTES": str(tmp_path / "notes")})
 
 
 def test_the_program_in_the_other_language_spells_all_as_ours() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from tampu.compat.adapter.kinds import instance
 from tampu.server.address import Kind, parse
 from tampu.server.client import Credentials
 
@@ -22,6 +23,11 @@ def apply_tls(redis_url: str, tls: bool) -> str:  # noqa: FBT001 - theirs
         return redis_url
     plain = redis_url.lower().startswith(_PLAIN)
     return _SECURE + (redis_url[len(_PLAIN) :] if plain else redis_url)
+
+
+def url_of(redis_url: str, *, tls: bool = False) -> str:
+    """The URL, checked: None would mean tampu's own server, which nobody has asked for here."""
+    return apply_tls(instance("redis_url", redis_url, str), tls)
 
 
 class ProvidedCredentials:

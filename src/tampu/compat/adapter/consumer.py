@@ -1,15 +1,17 @@
 """The low-level consumer: handlers get bytes and give bytes."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from msgspec import Raw
 
-from tampu.compat.adapter.address import CredentialProvider, credentials_of
+from tampu.compat.adapter.address import CredentialProvider, credentials_of, url_of
 from tampu.compat.adapter.handling import adapted
 from tampu.compat.adapter.options import ConsumerOptions
 from tampu.compat.adapter.shift import Shift
+from tampu.compat.adapter.started import started
 from tampu.job import Job
 from tampu.outcome import NO_RESULT
 from tampu.wire.keys import check_queue_name
@@ -30,9 +32,13 @@ class RawJob:
 
     def __repr__(self) -> str:
         return (
-            f'Job(id="{self.id}", name="{self.name}", attempt={self.attempt}, '
+            f"Job(id={_quoted(self.id)}, name={_quoted(self.name)}, attempt={self.attempt}, "
             f"created_at_ms={self.created_at_ms}, payload_len={len(self.payload)})"
         )
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 RawHandler: TypeAlias = Callable[[RawJob], Awaitable[Any]]
@@ -64,7 +70,7 @@ class Consumer:
         credential_provider: CredentialProvider | None = None,
     ) -> None:
         self._name = check_queue_name(queue_name)
-        self._url = redis_url
+        self._url = url_of(redis_url)
         self._options = ConsumerOptions(
             concurrency=concurrency,
             max_attempts=max_attempts,
@@ -87,8 +93,9 @@ class Consumer:
         self._provider = credential_provider
         self._shift = Shift()
 
+    @started
     async def run(self, handler: RawHandler) -> None:
-        """Work until `shutdown`. A handler returns the bytes to be stored, or None."""
+        """Work until `shutdown`, from the call on. A handler returns the bytes to be stored."""
         function = adapted(handler, job_of=RawJob, kept=_kept)
 
         def made() -> Worker:
@@ -108,9 +115,5 @@ class Consumer:
 
 
 def _kept(value: object) -> object:
-    """Bytes are stored as they are; none at all are no result."""
-    if value is None or value == b"":
-        return NO_RESULT
-    if not isinstance(value, bytes):
-        raise TypeError(f"a handler returns bytes or None, not {type(value).__name__}")
-    return Raw(value)
+    """Bytes are stored as they are; none at all, and anything else, are no result."""
+    return Raw(value) if isinstance(value, bytes) and value else NO_RESULT

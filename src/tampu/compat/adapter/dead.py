@@ -4,25 +4,27 @@ from typing import Any
 
 from tampu.admin.dead import DeadJob
 from tampu.compat.adapter.errors import as_theirs
-from tampu.compat.adapter.integers import unsigned
+from tampu.compat.adapter.integers import at_most
 from tampu.compat.adapter.line import Line
 from tampu.wire.dead import BuryReason
 
 
 async def peeked(line: Line, limit: int) -> list[dict[str, Any]]:
     """The oldest dead letters; nothing is changed."""
-    if unsigned("limit", limit) == 0:
+    count = at_most(limit)
+    if not count:
         return []
     with as_theirs():
-        return [_letter(each) for each in await line.queue().dead.peek(limit)]
+        return [_letter(each) for each in await line.queue().dead.peek(count)]
 
 
 async def replayed(line: Line, limit: int) -> int:
     """Put the oldest dead letters back on the queue; how many."""
-    if unsigned("limit", limit) == 0:
+    count = at_most(limit)
+    if not count:
         return 0
     with as_theirs():
-        return await line.queue().dead.replay(limit)
+        return await line.queue().dead.replay(count)
 
 
 def _letter(letter: DeadJob) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from tampu.clock import instant, now_ms
+from tampu.duration import MAX_MS
 from tampu.job import JobOptions
 
 DelayMsLike: TypeAlias = int | float | datetime
 
 DEFAULT_MAX_DELAY_S = 30 * 86_400
+_MOST_S = MAX_MS // 1000
 
 
 def when(
@@ -39,9 +41,10 @@ def run_at(when_ms: int, max_delay_s: int | None) -> JobOptions:
 
 
 def _check_reach(delay_ms: int, max_delay_s: int | None) -> None:
-    """Whole seconds are compared; 0 is without a limit."""
-    most_s = DEFAULT_MAX_DELAY_S if max_delay_s is None else max_delay_s
-    if most_s and delay_ms // 1000 > most_s:
+    """Whole seconds are compared; 0 is as far as tampu goes, ten years."""
+    given_s = DEFAULT_MAX_DELAY_S if max_delay_s is None else max_delay_s
+    most_s = min(given_s or _MOST_S, _MOST_S)
+    if delay_ms // 1000 > most_s:
         raise RuntimeError(f"config: delay {delay_ms // 1000}s exceeds max_delay_secs {most_s}s")
 
 
@@ -63,6 +66,8 @@ def _span_ms(delay: timedelta) -> int:
 def _number_ms(delay_ms: float) -> int:
     given: object = delay_ms
     match given:
+        case timedelta():  # not in its signature, and taken all the same
+            return _span_ms(given)
         case bool():
             raise TypeError("delay_ms must be int/float/datetime; got bool")
         case int():

@@ -40,6 +40,15 @@ def number_of(given: Mapping[str, Any], owner: str, name: str) -> float | None:
     return float(value)
 
 
+def needed_text(given: Mapping[str, Any], owner: str, name: str) -> str:
+    """A text that must be there."""
+    if name not in given:
+        raise ValueError(f"{owner}.{name} is required")
+    if not isinstance(given[name], str):
+        raise ValueError(f"{owner}.{name} must be a string")  # noqa: TRY004 - theirs
+    return str(given[name])
+
+
 def needed(given: Mapping[str, Any], owner: str, name: str) -> Any:  # noqa: ANN401 - of a caller
     """What must be there, whatever it is."""
     if given.get(name) is None:

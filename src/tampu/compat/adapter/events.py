@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tampu.clock import instant_ms
-from tampu.compat.adapter.address import DEFAULT_URL, apply_tls
+from tampu.compat.adapter.address import DEFAULT_URL, url_of
 from tampu.compat.adapter.errors import as_theirs
 from tampu.compat.adapter.integers import unsigned, unused
-from tampu.errors import ServerError, Verdict
+from tampu.errors import OptionError, ServerError, Verdict
 from tampu.events import JobEvent
 from tampu.events import QueueEvents as Follower
 from tampu.wire.event import EventKind
@@ -55,8 +55,8 @@ class QueueEvents:
             count=None if count == _COUNT else count,
         )
         self._name = queue_name
-        after = None if last_event_id == _FROM_NOW else last_event_id
-        self._follower = Follower(queue_name, apply_tls(redis_url, tls), after=after)
+        url = url_of(redis_url, tls=tls)
+        self._follower = _follower(queue_name, url, last_event_id)
         self._is_open = False
         self._closed = asyncio.Event()
 
@@ -96,6 +96,17 @@ class QueueEvents:
                 self._is_open = True
                 if self._closed.is_set():
                     await self._follower.close()
+
+
+def _follower(queue_name: str, url: str, last_event_id: object) -> Follower:
+    """Bytes and 0 are ids too: theirs hands on what it is given, and its client takes them."""
+    given = last_event_id.decode() if isinstance(last_event_id, bytes) else str(last_event_id)
+    try:
+        return Follower(queue_name, url, after=None if given == _FROM_NOW else given)
+    except OptionError as refusal:
+        if refusal.option != "after":
+            raise
+        raise OptionError("last_event_id", last_event_id, refusal.accepted) from None
 
 
 def _as_theirs(event: JobEvent) -> QueueEvent:

@@ -2,12 +2,24 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from tampu.compat.adapter.integers import non_negative, positive, unsigned, unused
+from tampu.compat.adapter.kinds import instance, whole
 from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.errors import OptionError
 
 _LEAST_LEASE_MS = 500
 _GRACE_S = 30
+_THEIRS: Final = {
+    "attempts": "max_attempts",
+    "name": "consumer_id",
+    "lease": "claim_min_idle_ms",
+    "max_payload": "max_payload_bytes",
+    "dead_max_len": "dlq_max_stream_len",
+    "result_ttl": "result_ttl_ms",
+}
+"""Options that tampu may refuse and calls otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +43,7 @@ class ConsumerOptions:
     result_ttl_ms: int | None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         for name in ("concurrency", "max_attempts", "read_count", "max_payload_bytes"):
             unsigned(name, getattr(self, name))
         for name in (
@@ -47,7 +60,25 @@ class ConsumerOptions:
             read_count=self.read_count,
             scheduler_tick_ms=self.scheduler_tick_ms,
         )
-        WorkerSettings(**self.for_tampu())  # what tampu refuses, it refuses here
+        self._check_with_tampu()
+
+    def _check_kinds(self) -> None:
+        for name in ("concurrency", "max_attempts"):
+            whole(name, getattr(self, name))
+        for name in ("events_enabled", "delayed_enabled", "run_scheduler", "store_results"):
+            instance(name, getattr(self, name), bool)
+        instance("group", self.group, str)
+        if self.consumer_id is not None:
+            instance("consumer_id", self.consumer_id, str)
+
+    def _check_with_tampu(self) -> None:
+        """Have tampu refuse now what it would refuse later, under the name that was given."""
+        try:
+            WorkerSettings(**self.for_tampu())
+        except OptionError as refusal:
+            name = _THEIRS.get(refusal.option, refusal.option)
+            given = getattr(self, name, refusal.given)
+            raise OptionError(name, given, refusal.accepted) from None
 
     def for_tampu(self, *, raw: bool = False) -> WorkerOptions:
         """The same, in tampu's words."""

@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any, Self, TypeAlias
 
 from tampu.clock import now_ms
-from tampu.compat.adapter.address import DEFAULT_URL, CredentialProvider, apply_tls
+from tampu.compat.adapter.address import DEFAULT_URL, CredentialProvider, url_of
 from tampu.compat.adapter.dead import peeked, replayed
 from tampu.compat.adapter.delay import DelayMsLike, when
 from tampu.compat.adapter.encoding import decode_payload, encode_payload
 from tampu.compat.adapter.errors import FailedForGood, as_theirs
 from tampu.compat.adapter.integers import unsigned
 from tampu.compat.adapter.job import Job
+from tampu.compat.adapter.kinds import instance
 from tampu.compat.adapter.line import Line, checked_name
 from tampu.compat.adapter.repeat import MissedFiresPolicy, RepeatableMeta, RepeatPattern
 from tampu.compat.adapter.retrying import BackoffLike, retrying_of
@@ -41,7 +42,7 @@ class Queue:
     ) -> None:
         unsigned("max_stream_len", max_stream_len)
         self._max_delay_s = unsigned("max_delay_secs", max_delay_secs)
-        url = apply_tls(redis_url, tls)
+        url = url_of(redis_url, tls=tls)
         self._line = Line(name, url, max_stream_len or None, credential_provider)
         self._closed = False
 
@@ -130,16 +131,17 @@ class Queue:
 
     async def add_bulk(self, jobs: Sequence[dict[str, Any]]) -> list[Job]:
         """Add many jobs; each is a dict of `name`, `data` and options of `add`."""
-        if any(job.get("repeat") is not None for job in jobs):
-            return [await self.add(job["name"], job["data"], **_rest(job)) for job in jobs]
+        all_jobs = list(jobs or ())  # a generator, too, is gone through more than once
+        if any(job.get("repeat") is not None for job in all_jobs):
+            return [await self.add(job["name"], job["data"], **_rest(job)) for job in all_jobs]
         new = [
             NewJob(checked_name(job["name"]), job["data"], **self._options(**_rest(job)))
-            for job in jobs
+            for job in all_jobs
         ]
         added = await self._line.add_all(new)
         return [
             Job(each.id, job["name"], job["data"], 0, each.created_at_ms, self)
-            for each, job in zip(added, jobs, strict=True)
+            for each, job in zip(added, all_jobs, strict=True)
         ]
 
     def _options(
@@ -164,7 +166,7 @@ class Queue:
     async def cancel_delayed(self, job_id: str) -> bool:
         """Take a delayed job back; True only if it will not run."""
         with as_theirs():
-            return await self._line.queue().cancel(job_id)
+            return await self._line.queue().cancel(instance("job_id", job_id, str))
 
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         """The oldest dead letters; nothing is changed."""
@@ -195,7 +197,7 @@ class Queue:
             told = "job_id means nothing for a schedule, which is known by its name and pattern"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
         spec = {
-            "job_name": name or "",
+            "job_name": name,
             "pattern": repeat.to_dict(),
             "payload": encode_payload(data),
             "limit": limit,
@@ -213,19 +215,20 @@ class Queue:
     async def remove_repeatable_by_key(self, key: str) -> bool:
         """Remove a schedule; whether there was one."""
         with as_theirs():
-            return await self._line.queue().unschedule(key)
+            return await self._line.queue().unschedule(instance("key", key, str))
 
     # --- results --------------------------------------------------------------------------------
 
     async def get_job_result(self, job_id: str) -> Any:  # noqa: ANN401 - a user's
         """What the handler of a job returned; None also if that is not known, or not kept."""
-        (value,) = await self.get_job_result_bulk([job_id])
+        (value,) = await self.get_job_result_bulk([instance("id", job_id, str)])
         return value
 
     async def get_job_result_bulk(self, job_ids: Sequence[str]) -> list[Any]:
         """As `get_job_result`, of many, in their order."""
         with as_theirs():
-            found = await self._line.queue().raw_results(job_ids)
+            ids = [instance("ids", each, str) for each in job_ids or ()]
+            found = await self._line.queue().raw_results(ids)
         return [None if raw is None else decode_payload(raw) for raw in found]
 
     async def _next_result(self, job_id: str, within_s: float) -> object:

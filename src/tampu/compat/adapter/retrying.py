@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
-from tampu.compat.adapter.dicts import count_of, dict_of, needed, number_of
+from tampu.compat.adapter.dicts import count_of, dict_of, needed, needed_text, number_of
 from tampu.compat.adapter.repeat import BackoffSpec
 from tampu.wire.retry import BackoffKind, WireBackoff
 
@@ -65,7 +65,7 @@ def _backoff_dict(backoff: BackoffLike) -> dict[str, Any]:
 
 
 def _open_backoff(given: Mapping[str, Any]) -> OpenBackoff:
-    kind = needed(given, "backoff", "kind")
+    kind = needed_text(given, "backoff", "kind")
     if kind not in _KINDS:
         raise ValueError(f"unknown backoff kind \"{kind}\"; expected 'fixed' or 'exponential'")
     needed(given, "backoff", "delay_ms")

@@ -2,11 +2,13 @@
 
 import asyncio
 
-from tampu.compat.adapter.address import CredentialProvider, credentials_of
+from tampu.compat.adapter.address import CredentialProvider, credentials_of, url_of
 from tampu.compat.adapter.integers import non_negative, unsigned, unused
+from tampu.compat.adapter.kinds import instance
 from tampu.compat.adapter.shift import Shift
+from tampu.compat.adapter.started import started
 from tampu.repeater import Repeater
-from tampu.wire.keys import check_queue_name
+from tampu.wire.keys import check_name, check_queue_name
 
 
 class Scheduler:
@@ -26,7 +28,7 @@ class Scheduler:
     ) -> None:
         non_negative("tick_interval_ms", tick_interval_ms)
         unsigned("batch", batch)
-        unsigned("max_stream_len", max_stream_len)
+        non_negative("max_stream_len", max_stream_len)
         non_negative("lock_ttl_secs", lock_ttl_secs)
         unused(
             "Scheduler",
@@ -37,13 +39,16 @@ class Scheduler:
         )
         if credential_provider is not None:
             asyncio.get_running_loop()  # theirs needs one here
-        self._name, self._url = check_queue_name(queue_name), redis_url
-        self._holder_id = holder_id or None
+        self._name, self._url = check_queue_name(queue_name), url_of(redis_url)
+        if holder_id is not None:
+            instance("holder_id", holder_id, str)
+        self._holder_id = check_name("holder_id", holder_id) if holder_id else None
         self._provider = credential_provider
         self._shift = Shift()
 
+    @started
     async def run(self) -> None:
-        """Fire until `shutdown`; of all that fire on a queue, one leads."""
+        """Fire until `shutdown`, from the call on; of all that fire on a queue, one leads."""
         await self._shift.run(self._repeater)
 
     def shutdown(self) -> None:

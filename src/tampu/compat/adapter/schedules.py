@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Raw
 
-from tampu.clock import instant, instant_ms
-from tampu.compat.adapter.dicts import count_of, dict_of, needed, text_of
+from tampu.clock import instant_if_any, instant_ms
+from tampu.compat.adapter.dicts import count_of, dict_of, needed, needed_text, text_of
 from tampu.compat.adapter.errors import as_theirs
-from tampu.compat.adapter.integers import unsigned
+from tampu.compat.adapter.integers import at_most
 from tampu.compat.adapter.line import Line, checked_name
 from tampu.compat.adapter.repeat import MissedFiresPolicy, RepeatableMeta, RepeatPattern
 from tampu.compat.adapter.retrying import Retrying
@@ -35,7 +35,7 @@ class NewSchedule:
     @classmethod
     def read(cls, spec: Mapping[str, Any], retrying: Retrying) -> "NewSchedule":
         """Take the dict apart; nothing is sent for one that cannot be."""
-        name = needed(spec, "spec", "job_name")
+        name = needed_text(spec, "spec", "job_name")
         pattern = dict_of(spec, "spec", "pattern")
         if pattern is None:
             raise ValueError("spec.pattern is required")
@@ -52,9 +52,9 @@ class NewSchedule:
         start_ms = count_of(spec, "spec", "start_after_ms")
         end_ms = count_of(spec, "spec", "end_before_ms")
         if start_ms is not None:
-            options["start"] = instant(start_ms)
+            options["start"] = _start(start_ms)
         if end_ms is not None:
-            options["end"] = instant(end_ms)
+            options["end"] = instant_if_any(end_ms)  # beyond every datetime it is none
         return cls(checked_name(name), _rule(pattern), payload, options)
 
     async def store(self, line: Line) -> str:
@@ -74,10 +74,11 @@ class NewSchedule:
 
 async def listed(line: Line, limit: int) -> list[RepeatableMeta]:
     """The schedules of a queue by their next fires, without those that cannot be read."""
-    if unsigned("limit", limit) == 0:
+    count = at_most(limit)
+    if not count:
         return []
     with as_theirs():
-        schedules = await line.queue().schedules(limit)
+        schedules = await line.queue().schedules(count)
     return [
         RepeatableMeta(
             key=each.key,
@@ -107,20 +108,29 @@ def as_dict(meta: RepeatableMeta) -> dict[str, Any]:
 
 
 def _rule(pattern: Mapping[str, Any]) -> Every | Cron:
-    match needed(pattern, "pattern", "kind"):
+    match needed_text(pattern, "pattern", "kind"):
         case "cron":
-            expression = text_of(pattern, "pattern", "expression")
-            if expression is None:
+            if "expression" not in pattern:
                 raise ValueError('cron pattern requires `expression` (e.g. "0 2 * * *")')
+            expression = needed_text(pattern, "pattern", "expression")
             return _cron(expression, text_of(pattern, "pattern", "tz"))
         case "every":
             needed(pattern, "pattern", "interval_ms")
             interval_ms = count_of(pattern, "pattern", "interval_ms")
             if not interval_ms:
                 raise ValueError("pattern.interval_ms must be > 0")
+            if interval_ms > MAX_MS:
+                raise ValueError(f"pattern.interval_ms must be at most {MAX_MS}, ten years")
             return Every(interval_ms / 1000)
         case kind:
             raise ValueError(f"unknown pattern kind \"{kind}\"; expected 'cron' or 'every'")
+
+
+def _start(start_ms: int) -> datetime:
+    start = instant_if_any(start_ms)
+    if start is None:
+        raise ValueError(f"spec.start_after_ms must be before the year 10000; got {start_ms}")
+    return start
 
 
 def _cron(expression: str, tz: str | None) -> Cron:
@@ -137,7 +147,7 @@ def _cron(expression: str, tz: str | None) -> Cron:
 def _missed(given: Mapping[str, Any] | None) -> Missed:
     if given is None:
         return Missed.SKIP
-    match needed(given, "missed_fires", "kind"):
+    match needed_text(given, "missed_fires", "kind"):
         case "skip":
             return Missed.SKIP
         case "fire-once":

@@ -7,8 +7,8 @@ from typing import Any, Self, TypeAlias
 from tampu.compat.adapter.address import (
     DEFAULT_URL,
     CredentialProvider,
-    apply_tls,
     credentials_of,
+    url_of,
 )
 from tampu.compat.adapter.handling import adapted
 from tampu.compat.adapter.job import Job
@@ -51,7 +51,7 @@ class Worker:
     ) -> None:
         self._name = check_queue_name(queue_name)
         self._handler = adapted(handler, job_of=_job_of, kept=_kept)
-        self._url = apply_tls(redis_url, tls)
+        self._url = url_of(redis_url, tls=tls)
         self._options = ConsumerOptions(
             concurrency=concurrency,
             max_attempts=max_attempts,
