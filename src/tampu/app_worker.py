@@ -17,7 +17,7 @@ from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
 from tampu.lifetime import Lifetime
-from tampu.settings import at_least, settings_from
+from tampu.settings import at_least, check_type, settings_from
 from tampu.tasks.router import DeclaredSchedule
 from tampu.tasks.run import Runtime, make
 from tampu.tasks.serving import app_wide, handler_of
@@ -60,6 +60,7 @@ class AppWorker:
         queues: Mapping[str, int] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
+        check_type("app", app, App, accepted="an App")
         options = {**app.worker, **options}
         settings = settings_from(WorkerSettings, "AppWorker", options)
         self._app = app

@@ -9,7 +9,7 @@ from tampu.events import EVENTS_KEPT
 from tampu.lifetime import Lifetime
 from tampu.metrics.sink import MetricsSink, Teller
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, connect
+from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane
 from tampu.services.led import LedService
 from tampu.settings import check_flag
@@ -37,6 +37,7 @@ class LoneService:
         metrics: MetricsSink | None = None,
         name: str | None = None,
     ) -> None:
+        check_target(url, credentials)
         check_flag("events", events)
         if metrics is not None and not callable(getattr(metrics, "record", None)):
             raise OptionError("metrics", metrics, "takes a sink: an object with record(facts)")

@@ -13,7 +13,7 @@ from tampu.engine import Blueprint, Engine
 from tampu.ids import new_id
 from tampu.lifetime import Lifetime
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target
+from tampu.server.connect import Target, check_target
 from tampu.settings import settings_from
 from tampu.wire.keys import QueueKeys
 from tampu.wire.mark import CONSUMER_PREFIX
@@ -35,6 +35,7 @@ class Worker:
         credentials: CredentialCallback | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
+        check_target(url, credentials)
         settings = settings_from(WorkerSettings, "Worker", options)
         self._grace = settings.grace
         self._blueprint = Blueprint(

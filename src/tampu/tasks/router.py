@@ -8,7 +8,7 @@ from msgspec import Struct
 from tampu.errors import OptionError, OutOfPlace
 from tampu.functions import is_async
 from tampu.schedule import ScheduleOptions, ScheduleSettings, check_rule
-from tampu.settings import settings_from
+from tampu.settings import check_type, settings_from
 from tampu.tasks.surroundings import Middleware, check_middleware
 from tampu.tasks.task import (
     AsyncTask,
@@ -143,6 +143,7 @@ class Router:
         settings = settings_from(TaskSettings, "a task", options)
 
         def declared(function: Callable[..., Any], /) -> AnyTask:
+            _check_function(function)
             kind = AsyncTask if is_async(function) else PlainTask
             made: AnyTask = kind(function, self, settings)
             self._keep(made)
@@ -164,6 +165,7 @@ class Router:
         """
         settings = settings_from(ScheduleSettings, "a schedule", options)
         check_rule(rule, settings)
+        check_type("args", args, Mapping | None, accepted="a dict of arguments by their names")
 
         def declared(task: Any, /) -> Any:  # noqa: ANN401 - as its type says
             made = task if isinstance(task, Task) else self.task(task)
@@ -196,6 +198,14 @@ class Router:
         if self._owner is None:
             raise OutOfPlace("a task of a router", "to an app: include the router first")
         return self._owner
+
+
+def _check_function(given: object) -> None:
+    if isinstance(given, Task):
+        raise OptionError("function", given, "is a task already; a schedule stands above its task")
+    if not callable(given):
+        accepted = "must be a function; options have names, as in @app.task(queue=...)"
+        raise OptionError("function", given, accepted)
 
 
 def refuse_clash(tasks: Mapping[str, AnyTask], task: AnyTask) -> None:

@@ -133,7 +133,7 @@ class Task(Generic[P, R]):
         self._settings = settings
         self._queue = settings.queue
         self._options: JobOptions = {}
-        self.name = check_job_name(settings.name or _name_of(function))
+        self.name = check_job_name(_name_of(function) if settings.name is None else settings.name)
         self._looked = _Looked(self.name, function)
 
     def __repr__(self) -> str:

@@ -2,10 +2,12 @@
 
 import asyncio
 import functools
+import gc
 import inspect
 import pickle
 import subprocess
 import sys
+import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tampu import (
     Job,
     OptionError,
     OutOfPlace,
+    Queue,
     Router,
 )
 from tampu.tasks.marks import INJECTED
@@ -77,6 +80,7 @@ class TestCalling:
 class TestNames:
     def test_the_functions_short_name_unless_given(self) -> None:
         assert (send.name, add.name) == ("send", "sum")
+        assert App().task(name="")(send.function).name == ""
 
     def test_a_second_task_of_a_name_is_refused_with_both_functions(self) -> None:
         local = App()
@@ -142,30 +146,6 @@ class TestOptions:
         with pytest.raises(OptionError, match=sentence):
             App().task(**options)(send.function)
 
-    def test_a_generator_is_no_task(self) -> None:
-        def several() -> Any:  # noqa: ANN401
-            yield 1
-
-        with pytest.raises(OptionError, match="must return, not yield"):
-            App().task(several)
-
-    def test_of_an_app_are_checked_when_it_is_made(self) -> None:
-        for options in ({"max_lenn": 1}, {"max_len": 0}, {"lifespan": 5}, {"default_queue": ""}):
-            with pytest.raises(OptionError, match=next(iter(options)).split("_")[-1]):
-                App(**options)
-
-    def test_a_lifespan_must_be_a_context_manager(self) -> None:
-        async def lifespan(app: App) -> Any:  # noqa: ANN401
-            yield app
-
-        with pytest.raises(OptionError, match="@asynccontextmanager"):
-            App(lifespan=lifespan)
-
-    def test_options_of_workers_are_checked_with_the_app(self) -> None:
-        for wrong in ({"store_result": True}, {"attempts": 0}, ["attempts"]):
-            with pytest.raises(OptionError, match=r"store_result|attempts|worker"):
-                App(worker=wrong)  # type: ignore[arg-type]
-
     def test_of_a_call_are_named_and_add_up(self) -> None:
         with pytest.raises(OptionError, match=r"dellay=1.*is no option of a job"):
             send.options(dellay=1)  # type: ignore[call-arg]
@@ -196,6 +176,10 @@ class TestRouters:
         App().include(router)
         with pytest.raises(OptionError, match="is a part of an app already"):
             App().include(router)
+
+    def test_only_a_router_can_be_included(self) -> None:
+        with pytest.raises(OptionError, match="router='shop' cannot be: it takes a Router"):
+            App().include("shop")  # type: ignore[arg-type]
 
     def test_a_clash_leaves_the_app_as_it_was(self) -> None:
         local, router = App(), Router()
@@ -255,12 +239,16 @@ class TestSchedules:
             App().schedule(Every("1h"), limit=0)
         with pytest.raises(OptionError, match="rule"):
             App().schedule("hourly")  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="args"):
+            App().schedule(Every("1h"), args=["a"])  # type: ignore[arg-type]
 
 
 class TestWorkers:
     def test_an_app_without_tasks_has_nothing_to_run(self) -> None:
         with pytest.raises(OptionError, match="has no task to run"):
             AppWorker(App())
+        with pytest.raises(OptionError, match="app='shop:app' cannot be: it takes an App"):
+            AppWorker("shop:app")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("queues", [{}, {"a": 0}, {"a b": 1}, ["a"]])
     def test_queues_are_names_with_their_slots(self, queues: Any) -> None:  # noqa: ANN401
@@ -304,6 +292,19 @@ class TestPlaces:
             return app.queue("a")
 
         assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here
+        with pytest.raises(OptionError, match="queue=''"):
+            app.queue("")
+
+    def test_what_was_not_closed_goes_with_its_loop(self) -> None:
+        local = App(NOWHERE)
+
+        async def used() -> weakref.ref[Queue]:
+            return weakref.ref(local.queue())
+
+        left = asyncio.run(used())
+        asyncio.run(used())
+        gc.collect()
+        assert left() is None
 
     def test_a_state_is_there_while_a_worker_runs(self) -> None:
         with pytest.raises(OutOfPlace, match=r"app.state"):
