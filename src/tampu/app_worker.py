@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial, reduce
-from typing import Self, Unpack
+from typing import Unpack
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
-from tampu.lifetime import Lifetime
+from tampu.lifetime import Lifetime, Living
 from tampu.settings import at_least, check_type, settings_from
 from tampu.tasks.router import DeclaredSchedule
 from tampu.tasks.run import Runtime, make
@@ -45,7 +45,7 @@ class _AtWork(Struct, frozen=True):
                 group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
 
 
-class AppWorker:
+class AppWorker(Living):
     """Runs the tasks of an app: one worker for each queue, each with slots of its own.
 
     `queues` says how many runs at a time each queue has; None: all queues that the app's tasks
@@ -78,7 +78,7 @@ class AppWorker:
             _worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
             for queue, slots in self._queues.items()
         )
-        self._life = Lifetime("app-worker", self._open)
+        self._life = Lifetime("app-worker", self._open, _close_at_once)
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._queues)}>"
@@ -95,24 +95,6 @@ class AppWorker:
             return None
         return reduce(Pulse.joined, (each.pulse for each in self._workers if each.pulse))
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    async def run(self) -> None:
-        """Start, and work until `stop`. When it is cancelled, running tasks get no grace."""
-        await self._life.run(_close_at_once)
-
-    async def start(self) -> None:
-        """Begin to work on all queues; raises what keeps it from that, and leaves nothing behind.
-
-        In this order: the lifespan, what is app-wide, the schedules, the workers.
-        """
-        await self._life.start(_close_at_once)
-
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""
         grace_s = to_s("grace", self._grace if grace is None else grace)
@@ -122,6 +104,7 @@ class AppWorker:
         )
 
     async def _open(self) -> _AtWork:
+        """The lifespan first, then what is app-wide, the schedules, the workers."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._app)
             await stack.enter_async_context(_in_one_task(self._life_around))

@@ -119,7 +119,7 @@ class Task(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, Any], home: Home, settings: TaskSettings) -> None:
-        update_wrapper(cast("Callable[P, Any]", self), function)  # brings attributes along
+        self._take_attributes(function)
         self.handler = Handler(  # checks the function and how it is to be run
             cast("Function", function),
             attempts=settings.attempts,
@@ -135,6 +135,13 @@ class Task(Generic[P, R]):
         self._options: JobOptions = {}
         self.name = check_job_name(_name_of(function) if settings.name is None else settings.name)
         self._looked = _Looked(self.name, function)
+
+    def _take_attributes(self, function: Callable[P, Any]) -> None:
+        """Look like the function; an attribute of it hides none of a task's own."""
+        for name, value in getattr(function, "__dict__", {}).items():
+            if not hasattr(type(self), name):
+                self.__dict__[name] = value
+        update_wrapper(cast("Callable[P, Any]", self), function, updated=())
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -201,7 +208,8 @@ class Task(Generic[P, R]):
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Add many calls of this task in few calls to the server; see `Queue.add_many`.
 
-        They come from `call`, also from that of `options(...)`, whose options they keep.
+        They come from `call`, also from that of `options(...)`, whose options they keep. Those of
+        several queues are added queue by queue: if one refuses its own, others may have theirs.
         """
         given = list(calls)
         by_queue: dict[str, list[int]] = {}

@@ -69,9 +69,10 @@ class TestCalling:
     def test_attributes_of_the_function_are_the_tasks_too_but_for_its_own(self) -> None:
         def function() -> None: ...
 
-        vars(function).update(name="other", label="kept")
+        vars(function).update(name="other", queue="other", call="other", label="kept")
         task: Any = App().task(function)
-        assert (task.name, task.label) == ("function", "kept")
+        assert (task.name, task.queue, task.label) == ("function", "default", "kept")
+        assert task.call().arguments == {}
 
     def test_it_is_pickled_by_its_name(self) -> None:
         assert pickle.loads(pickle.dumps(send)) is send  # noqa: S301 - our own
