@@ -69,7 +69,7 @@ class AppWorker(Living):
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
         self._steps = app_wide(app.tasks.values())
-        self._schedules = _stored_by(app.schedules, self._queues)
+        self._schedules = _stored_by(app, self._queues)
         handlers = {
             name: handler_of(task, self._runtime, settings.isolation)
             for name, task in app.tasks.items()
@@ -200,13 +200,14 @@ def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) 
     return dict(queues)
 
 
-def _stored_by(
-    schedules: Iterable[DeclaredSchedule], queues: Iterable[str]
-) -> list[DeclaredSchedule]:
+def _stored_by(app: App, queues: Iterable[str]) -> list[DeclaredSchedule]:
     """The schedules of these queues; each key of a queue may be declared once."""
     found: dict[tuple[str, str], DeclaredSchedule] = {}
-    for each in schedules:
+    for each in app.schedules:
         each.data()  # refuses what could not be called
+        own = app.tasks.get(each.task.name)
+        if own is None or own.function is not each.task.function:
+            raise OptionError("schedule", each.task, "is of a task that is none of the app's")
         place = (each.task.queue, each.key)
         if place in found:
             accepted = f"is declared twice on {place[0]}: give each schedule a key of its own"

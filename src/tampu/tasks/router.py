@@ -169,6 +169,8 @@ class Router:
 
         def declared(task: Any, /) -> Any:  # noqa: ANN401 - as its type says
             made = task if isinstance(task, Task) else self.task(task)
+            for option, given in made.job_options.items():
+                raise OptionError(option, given, "is an option of a call: a schedule has its own")
             self._schedules.append(DeclaredSchedule(made, rule, args or {}, options))
             return made
 

@@ -1,7 +1,7 @@
 """A task: a function that can be called as before, and whose calls can be jobs."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast
@@ -176,6 +176,11 @@ class Task(Generic[P, R]):
         """What running it needs."""
         return self._looked.recipe
 
+    @property
+    def job_options(self) -> JobOptions:
+        """What `options` has said of its jobs."""
+        return self._options
+
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task, its jobs with these options; `queue` sends them to another queue."""
         new_job(self.name, None, options)  # names an option that there is not
@@ -259,11 +264,12 @@ class Task(Generic[P, R]):
 class AsyncTask(Task[P, R]):
     """A task of an async function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    # Itself async, so that who asks for an async callable finds one.
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself; no job comes of it."""
         self._check_plain_call(args, kwargs)
-        called: Coroutine[Any, Any, R] = self._function(*args, **kwargs)
-        return called
+        value: R = await self._function(*args, **kwargs)
+        return value
 
 
 class PlainTask(Task[P, R]):

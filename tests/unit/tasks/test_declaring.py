@@ -26,6 +26,7 @@ from tampu import (
     Queue,
     Router,
 )
+from tampu.functions import is_async
 from tampu.tasks.marks import INJECTED
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -53,6 +54,7 @@ class TestCalling:
         assert (wrapped.__name__, wrapped.__doc__) == ("send", "Send it.")
         assert str(inspect.signature(wrapped)) == "(to: str, copies: int = 1) -> int"
         assert inspect.unwrap(wrapped) is send.function
+        assert (is_async(send), is_async(add)) == (True, False)
 
     def test_a_plain_call_must_give_what_a_worker_would_fill(self) -> None:
         local = App()
@@ -234,6 +236,21 @@ class TestSchedules:
 
         with pytest.raises(OptionError, match=r"key='task'.*is declared twice on default"):
             AppWorker(local)
+
+    def test_a_task_of_another_app_keeps_a_worker_from_starting(self) -> None:
+        local = App(NOWHERE)
+        local.task(name="own")(lambda: None)
+        local.schedule(Every("1h"))(App().task(name="other")(lambda: None))
+        with pytest.raises(OptionError, match=r"<Task 'other'>.*none of the app's"):
+            AppWorker(local)
+
+    def test_options_of_a_call_are_none_of_a_schedules(self) -> None:
+        local = App(NOWHERE)
+        task = local.task(name="a")(lambda: None)
+        local.schedule(Every("1h"))(task.options(queue="slow"))
+        assert [each.task.queue for each in local.schedules] == ["slow"]
+        with pytest.raises(OptionError, match=r"attempts=2.*a schedule has its own"):
+            local.schedule(Every("1h"))(task.options(attempts=2))
 
     def test_options_are_checked_at_the_decorator(self) -> None:
         with pytest.raises(OptionError, match="limit=0"):
