@@ -17,8 +17,9 @@ from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.settings import check_type, settings_from
 from tampu.sync import Portal
-from tampu.tasks.router import AnyTask, DeclaredSchedule, Router, refuse_clash
+from tampu.tasks.router import DeclaredSchedule, Router, refuse_clash
 from tampu.tasks.surroundings import Middleware
+from tampu.tasks.task import AnyTask
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]

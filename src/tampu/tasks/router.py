@@ -11,6 +11,7 @@ from tampu.schedule import ScheduleOptions, ScheduleSettings, check_rule
 from tampu.settings import check_type, settings_from
 from tampu.tasks.surroundings import Middleware, check_middleware
 from tampu.tasks.task import (
+    AnyTask,
     AsyncTask,
     PlainTask,
     Producer,
@@ -23,7 +24,6 @@ from tampu.wire.keys import check_queue_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask = Task[..., Any]
 
 
 class DeclaredSchedule(Struct, frozen=True):

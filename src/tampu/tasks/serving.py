@@ -10,9 +10,7 @@ from tampu.job import Job
 from tampu.tasks.plan import Step
 from tampu.tasks.run import Runtime, function_for
 from tampu.tasks.surroundings import Middleware
-from tampu.tasks.task import Task
-
-AnyTask = Task[..., Any]
+from tampu.tasks.task import AnyTask
 
 
 class InChild:

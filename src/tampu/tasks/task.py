@@ -4,7 +4,18 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -259,6 +270,9 @@ class Task(Generic[P, R]):
             for name in sorted(self._marked - bound.arguments.keys()):
                 problem = "is filled by a worker only: give it when you call the function"
                 raise ArgumentError(self.name, name, problem)
+
+
+AnyTask: TypeAlias = Task[..., Any]
 
 
 class AsyncTask(Task[P, R]):
