@@ -78,7 +78,7 @@ class AppWorker(Living):
             _worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
             for queue, slots in self._queues.items()
         )
-        self._life = Lifetime("app-worker", self._open, _close_at_once)
+        self._life = Lifetime("app-worker", self._open, _AtWork.close, hurry=_AtWork.stop_workers)
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._queues)}>"
@@ -97,11 +97,7 @@ class AppWorker(Living):
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""
-        grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(
-            lambda at_work: at_work.close(grace_s),
-            again=lambda at_work: at_work.stop_workers(grace_s),
-        )
+        await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
     async def _open(self) -> _AtWork:
         """The lifespan first, then what is app-wide, the schedules, the workers."""
@@ -181,10 +177,6 @@ def _worker(
     app: App, queue: str, *, handlers: Mapping[str, Handler], options: WorkerOptions
 ) -> Worker:
     return Worker(queue, handlers, app.url, credentials=app.credentials, **options)
-
-
-async def _close_at_once(at_work: _AtWork) -> None:
-    await at_work.close(0.0)
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

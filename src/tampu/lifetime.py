@@ -13,19 +13,22 @@ T = TypeVar("T")
 class Lifetime(Generic[T]):
     """From the opening of something to the end of its closing.
 
-    `close` closes it at once, for who cancels `run` or `start`, and for `stop` unless that is told
-    another way.
+    `close` gives what runs in there so many seconds. `hurry` tells a `close` that is under way of
+    another limit. Who cancels `run` or `start` has it closed at once.
     """
 
     def __init__(
         self,
         what: str,
         opened: Callable[[], Coroutine[Any, Any, T]],
-        close: Callable[[T], Awaitable[None]],
+        close: Callable[[T, float], Awaitable[None]],
+        *,
+        hurry: Callable[[T, float], Awaitable[None]] | None = None,
     ) -> None:
         self._what = what
         self._opened = opened
         self._close = close
+        self._hurry = hurry
         self._starting: asyncio.Task[T] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
@@ -58,31 +61,23 @@ class Lifetime(Generic[T]):
             return None
         return None if starting.exception() is not None else starting.result()
 
-    async def stop(
-        self,
-        close: Callable[[T], Awaitable[None]] | None = None,
-        *,
-        again: Callable[[T], Awaitable[None]] | None = None,
-    ) -> None:
-        """Close it, once; all who ask wait for the end of that.
-
-        Who asks while it is being closed may do something to it `again`, such as to hurry it.
-        """
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Close it, once; all who ask wait for the end of that, and may hurry it."""
         if self._stopping is None:
-            stopping = self._stop(self._close if close is None else close)
+            stopping = self._stop(grace_s)
             self._stopping = asyncio.create_task(stopping, name=f"tampu-{self._what}-stop")
-        elif again is not None and not self._stopping.done():
+        elif self._hurry is not None and not self._stopping.done():
             opened = self.opened
             if opened is not None:
-                await again(opened)
+                await self._hurry(opened, grace_s)
         await asyncio.shield(self._stopping)
 
-    async def _stop(self, close: Callable[[T], Awaitable[None]]) -> None:
+    async def _stop(self, grace_s: float) -> None:
         try:
             if self._starting is not None:
                 await asyncio.wait([self._starting])
                 if not self._starting.cancelled() and self._starting.exception() is None:
-                    await close(self._starting.result())
+                    await self._close(self._starting.result(), grace_s)
         finally:
             self._stopped.set()
 

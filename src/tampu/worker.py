@@ -46,7 +46,9 @@ class Worker(Living):
             target=url,
             credentials=credentials,
         )
-        self._life = Lifetime("worker", partial(Engine.open, self._blueprint), _close_at_once)
+        self._life = Lifetime(
+            "worker", partial(Engine.open, self._blueprint), Engine.close, hurry=Engine.hurry
+        )
 
     def __repr__(self) -> str:
         return f"<Worker {self.id} of {self._blueprint.keys.name!r}>"
@@ -68,17 +70,10 @@ class Worker(Living):
         Returns when all is settled and every connection is closed. May be called again: the grace
         that ends first is the one that holds.
         """
-        grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(
-            lambda engine: engine.close(grace_s), again=lambda engine: engine.hurry(grace_s)
-        )
+        await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
 
 def _consumer(name: str | None) -> bytes:
     """A name for a consumer that nobody else has, whatever its worker is called."""
     own = new_id(now_ms())
     return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
-
-
-async def _close_at_once(engine: Engine) -> None:
-    await engine.close(0.0)
