@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Final, Self, TypeAlias, Unpack
 
-from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, OutOfPlace
 from tampu.functions import is_async, yields
 from tampu.queue import Queue
@@ -18,6 +18,7 @@ from tampu.server.connect import Target, check_target
 from tampu.settings import check_type, settings_from
 from tampu.sync import Portal
 from tampu.tasks.router import DeclaredSchedule, Router, refuse_clash
+from tampu.tasks.serving import settings_for
 from tampu.tasks.surroundings import Middleware
 from tampu.tasks.task import AnyTask
 from tampu.wire.keys import check_name
@@ -45,7 +46,8 @@ class App(Router):
 
     It connects on first use. `url` and the options of its queues are those of `Queue`. A task that
     names no queue goes to `default_queue`. `middleware` is around every run, and `lifespan(app)`
-    around the life of a worker. `worker` are options for all of its workers.
+    around the life of a worker. `worker` are options for all of its workers, which have the
+    queues' `max_payload` and `group` unless told otherwise.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class App(Router):
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
         settings_from(QueueSettings, "App", options)
-        self.worker = _check_worker(worker)
+        self.worker = _shared(options) | _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
@@ -194,8 +196,18 @@ def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
     if not isinstance(checked, dict):
         accepted = 'takes options of a worker, such as {"store_results": True}'
         raise OptionError("worker", checked, accepted)
-    settings_from(WorkerSettings, "a worker", checked)
+    settings_for("a worker", given or {})
     return given or {}
+
+
+def _shared(options: QueueOptions) -> WorkerOptions:
+    """What must be the same on both sides of a queue: a worker buries what it may not read."""
+    shared: WorkerOptions = {}
+    if "max_payload" in options:
+        shared["max_payload"] = options["max_payload"]
+    if "group" in options:
+        shared["group"] = options["group"]
+    return shared
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.handler import Handler
-from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.options import WorkerOptions
 from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
 from tampu.lifetime import Lifetime, Living
-from tampu.settings import at_least, check_type, settings_from
+from tampu.settings import at_least, check_type
 from tampu.tasks.router import DeclaredSchedule
 from tampu.tasks.run import Runtime, make
-from tampu.tasks.serving import app_wide, handler_of
+from tampu.tasks.serving import app_wide, handler_of, settings_for
 from tampu.tasks.surroundings import Surroundings
 from tampu.worker import Worker
 
@@ -62,7 +62,7 @@ class AppWorker(Living):
     ) -> None:
         check_type("app", app, App, accepted="an App")
         options = {**app.worker, **options}
-        settings = settings_from(WorkerSettings, "AppWorker", options)
+        settings = settings_for("AppWorker", options)
         self._app = app
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)

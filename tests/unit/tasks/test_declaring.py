@@ -273,6 +273,11 @@ class TestWorkers:
         with pytest.raises(OptionError, match="queue"):
             AppWorker(app, queues)
 
+    def test_what_both_sides_of_a_queue_share_is_said_once(self) -> None:
+        local = App(max_payload=5_000_000, group="blue", events=True, worker={"attempts": 2})
+        assert local.worker == {"max_payload": 5_000_000, "group": "blue", "attempts": 2}
+        assert App(max_payload=5, worker={"max_payload": 7}).worker == {"max_payload": 7}
+
     def test_all_queues_of_the_tasks_unless_told(self) -> None:
         assert dict(AppWorker(app, concurrency=7).queues) == {"default": 7, "sums": 7}
         assert dict(AppWorker(app, {"sums": 3}).queues) == {"sums": 3}

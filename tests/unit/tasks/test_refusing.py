@@ -91,6 +91,6 @@ class TestApps:
                 App(lifespan=given)  # type: ignore[arg-type]
 
     def test_options_of_its_workers_are_checked(self) -> None:
-        for wrong in ({"store_result": True}, {"attempts": 0}, ["attempts"]):
-            with pytest.raises(OptionError, match=r"store_result|attempts|worker"):
+        for wrong in ({"store_result": True}, {"attempts": 0}, ["attempts"], {"raw": True}):
+            with pytest.raises(OptionError, match=r"store_result|attempts|worker|raw"):
                 App(worker=wrong)  # type: ignore[arg-type]
