@@ -1,6 +1,7 @@
 """Tasks declared together: a part of an app, or all of it."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from inspect import unwrap
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec import Struct
@@ -214,5 +215,14 @@ def refuse_clash(tasks: Mapping[str, AnyTask], task: AnyTask) -> None:
     """Refuse a second task of a name."""
     other = tasks.get(task.name)
     if other is not None:
-        accepted = f"names both {other.where} and {task.where}: give one of them another name"
-        raise OptionError("name", task.name, accepted)
+        way_out = "give one of them another name"
+        if other.__module__ != task.__module__ and _file_of(other) == _file_of(task):
+            way_out = "that is one module, run and imported; run it from another one"
+        raise OptionError(
+            "name", task.name, f"names both {other.where} and {task.where}: {way_out}"
+        )
+
+
+def _file_of(task: AnyTask) -> str:
+    code = getattr(unwrap(task.function), "__code__", None)
+    return getattr(code, "co_filename", task.__module__)

@@ -93,6 +93,13 @@ class TestNames:
             @local.task
             def twice() -> None: ...
 
+    def test_a_module_that_is_run_and_imported_is_told_so(self) -> None:
+        local = App()
+        code = compile("@app.task\ndef send(): ...", "shop.py", "exec")
+        exec(code, {"__name__": "__main__", "app": local})  # noqa: S102 - as an import does
+        with pytest.raises(OptionError, match=r"__main__.send and shop.send: .*run and imported"):
+            exec(code, {"__name__": "shop", "app": local})  # noqa: S102
+
     def test_a_function_without_a_name_needs_one(self) -> None:
         for function in (lambda: None, functools.partial(print)):
             with pytest.raises(OptionError, match="name"):
