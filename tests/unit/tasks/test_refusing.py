@@ -14,6 +14,7 @@ from tampu import (
     SyncQueue,
     Worker,
 )
+from tampu.scheduler import RedisGuard, RedisStore
 
 app = App()
 
@@ -74,7 +75,7 @@ class TestApps:
 
     def test_a_url_that_cannot_be_is_refused_by_all_who_take_one(self) -> None:
         takers: list[Any] = [App, *(partial(kind, "a") for kind in (Queue, SyncQueue, QueueEvents))]
-        takers += [partial(Worker, "a", print), partial(Promoter, "a")]
+        takers += [partial(Worker, "a", print), partial(Promoter, "a"), RedisStore, RedisGuard]
         for taker in takers:
             for wrong in ("localhost:6379", "shop", 6379):
                 with pytest.raises(OptionError, match=r"^url="):
