@@ -17,7 +17,17 @@ import uvicorn
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
 
-from tampu import INJECTED, App, AppWorker, EventKind, Job, QueueEvents, ResultTimeout
+from tampu import (
+    INJECTED,
+    App,
+    AppWorker,
+    Bury,
+    EventKind,
+    Job,
+    JobFailed,
+    QueueEvents,
+    ResultTimeout,
+)
 
 app = App(default_queue="reports")
 
@@ -25,6 +35,8 @@ app = App(default_queue="reports")
 @app.task(attempts=3)
 async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
     """The slow thing that no request should wait for."""
+    if year < 1900:
+        raise Bury("there are no figures of that year")  # it would not help to try again
     for quarter in range(1, 5):
         await asyncio.sleep(0.1)
         job.progress(25 * quarter)
@@ -54,6 +66,8 @@ async def ask(job_id: str) -> object:
         return await app.queue().result(job_id, timeout=0)
     except ResultTimeout:
         raise HTTPException(404, "no result, or not yet") from None
+    except JobFailed as failed:
+        raise HTTPException(422, failed.message) from None
 
 
 @web.get("/reports/{year}/live")
@@ -70,7 +84,10 @@ async def _told(year: int) -> AsyncIterator[str]:
                 yield f"event: progress\ndata: {event.fields['progress']}\n\n"
             elif event.job_id == job.id and event.kind in (EventKind.COMPLETED, EventKind.DEAD):
                 break
-    yield f"event: result\ndata: {json.dumps(await job.result(timeout=10))}\n\n"
+    try:
+        yield f"event: result\ndata: {json.dumps(await job.result(timeout=10))}\n\n"
+    except JobFailed as failed:
+        yield f"event: failed\ndata: {json.dumps(failed.message)}\n\n"
 
 
 if __name__ == "__main__":

@@ -2,26 +2,29 @@
 
 import asyncio
 import atexit
-import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Self, TypeAlias, Unpack
-from weakref import WeakKeyDictionary
+from typing import Any, Final, Self, TypeAlias, Unpack
 
-from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, OutOfPlace
+from tampu.functions import is_async, yields
 from tampu.queue import Queue
 from tampu.queue_options import QueueOptions, QueueSettings
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target
-from tampu.settings import settings_from
+from tampu.server.connect import Target, check_target
+from tampu.settings import check_type, settings_from
 from tampu.sync import Portal
-from tampu.tasks.router import AnyTask, DeclaredSchedule, Router, refuse_clash
+from tampu.tasks.router import DeclaredSchedule, Router, refuse_clash
+from tampu.tasks.serving import settings_for
 from tampu.tasks.surroundings import Middleware
+from tampu.tasks.task import AnyTask
+from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
+_LIFESPAN: Final = "a function of the app, decorated with @asynccontextmanager"
 
 
 class _Opened:
@@ -43,7 +46,8 @@ class App(Router):
 
     It connects on first use. `url` and the options of its queues are those of `Queue`. A task that
     names no queue goes to `default_queue`. `middleware` is around every run, and `lifespan(app)`
-    around the life of a worker. `worker` are options for all of its workers.
+    around the life of a worker. `worker` are options for all of its workers, which have the
+    queues' `max_payload` and `group` unless told otherwise.
     """
 
     def __init__(
@@ -57,15 +61,16 @@ class App(Router):
         worker: WorkerOptions | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:
-        super().__init__(queue=default_queue, middleware=middleware)
+        super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
+        check_target(url, credentials)
         settings_from(QueueSettings, "App", options)
-        self.worker = _check_worker(worker)
+        self.worker = _shared(options) | _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
         self._routers: list[Router] = []
         self._options = options
-        self._opened: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = WeakKeyDictionary()
+        self._opened: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the process that it belongs to
         self._states: dict[object, object] = {}  # of each worker that runs, the last one last
@@ -121,6 +126,7 @@ class App(Router):
 
     def include(self, router: Router) -> None:
         """Make the tasks and schedules of a router the app's."""
+        check_type("router", router, Router, accepted="a Router")
         router.give_to(self)
         self._routers.append(router)
 
@@ -136,7 +142,7 @@ class App(Router):
 
         It is closed by `close()`, or at the end of `async with app:`.
         """
-        name = name or self._default_queue
+        name = self._default_queue if name is None else name
         queues = self._here().queues
         found = queues.get(name)
         if found is None:
@@ -161,7 +167,10 @@ class App(Router):
         found = self._opened.get(loop)
         if found is None:
             with self._lock:  # other loops are in other threads
-                found = self._opened.setdefault(loop, _Opened())
+                # Those that have ended go: each `asyncio.run` would leave its queues behind.
+                alive = {each: it for each, it in self._opened.items() if not each.is_closed()}
+                found = alive[loop] = _Opened()
+                self._opened = alive
         return found
 
     # --- a worker's life ------------------------------------------------------------------------
@@ -176,8 +185,9 @@ class App(Router):
     async def live(self, stack: AsyncExitStack) -> None:
         """Enter the lifespan, to be left with the stack."""
         if self._lifespan is not None:
-            worker = object()
-            self._states[worker] = await stack.enter_async_context(self._lifespan(self))
+            worker, manager = object(), self._lifespan(self)
+            check_type("lifespan", manager, AbstractAsyncContextManager, accepted=_LIFESPAN)
+            self._states[worker] = await stack.enter_async_context(manager)
             stack.callback(self._states.pop, worker)
 
 
@@ -186,15 +196,24 @@ def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
     if not isinstance(checked, dict):
         accepted = 'takes options of a worker, such as {"store_results": True}'
         raise OptionError("worker", checked, accepted)
-    settings_from(WorkerSettings, "a worker", checked)
+    settings_for("a worker", given or {})
     return given or {}
+
+
+def _shared(options: QueueOptions) -> WorkerOptions:
+    """What must be the same on both sides of a queue: a worker buries what it may not read."""
+    shared: WorkerOptions = {}
+    if "max_payload" in options:
+        shared["max_payload"] = options["max_payload"]
+    if "group" in options:
+        shared["group"] = options["group"]
+    return shared
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:
     checked: object = given
     if checked is None:
         return None
-    if not callable(checked) or inspect.isasyncgenfunction(given):
-        accepted = "takes a function of the app, decorated with @asynccontextmanager"
-        raise OptionError("lifespan", given, accepted)
+    if not callable(checked) or is_async(checked) or yields(checked):
+        raise OptionError("lifespan", given, f"takes {_LIFESPAN}")
     return given

@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial, reduce
-from typing import Self, Unpack
+from typing import Unpack
 
 from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.handler import Handler
-from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.consumer.options import WorkerOptions
 from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
-from tampu.lifetime import Lifetime
-from tampu.settings import at_least, settings_from
+from tampu.lifetime import Lifetime, Living
+from tampu.settings import at_least, check_type
 from tampu.tasks.router import DeclaredSchedule
 from tampu.tasks.run import Runtime, make
-from tampu.tasks.serving import app_wide, handler_of
+from tampu.tasks.serving import app_wide, handler_of, settings_for
 from tampu.tasks.surroundings import Surroundings
 from tampu.worker import Worker
 
@@ -45,7 +45,7 @@ class _AtWork(Struct, frozen=True):
                 group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
 
 
-class AppWorker:
+class AppWorker(Living):
     """Runs the tasks of an app: one worker for each queue, each with slots of its own.
 
     `queues` says how many runs at a time each queue has; None: all queues that the app's tasks
@@ -60,15 +60,16 @@ class AppWorker:
         queues: Mapping[str, int] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
+        check_type("app", app, App, accepted="an App")
         options = {**app.worker, **options}
-        settings = settings_from(WorkerSettings, "AppWorker", options)
+        settings = settings_for("AppWorker", options)
         self._app = app
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
         self._steps = app_wide(app.tasks.values())
-        self._schedules = _stored_by(app.schedules, self._queues)
+        self._schedules = _stored_by(app, self._queues)
         handlers = {
             name: handler_of(task, self._runtime, settings.isolation)
             for name, task in app.tasks.items()
@@ -77,7 +78,7 @@ class AppWorker:
             _worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
             for queue, slots in self._queues.items()
         )
-        self._life = Lifetime("app-worker", self._open)
+        self._life = Lifetime("app-worker", self._open, _AtWork.close, hurry=_AtWork.stop_workers)
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._queues)}>"
@@ -94,33 +95,12 @@ class AppWorker:
             return None
         return reduce(Pulse.joined, (each.pulse for each in self._workers if each.pulse))
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    async def run(self) -> None:
-        """Start, and work until `stop`. When it is cancelled, running tasks get no grace."""
-        await self._life.run(_close_at_once)
-
-    async def start(self) -> None:
-        """Begin to work on all queues; raises what keeps it from that, and leaves nothing behind.
-
-        In this order: the lifespan, what is app-wide, the schedules, the workers.
-        """
-        await self._life.start(_close_at_once)
-
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""
-        grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(
-            lambda at_work: at_work.close(grace_s),
-            again=lambda at_work: at_work.stop_workers(grace_s),
-        )
+        await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
     async def _open(self) -> _AtWork:
+        """The lifespan first, then what is app-wide, the schedules, the workers."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._app)
             await stack.enter_async_context(_in_one_task(self._life_around))
@@ -199,10 +179,6 @@ def _worker(
     return Worker(queue, handlers, app.url, credentials=app.credentials, **options)
 
 
-async def _close_at_once(at_work: _AtWork) -> None:
-    await at_work.close(0.0)
-
-
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:
     if not app.tasks:
         raise OptionError("app", app, "has no task to run")
@@ -216,13 +192,14 @@ def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) 
     return dict(queues)
 
 
-def _stored_by(
-    schedules: Iterable[DeclaredSchedule], queues: Iterable[str]
-) -> list[DeclaredSchedule]:
+def _stored_by(app: App, queues: Iterable[str]) -> list[DeclaredSchedule]:
     """The schedules of these queues; each key of a queue may be declared once."""
     found: dict[tuple[str, str], DeclaredSchedule] = {}
-    for each in schedules:
+    for each in app.schedules:
         each.data()  # refuses what could not be called
+        own = app.tasks.get(each.task.name)
+        if own is None or own.function is not each.task.function:
+            raise OptionError("schedule", each.task, "is of a task that is none of the app's")
         place = (each.task.queue, each.key)
         if place in found:
             accepted = f"is declared twice on {place[0]}: give each schedule a key of its own"

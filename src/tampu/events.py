@@ -15,7 +15,7 @@ from msgspec import Struct
 from tampu.clock import instant
 from tampu.errors import DecodeError, OptionError, OutOfPlace, ServerError
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Server, Target, connect
+from tampu.server.connect import Server, Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.scripts import emit
 from tampu.server.streams import last_id, read_after
@@ -199,6 +199,7 @@ class QueueEvents:
     ) -> None:
         if after is not None and not _EVENT_ID.fullmatch(after):
             raise OptionError("after", after, 'takes the id of an event, or "0" for all there are')
+        check_target(url, credentials)
         self._key = QueueKeys(queue).events
         self._target = url
         self._credentials = credentials

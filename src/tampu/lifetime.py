@@ -1,8 +1,9 @@
 """What is started once and stopped once, whoever asks for it and however often."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from tampu.errors import OutOfPlace
 
@@ -10,25 +11,38 @@ T = TypeVar("T")
 
 
 class Lifetime(Generic[T]):
-    """From the opening of something to the end of its closing."""
+    """From the opening of something to the end of its closing.
 
-    def __init__(self, what: str, opened: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    `close` gives what runs in there so many seconds. `hurry` tells a `close` that is under way of
+    another limit. Who cancels `run` or `start` has it closed at once.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        opened: Callable[[], Coroutine[Any, Any, T]],
+        close: Callable[[T, float], Awaitable[None]],
+        *,
+        hurry: Callable[[T, float], Awaitable[None]] | None = None,
+    ) -> None:
         self._what = what
         self._opened = opened
+        self._close = close
+        self._hurry = hurry
         self._starting: asyncio.Task[T] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
 
-    async def run(self, close: Callable[[T], Awaitable[None]]) -> None:
-        """Open it, and return when it has been stopped; who cancels this has it closed so."""
-        await self.start(close)
+    async def run(self) -> None:
+        """Open it, and return when it has been stopped."""
+        await self.start()
         try:
             await self._stopped.wait()
         finally:
-            await self.stop(close)
+            await self.stop()
 
-    async def start(self, close: Callable[[T], Awaitable[None]]) -> None:
-        """Open it; raises what keeps it from that. Who cancels this has it closed so."""
+    async def start(self) -> None:
+        """Open it; raises what keeps it from that."""
         if self._starting is not None or self._stopping is not None:
             raise OutOfPlace("a second start", f"to a new {self._what}: each is used once")
         self._starting = asyncio.create_task(self._opened(), name=f"tampu-{self._what}-start")
@@ -36,7 +50,7 @@ class Lifetime(Generic[T]):
             await self._starting
         except asyncio.CancelledError:
             self._starting.cancel()
-            await self.stop(close)  # it may have been through already
+            await self.stop()  # it may have been through already
             raise
 
     @property
@@ -47,29 +61,47 @@ class Lifetime(Generic[T]):
             return None
         return None if starting.exception() is not None else starting.result()
 
-    async def stop(
-        self,
-        close: Callable[[T], Awaitable[None]],
-        *,
-        again: Callable[[T], Awaitable[None]] | None = None,
-    ) -> None:
-        """Close it, once; all who ask wait for the end of that.
-
-        Who asks while it is being closed may do something to it `again`, such as to hurry it.
-        """
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Close it, once; all who ask wait for the end of that, and may hurry it."""
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(close), name=f"tampu-{self._what}-stop")
-        elif again is not None and not self._stopping.done():
+            stopping = self._stop(grace_s)
+            self._stopping = asyncio.create_task(stopping, name=f"tampu-{self._what}-stop")
+        elif self._hurry is not None and not self._stopping.done():
             opened = self.opened
             if opened is not None:
-                await again(opened)
+                await self._hurry(opened, grace_s)
         await asyncio.shield(self._stopping)
 
-    async def _stop(self, close: Callable[[T], Awaitable[None]]) -> None:
+    async def _stop(self, grace_s: float) -> None:
         try:
             if self._starting is not None:
                 await asyncio.wait([self._starting])
                 if not self._starting.cancelled() and self._starting.exception() is None:
-                    await close(self._starting.result())
+                    await self._close(self._starting.result(), grace_s)
         finally:
             self._stopped.set()
+
+
+class Living(ABC):
+    """What users start and stop once: by calls, by `run`, or by `async with`."""
+
+    _life: Lifetime[Any]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def run(self) -> None:
+        """Start, and work until `stop`. When it is cancelled, what runs gets no grace."""
+        await self._life.run()
+
+    async def start(self) -> None:
+        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
+        await self._life.start()
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stop to work and disconnect. May be called twice."""

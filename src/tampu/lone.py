@@ -1,15 +1,15 @@
 """A service of workers that runs without one."""
 
 from contextlib import AsyncExitStack
-from typing import ClassVar, Self
+from typing import ClassVar
 from uuid import uuid4
 
 from tampu.errors import OptionError
 from tampu.events import EVENTS_KEPT
-from tampu.lifetime import Lifetime
+from tampu.lifetime import Lifetime, Living
 from tampu.metrics.sink import MetricsSink, Teller
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, connect
+from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane
 from tampu.services.led import LedService
 from tampu.settings import check_flag
@@ -17,7 +17,7 @@ from tampu.wire.keys import QueueKeys, check_name
 from tampu.wire.lock import HolderKind, new_holder
 
 
-class LoneService:
+class LoneService(Living):
     """What one leads among all who offer it on a queue, workers among them.
 
     `await service.run()` works until `stop()`; `async with service:` works inside the block. It is
@@ -37,6 +37,7 @@ class LoneService:
         metrics: MetricsSink | None = None,
         name: str | None = None,
     ) -> None:
+        check_target(url, credentials)
         check_flag("events", events)
         if metrics is not None and not callable(getattr(metrics, "record", None)):
             raise OptionError("metrics", metrics, "takes a sink: an object with record(facts)")
@@ -47,7 +48,7 @@ class LoneService:
         self._holder = new_holder(
             self.kind, uuid4(), name=None if name is None else check_name("name", name)
         )
-        self._life = Lifetime(self.service.name, self._open)
+        self._life = Lifetime(self.service.name, self._open, _close)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self._keys.name!r}>"
@@ -57,24 +58,9 @@ class LoneService:
         """The name under which it leads."""
         return self._holder.text
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    async def run(self) -> None:
-        """Start, and work until `stop`."""
-        await self._life.run(AsyncExitStack.aclose)
-
-    async def start(self) -> None:
-        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        await self._life.start(AsyncExitStack.aclose)
-
     async def stop(self) -> None:
         """Give up the lead and disconnect. May be called twice."""
-        await self._life.stop(AsyncExitStack.aclose)
+        await self._life.stop()
 
     async def _open(self) -> AsyncExitStack:
         async with AsyncExitStack() as stack:
@@ -91,3 +77,8 @@ class LoneService:
             service.start()
             stack.push_async_callback(service.stop)
             return stack.pop_all()
+
+
+async def _close(stack: AsyncExitStack, grace_s: float) -> None:
+    del grace_s  # nothing of a user's runs here
+    await stack.aclose()

@@ -25,7 +25,7 @@ from tampu.request import Request, new_job, plain_columns, request_for
 from tampu.results import ResultReader
 from tampu.schedule import Schedule, ScheduleOptions, ScheduleSettings, check_rule
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, connect
+from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.streams import Copies, probe_copies
 from tampu.settings import settings_from
@@ -68,6 +68,7 @@ class Queue:
         credentials: CredentialCallback | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:
+        check_target(url, credentials)
         self._keys = QueueKeys(name)
         self._settings = settings_from(QueueSettings, "Queue", options)
         self._rules = self._settings.rules

@@ -1,7 +1,7 @@
 """The worker, as users have it."""
 
 from functools import partial
-from typing import Self, Unpack
+from typing import Unpack
 
 from tampu.clock import now_ms
 from tampu.consumer.handler import Handlers, by_name
@@ -11,15 +11,15 @@ from tampu.consumer.pulse import Pulse
 from tampu.duration import Duration, to_s
 from tampu.engine import Blueprint, Engine
 from tampu.ids import new_id
-from tampu.lifetime import Lifetime
+from tampu.lifetime import Lifetime, Living
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target
+from tampu.server.connect import Target, check_target
 from tampu.settings import settings_from
 from tampu.wire.keys import QueueKeys
 from tampu.wire.mark import CONSUMER_PREFIX
 
 
-class Worker:
+class Worker(Living):
     """Runs the jobs of one queue with a handler, or with a handler for each name.
 
     `await worker.run()` works until `stop()`; `async with worker:` works inside the block. A worker
@@ -35,6 +35,7 @@ class Worker:
         credentials: CredentialCallback | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
+        check_target(url, credentials)
         settings = settings_from(WorkerSettings, "Worker", options)
         self._grace = settings.grace
         self._blueprint = Blueprint(
@@ -45,7 +46,9 @@ class Worker:
             target=url,
             credentials=credentials,
         )
-        self._life = Lifetime("worker", partial(Engine.open, self._blueprint))
+        self._life = Lifetime(
+            "worker", partial(Engine.open, self._blueprint), Engine.close, hurry=Engine.hurry
+        )
 
     def __repr__(self) -> str:
         return f"<Worker {self.id} of {self._blueprint.keys.name!r}>"
@@ -61,38 +64,16 @@ class Worker:
         engine = self._life.opened
         return None if engine is None else engine.pulse
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    async def run(self) -> None:
-        """Start, and work until `stop`. When it is cancelled, running handlers get no grace."""
-        await self._life.run(_close_at_once)
-
-    async def start(self) -> None:
-        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
-        await self._life.start(_close_at_once)
-
     async def stop(self, grace: Duration | None = None) -> None:
         """Take nothing more, hand back what has not begun, give running handlers `grace`.
 
         Returns when all is settled and every connection is closed. May be called again: the grace
         that ends first is the one that holds.
         """
-        grace_s = to_s("grace", self._grace if grace is None else grace)
-        await self._life.stop(
-            lambda engine: engine.close(grace_s), again=lambda engine: engine.hurry(grace_s)
-        )
+        await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
 
 def _consumer(name: str | None) -> bytes:
     """A name for a consumer that nobody else has, whatever its worker is called."""
     own = new_id(now_ms())
     return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
-
-
-async def _close_at_once(engine: Engine) -> None:
-    await engine.close(0.0)

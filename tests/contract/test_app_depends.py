@@ -1,8 +1,9 @@
 """What tasks depend on is made before the run and closed behind it, however it ends."""
 
 import asyncio
+import functools
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -130,6 +131,32 @@ async def test_a_plain_task_with_an_async_dependency_runs_in_a_thread_all_the_sa
 
     async with working(app):
         assert (await (await task.enqueue()).result()).startswith("task in tampu-handler")
+
+
+async def test_what_an_async_function_behind_a_plain_decorator_uses_stays_open(app: App) -> None:
+    log: list[str] = []
+
+    def session() -> Iterator[str]:
+        yield "session"
+        log.append("closed")
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def around(*args: object, **kwargs: object) -> object:
+            return function(*args, **kwargs)
+
+        return around
+
+    @app.task
+    @decorated
+    async def task(db: str = Depends(session)) -> str:
+        await asyncio.sleep(0)
+        log.append("used")
+        return db
+
+    async with working(app):
+        assert await (await task.enqueue()).result() == "session"
+    assert log == ["used", "closed"]
 
 
 async def test_a_dependency_that_cannot_be_closed_fails_the_run(app: App) -> None:

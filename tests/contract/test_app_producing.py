@@ -22,9 +22,10 @@ def app(running: RunningServer) -> App:
 
 
 PROGRAM = """
-import atexit, sys, threading
+import atexit, logging, sys, threading
 from tampu import App
 
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # below that it tells of a busy machine
 atexit.register(lambda: print("threads left:", threading.active_count() - 1))  # the last to be run
 app = App(sys.argv[1])
 

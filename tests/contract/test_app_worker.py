@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from tampu import App, AppWorker, Cron, Depends, Every, OutOfPlace, Router, ServerUnreachable
+from tampu import (
+    App,
+    AppWorker,
+    Cron,
+    Depends,
+    Every,
+    OptionError,
+    OutOfPlace,
+    Router,
+    ServerUnreachable,
+)
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -158,6 +168,21 @@ class TestLife:
 
         async def act() -> None:
             with pytest.raises(ValueError, match="no database"):
+                await AppWorker(app).start()
+
+        await nothing_left(running, act)
+
+    async def test_a_lifespan_that_gives_no_context_manager_is_named(
+        self, running: RunningServer
+    ) -> None:
+        def lifespan(app: App) -> Any:  # noqa: ANN401 - of another type than is asked for
+            return None
+
+        app = App(running.url, lifespan=lifespan)
+        app.task(name="a")(lambda: None)
+
+        async def act() -> None:
+            with pytest.raises(OptionError, match=r"lifespan=None.*@asynccontextmanager"):
                 await AppWorker(app).start()
 
         await nothing_left(running, act)

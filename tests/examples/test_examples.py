@@ -76,6 +76,21 @@ def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None
         )
 
 
+def test_the_web_application_tells_of_a_job_that_failed(home: Path) -> None:
+    problem = "there are no figures of that year"
+    with _web(home) as port:
+        assert _asked(port, "GET", "/reports/1/live") == (
+            200,
+            f'event: failed\ndata: "{problem}"\n\n',
+        )
+        path = f"/jobs/{json.loads(_asked(port, 'POST', '/reports/1')[1])['id']}"
+        block_until(
+            lambda: _asked(port, "GET", path) == (422, f'{{"detail":"{problem}"}}'),
+            within=10,
+            sentence="it is told that it failed",
+        )
+
+
 @contextmanager
 def _web(home: Path) -> Iterator[int]:
     """The port of the web application, while it runs; it is asked to leave, and leaves."""

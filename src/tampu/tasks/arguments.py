@@ -1,7 +1,9 @@
 """Arguments: bound by the signature, carried by name, converted by their annotations."""
 
+import inspect
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from msgspec import MsgspecError, Struct, convert, defstruct, field
@@ -183,7 +185,7 @@ def _needs_no_help(kind: type[Struct]) -> bool:
 def _from_plain(kind: Any, value: object) -> object:  # noqa: ANN401 - what msgspec does not know
     if is_model(kind):
         try:
-            return kind.model_validate(value)
+            return kind.model_validate(value, **_by_name_too(kind))
         except ValueError as error:
             raise _ModelMisfit(_field_of(kind, error)) from None
     if isinstance(value, kind):  # `object` is what every value is
@@ -191,10 +193,20 @@ def _from_plain(kind: Any, value: object) -> object:  # noqa: ANN401 - what msgs
     raise TypeError
 
 
+@cache
+def _by_name_too(model: Any) -> dict[str, bool]:  # noqa: ANN401 - a model of pydantic
+    """A model travels by the names of its fields; before pydantic 2.11 only aliases are taken."""
+    known = inspect.signature(model.model_validate).parameters
+    return {"by_alias": True, "by_name": True} if "by_name" in known else {}
+
+
 def _struct(task: str, parameters: tuple[Parameter, ...]) -> type[Struct]:
     for each in parameters:
         if not _is_known(each.hint):
-            accepted = "cannot be converted from MessagePack, mostly a union that it cannot tell"
+            accepted = (
+                "is no type that arguments can be converted to; types of a union must differ "
+                "in MessagePack"
+            )
             raise OptionError(f"{task}({each.name})", shown(each.hint), accepted)
     return defstruct(
         "Arguments",

@@ -19,6 +19,9 @@ class Dependency(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not callable(self.factory):
             raise OptionError("factory", self.factory, "must be a function that makes the value")
+        if type(self.factory).__hash__ is None:
+            accepted = "must be hashable: what it makes is looked up by it"
+            raise OptionError("factory", type(self.factory), accepted)
         if self.scope not in {"job", "app"}:
             raise OptionError("scope", self.scope, 'takes "job" or "app"')
 

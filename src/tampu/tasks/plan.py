@@ -24,6 +24,11 @@ class Kind(Enum):
         """Whether it must be awaited."""
         return self in {Kind.ASYNC, Kind.ASYNC_GENERATOR}
 
+    @property
+    def yields(self) -> bool:
+        """Whether it has something to do behind the run."""
+        return self in {Kind.GENERATOR, Kind.ASYNC_GENERATOR}
+
 
 class Step(Struct, frozen=True):
     """One factory to call; what it needs has been made by the steps before it."""

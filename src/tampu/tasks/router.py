@@ -1,6 +1,7 @@
 """Tasks declared together: a part of an app, or all of it."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from inspect import unwrap
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec import Struct
@@ -8,9 +9,10 @@ from msgspec import Struct
 from tampu.errors import OptionError, OutOfPlace
 from tampu.functions import is_async
 from tampu.schedule import ScheduleOptions, ScheduleSettings, check_rule
-from tampu.settings import settings_from
+from tampu.settings import check_type, settings_from
 from tampu.tasks.surroundings import Middleware, check_middleware
 from tampu.tasks.task import (
+    AnyTask,
     AsyncTask,
     PlainTask,
     Producer,
@@ -23,7 +25,6 @@ from tampu.wire.keys import check_queue_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-AnyTask = Task[..., Any]
 
 
 class DeclaredSchedule(Struct, frozen=True):
@@ -143,6 +144,7 @@ class Router:
         settings = settings_from(TaskSettings, "a task", options)
 
         def declared(function: Callable[..., Any], /) -> AnyTask:
+            _check_function(function)
             kind = AsyncTask if is_async(function) else PlainTask
             made: AnyTask = kind(function, self, settings)
             self._keep(made)
@@ -164,9 +166,12 @@ class Router:
         """
         settings = settings_from(ScheduleSettings, "a schedule", options)
         check_rule(rule, settings)
+        check_type("args", args, Mapping | None, accepted="a dict of arguments by their names")
 
         def declared(task: Any, /) -> Any:  # noqa: ANN401 - as its type says
             made = task if isinstance(task, Task) else self.task(task)
+            for option, given in made.job_options.items():
+                raise OptionError(option, given, "is an option of a call: a schedule has its own")
             self._schedules.append(DeclaredSchedule(made, rule, args or {}, options))
             return made
 
@@ -198,9 +203,26 @@ class Router:
         return self._owner
 
 
+def _check_function(given: object) -> None:
+    if isinstance(given, Task):
+        raise OptionError("function", given, "is a task already; a schedule stands above its task")
+    if not callable(given):
+        accepted = "must be a function; options have names, as in @app.task(queue=...)"
+        raise OptionError("function", given, accepted)
+
+
 def refuse_clash(tasks: Mapping[str, AnyTask], task: AnyTask) -> None:
     """Refuse a second task of a name."""
     other = tasks.get(task.name)
     if other is not None:
-        accepted = f"names both {other.where} and {task.where}: give one of them another name"
-        raise OptionError("name", task.name, accepted)
+        way_out = "give one of them another name"
+        if other.__module__ != task.__module__ and _file_of(other) == _file_of(task):
+            way_out = "that is one module, run and imported; run it from another one"
+        raise OptionError(
+            "name", task.name, f"names both {other.where} and {task.where}: {way_out}"
+        )
+
+
+def _file_of(task: AnyTask) -> str:
+    code = getattr(unwrap(task.function), "__code__", None)
+    return getattr(code, "co_filename", task.__module__)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, unwrap
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -46,8 +46,15 @@ class Recipe(Struct, frozen=True):
 
     @property
     def needs_loop(self) -> bool:
-        """Whether something of it must be awaited."""
-        return is_async(self.function) or any(step.kind.needs_loop for step in self.steps)
+        """Whether something of it must be awaited, also if a decorator hides that."""
+        if is_async(self.function) or is_async(unwrap(self.function)):
+            return True
+        return any(step.kind.needs_loop for step in self.steps)
+
+    @property
+    def closes(self) -> bool:
+        """Whether something that it depends on is closed behind the run."""
+        return any(step.kind.yields for step in self.steps)
 
 
 class Runtime(Struct):
@@ -100,6 +107,7 @@ class _Run:
         self._runtime = runtime
         self._middleware = middleware
         self._is_async = is_async(recipe.function)
+        self._awaits = bool(runtime.threads or recipe.closes or middleware)
 
     async def __call__(self, job: Job[Any]) -> object:
         around = Surroundings()
@@ -134,7 +142,10 @@ class _Run:
         if self._is_async:
             return await call()
         threads = self._runtime.threads
-        return call() if threads is None else await self._in_thread(threads, call)
+        value = call() if threads is None else await self._in_thread(threads, call)
+        # It may be no plain function after all, such as a decorator's around an async one: then
+        # what is around it is left when that is through.
+        return await value if self._awaits and isawaitable(value) else value
 
     async def _in_thread(self, threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
         """Call it in a thread, which cannot be interrupted.
@@ -152,8 +163,7 @@ class _Run:
             raise
         if error is not None:
             raise error
-        # It was no plain function after all: a lambda around an async one, mostly.
-        return await value if isawaitable(value) else value
+        return value
 
 
 async def make(

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from tampu.consumer.handler import Function, Handler, Isolation
+from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import OptionError
 from tampu.job import Job
+from tampu.settings import settings_from
 from tampu.tasks.plan import Step
 from tampu.tasks.run import Runtime, function_for
 from tampu.tasks.surroundings import Middleware
-from tampu.tasks.task import Task
-
-AnyTask = Task[..., Any]
+from tampu.tasks.task import AnyTask
 
 
 class InChild:
@@ -33,6 +33,14 @@ class InChild:
         if self._function is None:
             self._function = function_for(self._task.recipe, Runtime(), self._middleware)
         return self._function(job)
+
+
+def settings_for(owner: str, options: WorkerOptions) -> WorkerSettings:
+    """The options of a worker that runs tasks, checked."""
+    settings = settings_from(WorkerSettings, owner, options)
+    if settings.raw:
+        raise OptionError("raw", settings.raw, "is for handlers: a task takes arguments, not bytes")
+    return settings
 
 
 def handler_of(task: AnyTask, runtime: Runtime, isolation: Isolation) -> Handler:

@@ -49,11 +49,18 @@ def check_parameters(function: Callable[..., object]) -> frozenset[str]:
 
     Looks at no annotation: those may name what is defined further down.
     """
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # some built-in ones
+        raise OptionError("function", function, "does not tell its parameters") from None
     marked: set[str] = set()
-    for each in inspect.signature(function).parameters.values():
+    for number, each in enumerate(parameters.values()):
         if each.kind not in _NAMED:
             accepted = "cannot be a parameter of a task: arguments travel by their names"
             raise OptionError("parameter", str(each), accepted)
+        if number == 0 and each.name in {"self", "cls"}:
+            accepted = "cannot be a parameter of a task: a worker has no object to call a method of"
+            raise OptionError("parameter", each.name, accepted)
         if is_mark(each.default):
             marked.add(each.name)
     return frozenset(marked)
@@ -96,6 +103,9 @@ def _hints(function: Callable[..., object]) -> dict[str, Any]:
             "a task's annotations must be importable there when it runs"
         )
         raise OptionError("annotation", error.name, accepted) from None
+    except (AttributeError, SyntaxError, TypeError) as error:  # a text that is no type
+        accepted = f"has an annotation that cannot be read: {error}"
+        raise OptionError("function", function, accepted) from None
 
 
 def _hinted(function: Any) -> Any:  # noqa: ANN401 - whatever can be called

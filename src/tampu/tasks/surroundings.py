@@ -1,12 +1,12 @@
 """What is entered around a run and left behind it, in reverse order, however the run ends."""
 
-import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tampu.errors import OptionError
+from tampu.functions import is_async, yields
 from tampu.job import Job
 from tampu.outcome import Retry, Snooze, Unrecoverable
 
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 Middleware: TypeAlias = Callable[[Job[Any]], AbstractAsyncContextManager[object]]
 """Called with the job, gives what is entered before its run and left behind it."""
 
+_DECORATED: Final = "must give an async context manager: decorate it with @asynccontextmanager"
 _Entered: TypeAlias = AbstractAsyncContextManager[object] | AbstractContextManager[object]
 
 
@@ -24,8 +25,8 @@ def check_middleware(given: object) -> tuple[Middleware, ...]:
     if not isinstance(given, list | tuple) or not all(map(callable, given)):
         raise OptionError("middleware", given, accepted)
     for each in given:
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
-            raise OptionError("middleware", each, "must be decorated with @asynccontextmanager")
+        if is_async(each) or yields(each):
+            raise OptionError("middleware", each, _DECORATED)
     return tuple(given)
 
 
@@ -39,8 +40,10 @@ class Surroundings:
         """Enter; `essential` is what makes the run fail if it cannot be left well."""
         if isinstance(manager, AbstractAsyncContextManager):
             value = await manager.__aenter__()
-        else:
+        elif isinstance(manager, AbstractContextManager):
             value = manager.__enter__()
+        else:
+            raise OptionError("middleware", type(manager), _DECORATED)
         self._entered.append((manager, essential))
         return value
 

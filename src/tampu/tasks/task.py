@@ -1,10 +1,21 @@
 """A task: a function that can be called as before, and whose calls can be jobs."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -119,7 +130,7 @@ class Task(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, Any], home: Home, settings: TaskSettings) -> None:
-        update_wrapper(cast("Callable[P, Any]", self), function)  # brings attributes along
+        self._take_attributes(function)
         self.handler = Handler(  # checks the function and how it is to be run
             cast("Function", function),
             attempts=settings.attempts,
@@ -133,8 +144,15 @@ class Task(Generic[P, R]):
         self._settings = settings
         self._queue = settings.queue
         self._options: JobOptions = {}
-        self.name = check_job_name(settings.name or _name_of(function))
+        self.name = check_job_name(_name_of(function) if settings.name is None else settings.name)
         self._looked = _Looked(self.name, function)
+
+    def _take_attributes(self, function: Callable[P, Any]) -> None:
+        """Look like the function; an attribute of it hides none of a task's own."""
+        for name, value in getattr(function, "__dict__", {}).items():
+            if not hasattr(type(self), name):
+                self.__dict__[name] = value
+        update_wrapper(cast("Callable[P, Any]", self), function, updated=())
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -169,6 +187,11 @@ class Task(Generic[P, R]):
         """What running it needs."""
         return self._looked.recipe
 
+    @property
+    def job_options(self) -> JobOptions:
+        """What `options` has said of its jobs."""
+        return self._options
+
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task, its jobs with these options; `queue` sends them to another queue."""
         new_job(self.name, None, options)  # names an option that there is not
@@ -201,7 +224,8 @@ class Task(Generic[P, R]):
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Add many calls of this task in few calls to the server; see `Queue.add_many`.
 
-        They come from `call`, also from that of `options(...)`, whose options they keep.
+        They come from `call`, also from that of `options(...)`, whose options they keep. Those of
+        several queues are added queue by queue: if one refuses its own, others may have theirs.
         """
         given = list(calls)
         by_queue: dict[str, list[int]] = {}
@@ -248,14 +272,18 @@ class Task(Generic[P, R]):
                 raise ArgumentError(self.name, name, problem)
 
 
+AnyTask: TypeAlias = Task[..., Any]
+
+
 class AsyncTask(Task[P, R]):
     """A task of an async function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    # Itself async, so that who asks for an async callable finds one.
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself; no job comes of it."""
         self._check_plain_call(args, kwargs)
-        called: Coroutine[Any, Any, R] = self._function(*args, **kwargs)
-        return called
+        value: R = await self._function(*args, **kwargs)
+        return value
 
 
 class PlainTask(Task[P, R]):

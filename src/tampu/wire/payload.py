@@ -6,9 +6,9 @@ str, bytes, list, tuple and dict, and for subclasses of these. Tuples arrive as 
 Further types are written as msgspec does: an aware datetime as the MessagePack timestamp, which
 arrives as an equal datetime in UTC; sets as arrays; dataclasses and structs as maps; enums as
 their value; UUID, Decimal, date, time, timedelta and naive datetimes as text; models of pydantic
-as their `model_dump(mode="json")`. Everything else is refused. Only the aware datetime comes back
-as what it was. Types are not checked one by one: walking over a small value took five times as
-long as encoding it.
+as their `model_dump(mode="json", round_trip=True)`. Everything else is refused. Only the aware
+datetime comes back as what it was. Types are not checked one by one: walking over a small value
+took five times as long as encoding it.
 
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 
@@ -122,7 +122,7 @@ _PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
 def _as_plain(value: Any) -> object:  # noqa: ANN401 - whatever msgspec does not know
     """A subclass of a plain type as that type, which is how python-msgpack writes it."""
     if is_model(type(value)):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", round_trip=True)
     for plain, convert in _PLAIN:
         if isinstance(value, plain):
             return convert(value)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import pydantic
 import pytest
+from pydantic.alias_generators import to_camel
 
 from tampu.errors import ArgumentError, DecodeError, OptionError
 from tampu.job import Job
@@ -57,6 +58,17 @@ class Prices(pydantic.RootModel[dict[str, int]]):
 
 class Named(pydantic.BaseModel):
     number: int = pydantic.Field(alias="no")
+
+
+class Camel(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(alias_generator=to_camel, extra="forbid")
+
+    unit_price: Decimal
+    named: Named
+
+    @pydantic.computed_field
+    def doubled(self) -> Decimal:
+        return 2 * self.unit_price
 
 
 class Order(pydantic.BaseModel):
@@ -161,6 +173,7 @@ VALUES = [
     (Line | None, Line(article="a", price=Decimal("1.5"))),
     (Order, Order(id=uuid.UUID(int=1), lines=[Line(article="a", price=Decimal(1))])),
     (Prices, Prices({"a": 1})),
+    (Camel, Camel.model_validate({"unitPrice": "1.5", "named": {"no": 1}})),
     (dict[str, Line], {"a": Line(article="a", price=Decimal(1))}),
     (Any, {"what": ["ever", 1]}),
     (object, {"what": ["ever", 1]}),

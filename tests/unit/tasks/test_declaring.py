@@ -2,10 +2,12 @@
 
 import asyncio
 import functools
+import gc
 import inspect
 import pickle
 import subprocess
 import sys
+import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,10 @@ from tampu import (
     Job,
     OptionError,
     OutOfPlace,
+    Queue,
     Router,
 )
+from tampu.functions import is_async
 from tampu.tasks.marks import INJECTED
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -50,6 +54,7 @@ class TestCalling:
         assert (wrapped.__name__, wrapped.__doc__) == ("send", "Send it.")
         assert str(inspect.signature(wrapped)) == "(to: str, copies: int = 1) -> int"
         assert inspect.unwrap(wrapped) is send.function
+        assert (is_async(send), is_async(add)) == (True, False)
 
     def test_a_plain_call_must_give_what_a_worker_would_fill(self) -> None:
         local = App()
@@ -66,9 +71,10 @@ class TestCalling:
     def test_attributes_of_the_function_are_the_tasks_too_but_for_its_own(self) -> None:
         def function() -> None: ...
 
-        vars(function).update(name="other", label="kept")
+        vars(function).update(name="other", queue="other", call="other", label="kept")
         task: Any = App().task(function)
-        assert (task.name, task.label) == ("function", "kept")
+        assert (task.name, task.queue, task.label) == ("function", "default", "kept")
+        assert task.call().arguments == {}
 
     def test_it_is_pickled_by_its_name(self) -> None:
         assert pickle.loads(pickle.dumps(send)) is send  # noqa: S301 - our own
@@ -77,6 +83,7 @@ class TestCalling:
 class TestNames:
     def test_the_functions_short_name_unless_given(self) -> None:
         assert (send.name, add.name) == ("send", "sum")
+        assert App().task(name="")(send.function).name == ""
 
     def test_a_second_task_of_a_name_is_refused_with_both_functions(self) -> None:
         local = App()
@@ -85,6 +92,13 @@ class TestNames:
 
             @local.task
             def twice() -> None: ...
+
+    def test_a_module_that_is_run_and_imported_is_told_so(self) -> None:
+        local = App()
+        code = compile("@app.task\ndef send(): ...", "shop.py", "exec")
+        exec(code, {"__name__": "__main__", "app": local})  # noqa: S102 - as an import does
+        with pytest.raises(OptionError, match=r"__main__.send and shop.send: .*run and imported"):
+            exec(code, {"__name__": "shop", "app": local})  # noqa: S102
 
     def test_a_function_without_a_name_needs_one(self) -> None:
         for function in (lambda: None, functools.partial(print)):
@@ -142,30 +156,6 @@ class TestOptions:
         with pytest.raises(OptionError, match=sentence):
             App().task(**options)(send.function)
 
-    def test_a_generator_is_no_task(self) -> None:
-        def several() -> Any:  # noqa: ANN401
-            yield 1
-
-        with pytest.raises(OptionError, match="must return, not yield"):
-            App().task(several)
-
-    def test_of_an_app_are_checked_when_it_is_made(self) -> None:
-        for options in ({"max_lenn": 1}, {"max_len": 0}, {"lifespan": 5}, {"default_queue": ""}):
-            with pytest.raises(OptionError, match=next(iter(options)).split("_")[-1]):
-                App(**options)
-
-    def test_a_lifespan_must_be_a_context_manager(self) -> None:
-        async def lifespan(app: App) -> Any:  # noqa: ANN401
-            yield app
-
-        with pytest.raises(OptionError, match="@asynccontextmanager"):
-            App(lifespan=lifespan)
-
-    def test_options_of_workers_are_checked_with_the_app(self) -> None:
-        for wrong in ({"store_result": True}, {"attempts": 0}, ["attempts"]):
-            with pytest.raises(OptionError, match=r"store_result|attempts|worker"):
-                App(worker=wrong)  # type: ignore[arg-type]
-
     def test_of_a_call_are_named_and_add_up(self) -> None:
         with pytest.raises(OptionError, match=r"dellay=1.*is no option of a job"):
             send.options(dellay=1)  # type: ignore[call-arg]
@@ -196,6 +186,10 @@ class TestRouters:
         App().include(router)
         with pytest.raises(OptionError, match="is a part of an app already"):
             App().include(router)
+
+    def test_only_a_router_can_be_included(self) -> None:
+        with pytest.raises(OptionError, match="router='shop' cannot be: it takes a Router"):
+            App().include("shop")  # type: ignore[arg-type]
 
     def test_a_clash_leaves_the_app_as_it_was(self) -> None:
         local, router = App(), Router()
@@ -250,22 +244,46 @@ class TestSchedules:
         with pytest.raises(OptionError, match=r"key='task'.*is declared twice on default"):
             AppWorker(local)
 
+    def test_a_task_of_another_app_keeps_a_worker_from_starting(self) -> None:
+        local = App(NOWHERE)
+        local.task(name="own")(lambda: None)
+        local.schedule(Every("1h"))(App().task(name="other")(lambda: None))
+        with pytest.raises(OptionError, match=r"<Task 'other'>.*none of the app's"):
+            AppWorker(local)
+
+    def test_options_of_a_call_are_none_of_a_schedules(self) -> None:
+        local = App(NOWHERE)
+        task = local.task(name="a")(lambda: None)
+        local.schedule(Every("1h"))(task.options(queue="slow"))
+        assert [each.task.queue for each in local.schedules] == ["slow"]
+        with pytest.raises(OptionError, match=r"attempts=2.*a schedule has its own"):
+            local.schedule(Every("1h"))(task.options(attempts=2))
+
     def test_options_are_checked_at_the_decorator(self) -> None:
         with pytest.raises(OptionError, match="limit=0"):
             App().schedule(Every("1h"), limit=0)
         with pytest.raises(OptionError, match="rule"):
             App().schedule("hourly")  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="args"):
+            App().schedule(Every("1h"), args=["a"])  # type: ignore[arg-type]
 
 
 class TestWorkers:
     def test_an_app_without_tasks_has_nothing_to_run(self) -> None:
         with pytest.raises(OptionError, match="has no task to run"):
             AppWorker(App())
+        with pytest.raises(OptionError, match="app='shop:app' cannot be: it takes an App"):
+            AppWorker("shop:app")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("queues", [{}, {"a": 0}, {"a b": 1}, ["a"]])
     def test_queues_are_names_with_their_slots(self, queues: Any) -> None:  # noqa: ANN401
         with pytest.raises(OptionError, match="queue"):
             AppWorker(app, queues)
+
+    def test_what_both_sides_of_a_queue_share_is_said_once(self) -> None:
+        local = App(max_payload=5_000_000, group="blue", events=True, worker={"attempts": 2})
+        assert local.worker == {"max_payload": 5_000_000, "group": "blue", "attempts": 2}
+        assert App(max_payload=5, worker={"max_payload": 7}).worker == {"max_payload": 7}
 
     def test_all_queues_of_the_tasks_unless_told(self) -> None:
         assert dict(AppWorker(app, concurrency=7).queues) == {"default": 7, "sums": 7}
@@ -304,6 +322,19 @@ class TestPlaces:
             return app.queue("a")
 
         assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here
+        with pytest.raises(OptionError, match="queue=''"):
+            app.queue("")
+
+    def test_what_was_not_closed_goes_with_its_loop(self) -> None:
+        local = App(NOWHERE)
+
+        async def used() -> weakref.ref[Queue]:
+            return weakref.ref(local.queue())
+
+        left = asyncio.run(used())
+        asyncio.run(used())
+        gc.collect()
+        assert left() is None
 
     def test_a_state_is_there_while_a_worker_runs(self) -> None:
         with pytest.raises(OutOfPlace, match=r"app.state"):

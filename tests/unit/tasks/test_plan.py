@@ -1,6 +1,7 @@
 """Which factories are called, in which order, and what can never be."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -109,6 +110,14 @@ class TestRefusals:
         with pytest.raises(OptionError, match="scope"):
             Depends(settings, scope="request")  # type: ignore[arg-type]
 
+    def test_a_factory_is_what_its_value_is_looked_up_by(self) -> None:
+        @dataclass
+        class Factory:
+            def __call__(self) -> None: ...
+
+        with pytest.raises(OptionError, match="must be hashable"):
+            Depends(Factory())
+
 
 class TestShape:
     def test_a_job_is_known_by_its_annotation_in_every_spelling(self) -> None:
@@ -131,6 +140,14 @@ class TestShape:
         def task(other: "OnlyForCheckers") -> None: ...  # type: ignore[name-defined] # noqa: F821
 
         with pytest.raises(OptionError, match=r"OnlyForCheckers.*is not defined in the module"):
+            shape_of(task)
+
+    @pytest.mark.parametrize("annotation", ["how many", "pytest.nothing", "5 | 3.0"])
+    def test_an_annotation_that_is_no_type_is_refused(self, annotation: str) -> None:
+        def task(other: Any) -> None: ...  # noqa: ANN401 - set below
+
+        task.__annotations__["other"] = annotation
+        with pytest.raises(OptionError, match=r"task.*has an annotation that cannot be read: "):
             shape_of(task)
 
     def test_parameters_without_a_name_of_their_own_are_refused(self) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,20 @@ def test_middleware_that_is_none_is_refused() -> None:
     for given in (5, [5], no_manager):
         with pytest.raises(OptionError, match="takes a list of functions"):
             check_middleware(given)
-    for function in (no_manager, undecorated):
+
+    def plain_undecorated(job: object) -> Iterator[None]:
+        yield
+
+    class Undecorated:
+        async def __call__(self, job: object) -> AsyncIterator[None]:
+            yield
+
+    for function in (no_manager, undecorated, plain_undecorated, Undecorated()):
         with pytest.raises(OptionError, match="@asynccontextmanager"):
             check_middleware([function])
+
+
+async def test_middleware_that_gives_no_context_manager_is_told_so() -> None:
+    nothing: Any = None
+    with pytest.raises(OptionError, match=r"middleware=<class 'NoneType'>.*@asynccontextmanager"):
+        await Surroundings().enter(nothing, essential=False)
