@@ -91,10 +91,13 @@ def free_port() -> int:
     """A loopback port that nobody uses at the moment, nor the one 10 000 above it.
 
     That one is a cluster node's second. Both lie below the ports that the system gives to
-    connections, which come and go.
+    connections, which come and go. Each process of a parallel run has ports of its own: none can
+    take one between the look here and the start of the server that it is for.
     """
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 10_000 + process % 16 * 750
     while True:
-        port = _random.randrange(10_000, 22_000)
+        port = _random.randrange(first, first + 750)
         if _is_free(port) and _is_free(port + 10_000):
             return port
 

@@ -189,13 +189,13 @@ class TestTrouble:
     ) -> None:
         store = RedisStore(proxy.url, timeout=QUICK)
         await opened(store)
-        await wait_until(partial(saves, store), within=5, sentence="it is reached in time")
+        await wait_until(partial(saves, store), within=10, sentence="it is reached in time")
         proxy.hold_replies = True
         with pytest.raises(ServerError) as caught:
-            await asyncio.wait_for(store.load(["t"]), 3)
+            await asyncio.wait_for(store.load(["t"]), 10)
         assert caught.value.verdict is not Verdict.GIVE_UP
         proxy.hold_replies = False
-        await wait_until(partial(answers, store), within=5, sentence="it finds back by itself")
+        await wait_until(partial(answers, store), within=10, sentence="it finds back by itself")
 
     async def test_a_server_that_accepts_and_says_nothing_is_told_at_the_time_limit(
         self, proxy: Proxy, opened: Opened
@@ -204,7 +204,7 @@ class TestTrouble:
         store = RedisStore(proxy.url, timeout=QUICK)
         await opened(store)
         with pytest.raises(ServerUnreachable):
-            await asyncio.wait_for(store.load(["t"]), 3)
+            await asyncio.wait_for(store.load(["t"]), 10)
 
     async def test_a_connection_that_breaks_is_made_again_without_a_word(
         self, proxy: Proxy, opened: Opened
@@ -279,7 +279,7 @@ class TestOpeningAndClosing:
         assert len(admin.client_list()) == before + 1, "one connection does for all"
         await store.close()
         await wait_until(
-            lambda: len(admin.client_list()) == before, within=5, sentence="it has disconnected"
+            lambda: len(admin.client_list()) == before, within=10, sentence="it has disconnected"
         )
 
     async def test_it_can_be_opened_again(self, running: RunningServer) -> None:
