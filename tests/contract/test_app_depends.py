@@ -195,7 +195,7 @@ async def test_at_a_time_limit_a_threads_dependencies_stay_open_until_it_ends(ap
 
     @app.task(timeout="20ms", attempts=1)
     def task(db: None = Depends(closing)) -> None:
-        threading.Event().wait(0.4)
+        threading.Event().wait(0.1)
         log.append("ended")
 
     async with working(app):

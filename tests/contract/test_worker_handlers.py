@@ -190,7 +190,7 @@ class TestTimeLimits:
 
     async def test_a_plain_function_that_took_too_long_has_failed(self, crew: Crew) -> None:
         gone_on = threading.Event()
-        await crew.hire(lambda job: gone_on.wait(0.4), timeout=0.02, attempts=1)
+        await crew.hire(lambda job: gone_on.wait(0.1), timeout=0.02, attempts=1)
         await crew.queue.add("slow")
         (letter,) = await crew.dead()
         assert letter.failure.error_type == "JobTimeout"
