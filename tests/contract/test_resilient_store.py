@@ -32,7 +32,7 @@ async def proxy(running: RunningServer) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def store(running: RunningServer, opened: Opened) -> RedisStore:
     """Another's way to the same states, which is never cut."""
-    made = RedisStore(running.url)
+    made = RedisStore(running.url, timeout="20s")
     await opened(made)
     return made
 
