@@ -43,6 +43,15 @@ async def until_no_index_is_left(crew: Crew) -> None:
     )
 
 
+async def until_moved(sink: MemorySink, count: int) -> None:
+    """Return when the sink was told of so many promotions; the server knows of them before."""
+    await wait_until(
+        lambda: sum(fact.moved for fact in sink.of(Promotion)) == count,
+        within=SOON,
+        sentence=f"{count} are told of",
+    )
+
+
 class TestWhen:
     async def test_a_job_comes_when_it_is_due_and_never_before(self, crew: Crew) -> None:
         timed = Timed()
@@ -73,7 +82,7 @@ class TestWhen:
         await crew.hire(calls, metrics=sink)
         await crew.settled()
         assert sorted(calls.data) == list(range(3000))
-        assert sum(fact.moved for fact in sink.of(Promotion)) == 3000
+        await until_moved(sink, 3000)
 
     async def test_a_job_survives_its_worker(self, crew: Crew) -> None:
         early, late = Calls(), Calls()
@@ -208,9 +217,8 @@ class TestStandingAlone:
         sink = MemorySink()
         async with standing_alone(crew, events=events, metrics=sink):
             job = await crew.queue.add("greet", delay=0.02)
-            await wait_until(
-                lambda: crew.admin.xlen(KEYS.stream) == 1, within=SOON, sentence="it is promoted"
-            )
+            await until_moved(sink, 1)
+        assert crew.admin.xlen(KEYS.stream) == 1
         told = [(event.kind, event.name) for event in crew.events(job.id)]
         assert told == ([(EventKind.WAITING, "greet")] if events else [])
         assert sum(fact.moved for fact in sink.of(Promotion)) == 1
@@ -227,7 +235,11 @@ class TestStandingAlone:
                 lambda: crew.admin.zcard(KEYS.delayed) == 0, within=SOON, sentence="all are due"
             )
             assert crew.admin.xlen(KEYS.stream) == len(jobs)
-            assert crew.admin.info("clients")["blocked_clients"] == 1
+            await wait_until(
+                lambda: crew.admin.info("clients")["blocked_clients"] == 1,
+                within=SOON,
+                sentence="one of them listens",
+            )
         assert sorted(own_tasks()) == before
 
     async def test_the_lead_passes_on_when_the_leader_stops(self, crew: Crew) -> None:
