@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tampu.server.connect import Server, connect
 from tests.servers import BACKENDS, Backend, RunningServer
@@ -13,6 +14,13 @@ from tests.servers import BACKENDS, Backend, RunningServer
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--backend", choices=[b.name for b in BACKENDS], help="run on one server only")
+
+
+# How long an example takes says nothing on a machine that is busy with others.
+settings.register_profile(
+    "busy", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
+settings.load_profile("busy")
 
 
 def pytest_configure() -> None:

@@ -36,7 +36,9 @@ def parent_of(pid: int) -> int:
 def kill_keeper(home: Path, server: int) -> None:
     """Return when the keeper is dead; the server may still be on its way."""
     os.kill(parent_of(server), signal.SIGKILL)
-    block_until(lambda: is_free(home / keeper.KEEPER_LOCK), within=5, sentence="the keeper is dead")
+    block_until(
+        lambda: is_free(home / keeper.KEEPER_LOCK), within=10, sentence="the keeper is dead"
+    )
 
 
 def answers(home: Path) -> bool:

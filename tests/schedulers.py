@@ -36,7 +36,7 @@ TASK: Final = "t"
 ANCHOR: Final = datetime(2026, 1, 1, tzinfo=UTC)
 EACH: Final = Missed.all(max=10_000)  # nothing is dropped, however slow the machine
 # So long that none runs out by itself on a slow machine.
-CALM: Final[LeaseOptions] = {"lease": "3s", "renew_every": "500ms", "timeout": "1s"}
+CALM: Final[LeaseOptions] = {"lease": "3s", "renew_every": "500ms", "timeout": "2500ms"}
 SHORT: Final[LeaseOptions] = {"lease": "600ms", "renew_every": "150ms", "timeout": "400ms"}
 WITHIN: Final = 20.0
 

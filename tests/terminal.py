@@ -1,5 +1,6 @@
 """A command in a real terminal, as its user has it."""
 
+import codecs
 import fcntl
 import os
 import pty
@@ -23,18 +24,21 @@ class Terminal:
     fd: int
     process: "subprocess.Popen[bytes]"
     seen: str = field(default="")
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=codecs.getincrementaldecoder("utf-8")
+    )
 
     def resize(self, columns: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, text: str) -> str:
         """What is printed until the text is; it is not seen again."""
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 30
         while text not in self.seen:
             left_s = limit - time.monotonic()
             assert left_s > 0, f"{text!r} was not printed: {self.seen[-400:]!r}"
             if select.select([self.fd], [], [], left_s)[0]:
-                self.seen += os.read(self.fd, 65_536).decode()
+                self.seen += self._decoder.decode(os.read(self.fd, 65_536))
         head, _, self.seen = self.seen.partition(text)
         return head + text
 
@@ -62,7 +66,7 @@ def terminal(
     )
     try:
         yield Terminal(ours, process)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert termios.tcgetattr(theirs) == before, "the terminal was not left as it was"
     finally:
         process.kill()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 QUEUE = "shop"
 KEYS = QueueKeys(QUEUE)
-SOON = 10.0
+SOON = 20.0
 
 Admin: TypeAlias = Any
 """A redis client, whose replies are typed as anything that could be."""

@@ -123,7 +123,7 @@ class TestLowLevel:
             threading.Thread(target=consumer.shutdown).start()
         await asyncio.wait_for(working, SOON)
         consumer.shutdown()
-        await asyncio.wait_for(consumer.run(nothing), 1)  # over is over
+        await asyncio.wait_for(consumer.run(nothing), SOON)  # over is over
 
     @pytest.mark.parametrize("gives", [True, "text", {"a": 1}, bytearray(b"x")])
     async def test_a_result_that_is_no_bytes_is_none_and_no_failure(
@@ -225,10 +225,10 @@ class TestWorker:
     async def test_175_close_is_safe_at_any_time(self, running: RunningServer) -> None:
         early = Worker(QUEUE, echo, redis_url=running.url)
         await early.close()
-        await asyncio.wait_for(early.run(), 1)
+        await asyncio.wait_for(early.run(), SOON)
         worker = Worker(QUEUE, echo, redis_url=running.url)
         first, second = asyncio.create_task(worker.run()), asyncio.create_task(worker.run())
-        await wait_until(lambda: worker.is_running, within=1, sentence="it runs")
+        await wait_until(lambda: worker.is_running, within=10, sentence="it runs")
         await worker.close()
         await worker.close()
         await asyncio.wait_for(asyncio.gather(first, second), SOON)

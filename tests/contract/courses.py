@@ -47,7 +47,7 @@ async def until_run_out(store: CoordinatedStore) -> Inflight:
         seen = await store.look("t")
         return seen.inflight is not None and seen.inflight.left_ms <= 0
 
-    await wait_until(run_out, within=5, sentence="the lease has run out")
+    await wait_until(run_out, within=10, sentence="the lease has run out")
     seen = await store.look("t")
     assert seen.inflight is not None
     return seen.inflight

@@ -33,7 +33,7 @@ ADDING = AddKeys(
     bell=KEYS.bell,
 )
 CLAIM = Claim(KEYS.stream, b"default")
-SOON = 5.0
+SOON = 10.0
 
 
 class Desk:

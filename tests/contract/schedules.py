@@ -7,7 +7,7 @@ from tampu import Schedule
 from tests.contract.workers import KEYS, Calls, Crew
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 20.0
 
 
 def now_ms() -> int:

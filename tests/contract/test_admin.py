@@ -157,7 +157,7 @@ class TestDraining:
             drain(work, KEYS, timeout_s=10, tell=lambda counts: told.append(counts.active))
         )
         await gate.until(1)
-        await wait_until(lambda: 1 in told, within=5, sentence="it saw the job run")
+        await wait_until(lambda: 1 in told, within=10, sentence="it saw the job run")
         assert not draining.done()
         gate.open.set()
         counts = await draining
@@ -180,7 +180,7 @@ class TestFlow:
         await crew.queue.add_each("bad", range(10))
         await crew.settled()
         await crew.dead(10)
-        await wait_until(lambda: len(crew.events()) >= 90, within=5, sentence="events are written")
+        await wait_until(lambda: len(crew.events()) >= 90, within=10, sentence="events are written")
         seen = await flow.step()
         rates = seen.rates
         assert rates.added is not None and rates.done is not None and rates.failed is not None

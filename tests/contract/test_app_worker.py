@@ -124,7 +124,7 @@ class TestLife:
         @app.task
         def slow(notify: Callable[[], object] = Depends(notify)) -> None:
             notify()
-            go_on.wait(SOON)
+            go_on.wait(3 * SOON)
 
         async with app:
             worker = AppWorker(app)
@@ -132,7 +132,7 @@ class TestLife:
             await slow.enqueue()
             await asyncio.wait_for(started.wait(), SOON)
             try:
-                await asyncio.wait_for(worker.stop(grace=0), 3)
+                await asyncio.wait_for(worker.stop(grace=0), SOON)
                 assert (await app.queue().counts()).waiting == 1
             finally:
                 go_on.set()

@@ -114,10 +114,10 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
     )
     assert process.stdout is not None and process.stderr is not None
     await crew.hire(Calls())
-    line = await asyncio.wait_for(process.stdout.readline(), 10)
+    line = await asyncio.wait_for(process.stdout.readline(), 30)
     assert b" active id=" in line
     process.send_signal(2)
-    assert await asyncio.wait_for(process.wait(), 10) == 130
+    assert await asyncio.wait_for(process.wait(), 30) == 130
     assert await process.stderr.read() == b""
 
 

@@ -99,14 +99,14 @@ async def test_server_keeps_the_embedded_one_up_until_it_is_told(tmp_path: Path)
     )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 15)
+        line = await asyncio.wait_for(process.stdout.readline(), 30)
         assert line.decode() == f"The server is up at embedded:{home}\n"
         async with Queue("a", f"embedded:{home}") as queue:
             await queue.add("x")
         listed = await tampu("queue", "ls", "--json", "--url", f"embedded:{home}")
         assert [each["queue"] for each in listed.json["queues"]] == ["a"]
         process.send_signal(signal.SIGTERM)
-        out, err = await asyncio.wait_for(process.communicate(), 15)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
         assert (process.returncode, err) == (0, b"")
         assert out.decode().startswith("and at unix://")
         await wait_until(lambda: nothing_runs(home), within=15, sentence="the server has ended")

@@ -92,4 +92,4 @@ def test_watch_ends_well_when_it_is_told_to(running: RunningServer) -> None:
             assert process.stdout is not None and process.stderr is not None
             assert QUEUE in process.stdout.readline().decode()
             process.send_signal(told)
-            assert (process.wait(10), process.stderr.read()) == (0, b"")
+            assert (process.wait(30), process.stderr.read()) == (0, b"")

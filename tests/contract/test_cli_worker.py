@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(url: str) -> tuple[int, Any]:
     """The status and the body of an answer."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - ours
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - ours
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -298,4 +298,4 @@ async def test_an_idle_worker_ends_soon(running: RunningServer, home: Path) -> N
         worker.until_up()
         began = time.monotonic()
         assert worker.stop() == 0
-        assert time.monotonic() - began < 3  # mostly 0.11 s
+        assert time.monotonic() - began < 10  # mostly 0.11 s; the grace is 25

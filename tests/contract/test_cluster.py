@@ -121,7 +121,7 @@ async def test_a_call_passed_on_to_a_node_that_is_frozen_ends(
             target.pause()
             try:
                 with pytest.raises(ServerError):
-                    await asyncio.wait_for(lane.call("SET", queue + b":a", b"1", limit_s=3), 8)
+                    await asyncio.wait_for(lane.call("SET", queue + b":a", b"1", limit_s=3), 15)
                 again = lane.send(pack("SET", queue + b":b", b"1"), repeatable=True)
                 await asyncio.wait([again], timeout=0.7)
                 assert not again.done()
@@ -136,11 +136,11 @@ async def test_a_blocking_read_of_a_slot_that_is_on_its_way_waits_for_it(
     queue = b"{chasqui:patient}"
     async with await Lane.open(server, queue, options=QUICK) as lane:
         with built.moving(queue) as target:
-            reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
+            reading = lane.send(pack("BLPOP", queue + b":list", 30), block_s=30)
             await asyncio.wait([reading], timeout=0.1)
         with target.admin() as admin:
             admin.rpush(queue + b":list", b"x")
-        assert await asyncio.wait_for(reading, 5) == [queue + b":list", b"x"]
+        assert await asyncio.wait_for(reading, 10) == [queue + b":list", b"x"]
 
 
 async def test_a_blocking_read_of_a_slot_that_is_on_its_way_can_be_unblocked(
@@ -149,10 +149,10 @@ async def test_a_blocking_read_of_a_slot_that_is_on_its_way_can_be_unblocked(
     queue = b"{chasqui:impatient}"
     async with await Lane.open(server, queue, options=QUICK) as lane:
         with built.moving(queue):
-            reading = lane.send(pack("BLPOP", queue + b":list", 10), block_s=10)
+            reading = lane.send(pack("BLPOP", queue + b":list", 30), block_s=30)
             await asyncio.wait([reading], timeout=0.1)
             await lane.unblock()
-            assert await asyncio.wait_for(reading, 1) is None
+            assert await asyncio.wait_for(reading, 10) is None
 
 
 async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
@@ -177,7 +177,7 @@ async def test_a_call_that_waits_for_its_slot_fails_at_close(
         await asyncio.wait([call], timeout=0.1)
         await lane.close()
         with pytest.raises(ServerError):
-            await asyncio.wait_for(call, 1)
+            await asyncio.wait_for(call, 10)
 
 
 async def test_a_wrong_password_for_a_cluster_is_access_denied(built: Cluster) -> None:
@@ -296,7 +296,9 @@ async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary:
             follower = built.replicas[built.masters.index(owner)]
             with follower.admin() as admin:
                 admin.execute_command("READONLY")
-                await wait_until(lambda: admin.get(key) == b"kept", within=5, sentence="replicated")
+                await wait_until(
+                    lambda: admin.get(key) == b"kept", within=10, sentence="replicated"
+                )
             owner.kill()
             assert await lane.send(pack("GET", key), repeatable=True, limit_s=20) == b"kept"
             assert await lane.call("SET", key, b"after") == b"OK"

@@ -110,7 +110,7 @@ class TestClients:
         began = time.monotonic()
         with pytest.raises(ServerUnreachable):
             await connect(redis_client.Redis(port=free_port()))  # ten tries by default
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5
 
     async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"redis\.asyncio client"):
@@ -181,7 +181,7 @@ class TestFailures:
         began = time.monotonic()
         with pytest.raises(kind) as caught:
             await connect(url, **options)  # type: ignore[arg-type]
-        assert time.monotonic() - began < options.get("connect_timeout_s", 5.0) + 0.5
+        assert time.monotonic() - began < options.get("connect_timeout_s", 5.0) + 5
         sentence = str(caught.value)
         assert "\n" not in sentence
         assert SECRET not in sentence
@@ -348,7 +348,7 @@ class TestEmbedded:
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        await wait_until(lambda: is_unused(home), within=5, sentence="the hold is given back")
+        await wait_until(lambda: is_unused(home), within=10, sentence="the hold is given back")
 
     async def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

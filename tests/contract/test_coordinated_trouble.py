@@ -89,7 +89,7 @@ async def _lost(proxy: Proxy, admin: redis.Redis, call: Awaitable[object]) -> ob
     asked = asyncio.ensure_future(call)
     await wait_until(
         lambda: admin.hgetall(KEYS.course) != before,
-        within=5,
+        within=10,
         sentence="the server carried it out",
     )
     proxy.hold_replies = False

@@ -216,7 +216,7 @@ def test_ends_by_itself_after_its_last_user_left(home: Path, run_user: RunUser) 
     user = run_user(home)
     said(user)
     leave(user)
-    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper are gone")
     assert not (home / keeper.SOCKET).exists()
 
 
@@ -224,7 +224,7 @@ def test_ends_by_itself_after_its_last_user_was_killed(home: Path, run_user: Run
     user = run_user(home)
     said(user)
     user.kill()
-    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper are gone")
 
 
 def test_runs_while_one_of_two_users_lives(home: Path, run_user: RunUser) -> None:
@@ -233,7 +233,7 @@ def test_runs_while_one_of_two_users_lives(home: Path, run_user: RunUser) -> Non
     first.kill()
     stays(lambda: answers(home), during=A_WHILE_S, sentence="the other user keeps the server")
     leave(second)
-    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper are gone")
 
 
 def test_ctrl_c_in_the_starter_does_not_end_it_for_others(home: Path, run_user: RunUser) -> None:
@@ -241,7 +241,7 @@ def test_ctrl_c_in_the_starter_does_not_end_it_for_others(home: Path, run_user: 
     said(starter)
     with join(home):
         os.killpg(starter.pid, signal.SIGINT)
-        starter.wait(timeout=5)
+        starter.wait(timeout=20)
         stays(
             lambda: answers(home),
             during=A_WHILE_S,
@@ -254,9 +254,9 @@ def test_a_forked_child_does_not_keep_the_server(home: Path, processes: ExitStac
     parent = popen(processes, FORKING_USER, str(home), "only forks")
     child = int(said(parent))
     processes.callback(kill, child)
-    parent.wait(timeout=5)
+    parent.wait(timeout=20)
     block_until(
-        lambda: nothing_runs(home), within=5, sentence="the server ended while the child lives"
+        lambda: nothing_runs(home), within=10, sentence="the server ended while the child lives"
     )
     os.kill(child, 0)  # raises if it does not
 
@@ -265,10 +265,10 @@ def test_a_forked_child_that_joins_has_a_hold_of_its_own(home: Path, processes: 
     parent = popen(processes, FORKING_USER, str(home), "joins")
     child = int(said(parent))
     processes.callback(kill, child)
-    parent.wait(timeout=5)
+    parent.wait(timeout=20)
     stays(lambda: answers(home), during=A_WHILE_S, sentence="the child keeps the server")
     kill(child)
-    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper are gone")
 
 
 def test_who_comes_while_it_goes_down_waits_and_gets_a_new_one(home: Path) -> None:

@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 def test_what_was_written_is_there_after_a_restart(home: Path) -> None:
     with join(home) as handle:
         put(handle, "key")
-    block_until(lambda: nothing_runs(home), within=5, sentence="server and keeper are gone")
+    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper are gone")
     with join(home) as handle:
         assert has(handle, "key")
     assert starts_of(home) == 2
@@ -77,11 +77,11 @@ def test_a_killed_keeper_leaves_no_orphan_and_can_be_replaced(home: Path) -> Non
         kill_keeper(home, server_pid(home))
         if LINUX:
             block_until(
-                lambda: nothing_runs(home), within=5, sentence="the server went with its keeper"
+                lambda: nothing_runs(home), within=10, sentence="the server went with its keeper"
             )
         with join(home) as again:
             assert has(again, "key")
-    block_until(lambda: nothing_runs(home), within=5, sentence="the new keeper ends the server")
+    block_until(lambda: nothing_runs(home), within=10, sentence="the new keeper ends the server")
 
 
 def test_joining_right_after_the_keeper_was_killed_gets_a_kept_server(home: Path) -> None:
@@ -90,7 +90,7 @@ def test_joining_right_after_the_keeper_was_killed_gets_a_kept_server(home: Path
         kill_keeper(home, server_pid(home))
         with join(home) as again:
             assert has(again, "key")
-    block_until(lambda: nothing_runs(home), within=5, sentence="the new keeper ends the server")
+    block_until(lambda: nothing_runs(home), within=10, sentence="the new keeper ends the server")
 
 
 def test_no_server_is_started_beside_one_that_still_lives(home: Path) -> None:
@@ -114,11 +114,11 @@ def test_an_orphan_is_ended_before_a_new_server_starts(home: Path) -> None:
     command = [str(embedded._find_binary(home)), *options]
     with subprocess.Popen(command, cwd=home, stdout=subprocess.DEVNULL) as orphan:
         try:
-            block_until(lambda: answers(home), within=5, sentence="the orphan is up")
+            block_until(lambda: answers(home), within=10, sentence="the orphan is up")
             with client_of(home) as client:
                 client.set("key", "kept")
             with join(home) as handle:
-                assert orphan.wait(timeout=5) == 0
+                assert orphan.wait(timeout=20) == 0
                 assert has(handle, "key")
         finally:
             orphan.kill()
@@ -141,7 +141,7 @@ def test_a_deleted_directory_gets_a_server_of_its_own(home: Path, tmp_path: Path
         with join(home) as new:
             assert not has(new, "key")
     block_until(
-        lambda: nothing_runs(tmp_path / "elsewhere"), within=5, sentence="the old server is gone"
+        lambda: nothing_runs(tmp_path / "elsewhere"), within=10, sentence="the old server is gone"
     )
 
 

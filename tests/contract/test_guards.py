@@ -38,7 +38,7 @@ async def until_ours(lane: Lane, wanted: Holding) -> None:
     async def ours() -> bool:
         return await hold(lane, KEYS, wanted) is Answer.OURS
 
-    await wait_until(ours, within=5, sentence="the lease before has run out")
+    await wait_until(ours, within=10, sentence="the lease before has run out")
 
 
 class TestHold:
@@ -259,7 +259,7 @@ async def _lost(
     """What a call is answered whose first reply is lost."""
     proxy.hold_replies = True
     asked = asyncio.ensure_future(call())
-    await wait_until(carried_out, within=5, sentence="the server carried it out")
+    await wait_until(carried_out, within=10, sentence="the server carried it out")
     proxy.hold_replies = False
     proxy.cut()
     return await asked

@@ -84,7 +84,7 @@ async def test_a_call_in_flight_when_the_connection_breaks_is_lost(through: Thro
     lane, proxy = await through()
     proxy.hold_replies = True
     call = lane.send(pack("INCR", b"{chasqui:lane}:n"))
-    await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the reply was lost")
+    await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the reply was lost")
     proxy.cut()
     with pytest.raises(ConnectionLost, match="outcome is unknown"):
         await call
@@ -100,7 +100,7 @@ async def test_a_repeatable_call_is_sent_again_after_a_lost_connection(
     call = lane.send(pack("INCR", b"{chasqui:lane}:n"), repeatable=True)
     with running.admin() as admin:
         await wait_until(
-            lambda: admin.get("{chasqui:lane}:n") == b"1", within=5, sentence="carried out once"
+            lambda: admin.get("{chasqui:lane}:n") == b"1", within=10, sentence="carried out once"
         )
     proxy.hold_replies = False
     proxy.cut()
@@ -113,7 +113,7 @@ async def test_repeated_calls_keep_their_order(through: Through, running: Runnin
     calls = [
         lane.send(pack("RPUSH", b"{chasqui:lane}:list", n), repeatable=True) for n in range(50)
     ]
-    await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the calls were lost")
+    await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the calls were lost")
     proxy.hold_requests = False
     proxy.cut()
     assert await asyncio.gather(*calls) == list(range(1, 51))
@@ -184,10 +184,10 @@ async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServe
     call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
     with running.admin() as admin:
         await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
         )
         await lane.unblock()
-        assert await asyncio.wait_for(call, 1) is None
+        assert await asyncio.wait_for(call, 10) is None
         assert await lane.call("PING") == b"PONG"
         assert admin.info("clients")["blocked_clients"] == 0
 
@@ -198,7 +198,7 @@ async def test_unblocking_races_with_sending_and_always_wins(lane: Lane) -> None
         for _ in range(n % 5):
             await asyncio.sleep(0)
         await lane.unblock()
-        assert await asyncio.wait_for(call, 2) is None
+        assert await asyncio.wait_for(call, 10) is None
 
 
 async def test_what_a_blocking_read_was_given_is_not_swallowed_by_unblock(
@@ -210,7 +210,7 @@ async def test_what_a_blocking_read_was_given_is_not_swallowed_by_unblock(
             await asyncio.sleep(0)
             admin.rpush("{chasqui:lane}:list", n)
             await lane.unblock()
-            reply = await asyncio.wait_for(call, 2)
+            reply = await asyncio.wait_for(call, 10)
             left = admin.lpop("{chasqui:lane}:list")
             assert (reply is None) != (left is None), "an item was lost or came twice"
 
@@ -315,7 +315,7 @@ async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
     call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
     with running.admin() as admin:
         await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
         )
         await lane.close()
         await lane.close()
@@ -325,7 +325,9 @@ async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
             lane.send(pack("PING"))
         assert asyncio.all_tasks() == before
         await wait_until(
-            lambda: len(admin.client_list(_type="normal")) == 1, within=5, sentence="no socket left"
+            lambda: len(admin.client_list(_type="normal")) == 1,
+            within=10,
+            sentence="no socket left",
         )
 
 

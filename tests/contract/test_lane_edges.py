@@ -39,13 +39,13 @@ async def lane_to(running: RunningServer, options: LaneOptions = QUICK) -> Async
 async def is_blocked(running: RunningServer) -> None:
     with running.admin() as admin:
         await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=5, sentence="blocked"
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
         )
 
 
 async def between_two_connections(caplog: pytest.LogCaptureFixture) -> None:
     await wait_until(
-        lambda: "connection ended" in caplog.text, within=5, sentence="the link has ended"
+        lambda: "connection ended" in caplog.text, within=10, sentence="the link has ended"
     )
 
 
@@ -60,7 +60,7 @@ class TestEnding:
                 admin.client_kill_filter(_type="normal", skipme=True)
                 for _ in range(steps):
                     await asyncio.sleep(0)
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(10):
                     await lane.close()
 
     async def test_a_lane_that_is_closed_at_once_leaves_no_socket(
@@ -73,7 +73,7 @@ class TestEnding:
         with running.admin() as admin:
             await wait_until(
                 lambda: len(admin.client_list(_type="normal")) == 1,
-                within=2,
+                within=10,
                 sentence="only the admin is connected",
             )
 
@@ -84,7 +84,7 @@ class TestEnding:
                 reading = lane.send(pack("XREAD", "BLOCK", 5000, "STREAMS", b"s", "$"), block_s=5)
                 await is_blocked(replica)
                 await lane.close()
-                await asyncio.wait([refused, reading], timeout=1)
+                await asyncio.wait([refused, reading], timeout=10)
                 assert isinstance(refused.exception(), Closed)
                 assert isinstance(reading.exception(), ConnectionLost)
 
@@ -96,7 +96,7 @@ class TestEnding:
         with suppress(asyncio.CancelledError):
             await closing
         with pytest.raises(ServerError):
-            await asyncio.wait_for(call, 1)
+            await asyncio.wait_for(call, 10)
 
     async def test_a_call_that_waits_for_a_server_fails_at_close(self, start: Start) -> None:
         running = start()
@@ -106,7 +106,7 @@ class TestEnding:
             waiting = lane.send(pack("PING"))
             await lane.close()
             with pytest.raises(Closed):
-                await asyncio.wait_for(waiting, 1)
+                await asyncio.wait_for(waiting, 10)
 
     async def test_an_answered_call_is_forgotten_at_once(self, lane: Lane) -> None:
         await asyncio.gather(*(lane.send(pack("PING")) for _ in range(500)))
@@ -128,7 +128,7 @@ class TestOutcomes:
                 admin.replicaof("127.0.0.1", master.port)
                 call = lane.send(pack("INCR", COUNTER))
                 seen = proxy.accepted
-                await wait_until(lambda: proxy.accepted > seen, within=2, sentence="refused")
+                await wait_until(lambda: proxy.accepted > seen, within=10, sentence="refused")
             finally:
                 admin.replicaof("NO", "ONE")
             with pytest.raises(ConnectionLost, match="no reply within"):
@@ -144,7 +144,7 @@ class TestOutcomes:
         call = lane.send(pack("INCR", COUNTER), repeatable=True)
         with running.admin() as admin:
             await wait_until(
-                lambda: admin.get(COUNTER) == b"1", within=5, sentence="it was carried out"
+                lambda: admin.get(COUNTER) == b"1", within=10, sentence="it was carried out"
             )
         proxy.cut()
         await between_two_connections(caplog)
@@ -186,11 +186,11 @@ class TestOutcomes:
         running = start("--requirepass", "old")
         url = f"redis://:old@127.0.0.1:{running.port}"
         async with await connect(url) as server:
-            async with await Lane.open(server, KEY, options=QUICK) as lane:
+            async with await Lane.open(server, KEY) as lane:
                 with running.admin(password="old") as admin:  # noqa: S106
                     admin.config_set("requirepass", "new")
                     admin.client_kill_filter(_type="normal", skipme=True)
-                async with asyncio.timeout(QUICK.limit_s / 2):
+                async with asyncio.timeout(LaneOptions().limit_s / 2):
                     with pytest.raises(AccessDenied):
                         while True:
                             with suppress(ConnectionLost):
@@ -209,7 +209,7 @@ class TestWaiting:
     async def test_an_idle_lane_s_silence_does_not_count(self, lane: Lane) -> None:
         await lane.call("PING")
         await asyncio.sleep(3 * QUICK.patience_s)  # time itself is the subject
-        assert await lane.call("BLPOP", b"none", "0.3") is None  # slow, within the patience
+        assert await lane.call("BLPOP", b"none", "0.2") is None  # slow, within the patience
 
     async def test_a_blocking_read_behind_it_buys_a_call_no_time(self, through: Through) -> None:
         lane, proxy = await through()
@@ -217,7 +217,7 @@ class TestWaiting:
         proxy.hold_replies = True
         call = lane.send(pack("PING"))
         reading = lane.send(pack("BLPOP", b"none", 30), block_s=30)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             with pytest.raises(ConnectionLost, match="no reply for"):
                 await call
         reading.cancel()
@@ -260,7 +260,7 @@ class TestReconnecting:
         await lane.call("PING")
         proxy.hold_requests = True
         first = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3)]
-        await wait_until(lambda: proxy.swallowed > 0, within=5, sentence="the calls were lost")
+        await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the calls were lost")
         proxy.cut()
         await between_two_connections(caplog)
         later = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3, 6)]
@@ -279,7 +279,7 @@ class TestReconnecting:
                 assert not reading.done()
                 admin.replicaof("NO", "ONE")
                 admin.rpush("list", "x")
-            assert await asyncio.wait_for(reading, 5) == [b"list", b"x"]
+            assert await asyncio.wait_for(reading, 10) == [b"list", b"x"]
 
     async def test_a_server_that_refuses_is_not_stormed(self, start: Start) -> None:
         with replica_of_another(start) as replica, replica.admin() as admin:
@@ -299,7 +299,7 @@ class TestReconnecting:
         options = LaneOptions(first_pause_s=0.01, longest_pause_s=60.0)
         async with await Lane.open(server, KEY, options=options) as lane:
             with running.admin() as admin:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     for _ in range(15):
                         admin.client_kill_filter(_type="normal", skipme=True)
                         assert await lane.call("PING", repeatable=True) == b"PONG"
@@ -338,7 +338,7 @@ class TestReconnecting:
         await lane.call("PING")
         seen = proxy.accepted
         await proxy.inject(b"+what\r\n")
-        await wait_until(lambda: proxy.accepted > seen, within=5, sentence="a new connection")
+        await wait_until(lambda: proxy.accepted > seen, within=10, sentence="a new connection")
         assert await lane.call("ECHO", b"in step") == b"in step"
 
 
@@ -353,7 +353,7 @@ class TestUnblocking:
         proxy.cut()
         with suppress(ServerError):
             await unblocking
-        assert await asyncio.wait_for(reading, 2) is None
+        assert await asyncio.wait_for(reading, 10) is None
 
     async def test_without_the_right_to_ask_a_read_ends_by_itself(
         self, running: RunningServer

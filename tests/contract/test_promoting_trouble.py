@@ -35,7 +35,7 @@ async def test_it_goes_on_when_the_server_writes_again(
     await crew.hire(calls, promote=False)
     async with standing_alone(crew) as promoter:
         await until_led_by(crew, promoter.id)
-        await crew.queue.add("a", 1, delay=0.2)
+        await crew.queue.add("a", 1, delay=0.5)
         refuse(on=True)
         await wait_until(
             lambda: told in caplog.messages, within=SOON, sentence="the promoter is refused"
@@ -70,7 +70,7 @@ async def test_keys_of_the_wrong_kind_lose_nothing(
     async with standing_alone(crew) as promoter:
         await until_led_by(crew, promoter.id)
         crew.admin.set(KEYS.bell, "no bell")
-        await crew.queue.add("a", delay=0.2)
+        await crew.queue.add("a", delay=0.5)
         crew.admin.set(KEYS.stream, "no stream")
         await wait_until(
             lambda: troubles(caplog) > 0, within=SOON, sentence="the promoter is refused"

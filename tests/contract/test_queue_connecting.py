@@ -35,7 +35,7 @@ class TestConnecting:
         assert len(waiting(admin)) == 50
         await wait_until(
             lambda: len(admin.client_list()) == before + 1,
-            within=5,
+            within=10,
             sentence="one connection is left",
         )
         await queue.close()
@@ -52,7 +52,7 @@ class TestConnecting:
             with pytest.raises(Closed):
                 await call
         await wait_until(
-            lambda: len(admin.client_list()) == before, within=5, sentence="no connection is left"
+            lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
         )
 
     async def test_a_queue_that_was_never_used_is_closed_too(self) -> None:
@@ -138,7 +138,7 @@ class TestLooking:
     async def test_results_that_are_there(self, queue: Queue, admin: redis.Redis) -> None:
         job = await queue.add("a")
         admin.set(KEYS.result(job.id), b"\x81\xa2ok\x01")
-        assert await job.result(timeout=5) == {"ok": 1}
+        assert await job.result(timeout=10) == {"ok": 1}
         assert await queue.result(job.id) == {"ok": 1}
         assert await queue.results([job.id, "unknown"]) == {job.id: {"ok": 1}}
         with pytest.raises(ResultTimeout):

@@ -79,7 +79,7 @@ async def test_a_replica_confirms(pair: tuple[RunningServer, RunningServer]) -> 
 async def test_without_a_replica_the_jobs_are_added_but_not_durable(
     running: RunningServer,
 ) -> None:
-    async with Queue(QUEUE, running.url, durability="replica", time_limit=0.2) as queue:
+    async with Queue(QUEUE, running.url, durability="replica", time_limit=0.5) as queue:
         with pytest.raises(NotDurable):
             await queue.add("a")
     with running.admin() as admin:
@@ -111,11 +111,11 @@ async def test_a_wait_that_is_lost_with_its_connection_is_waited_again(
             adding = asyncio.create_task(queue.add("b"))
             with master.admin() as admin:
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=5, sentence="the server waits for the copy"
+                    lambda: blocked(admin) == 1, within=10, sentence="the server waits for the copy"
                 )
                 proxy.cut()
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=5, sentence="it is asked to wait again"
+                    lambda: blocked(admin) == 1, within=10, sentence="it is asked to wait again"
                 )
                 assert not adding.done()
                 replica.resume()
@@ -141,7 +141,7 @@ async def test_jobs_that_went_with_their_server_are_added_again(start: Start) ->
                 replica.pause()
                 adding = asyncio.create_task(queue.add("b"))
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=5, sentence="the server waits for the copy"
+                    lambda: blocked(admin) == 1, within=10, sentence="the server waits for the copy"
                 )
                 admin.flushall()
                 proxy.cut()

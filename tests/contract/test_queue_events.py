@@ -77,7 +77,7 @@ class TestReading:
             task = asyncio.create_task(anext(events))
             await _until_blocked(running)
             await emit(lane, KEY, pack_events([told(1)]), max_len=1000)
-            assert (await asyncio.wait_for(task, 1)).job_id == "1"
+            assert (await asyncio.wait_for(task, 10)).job_id == "1"
 
     async def test_reading_starts_behind_the_event_that_is_named(
         self, running: RunningServer, lane: Lane
@@ -131,7 +131,7 @@ class TestEnding:
             write_by_hand(running, 1)
             await _until_blocked(running)
             await events.close()
-            assert [event.job_id for event in await asyncio.wait_for(task, 1)] == ["1"]
+            assert [event.job_id for event in await asyncio.wait_for(task, 10)] == ["1"]
             with pytest.raises(StopAsyncIteration):
                 await anext(events)
         assert own_tasks() == []
@@ -147,7 +147,7 @@ class TestEnding:
         task = asyncio.create_task(consume())
         await _until_blocked(running)
         task.cancel()
-        await asyncio.wait([task], timeout=2)
+        await asyncio.wait([task], timeout=10)
         assert task.cancelled()
         assert own_tasks() == []
 
@@ -160,7 +160,7 @@ class TestEnding:
                     await asyncio.wait_for(anext(events), 0.02)
             for number in range(3):
                 write_by_hand(running, number)
-                assert (await asyncio.wait_for(anext(events), 1)).job_id == str(number)
+                assert (await asyncio.wait_for(anext(events), 10)).job_id == str(number)
 
     async def test_reading_outside_of_async_with_says_what_to_do(self) -> None:
         with pytest.raises(OutOfPlace, match="async with QueueEvents"):

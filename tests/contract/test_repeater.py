@@ -38,7 +38,8 @@ class TestFiring:
         first_ms = round(told.next_at.timestamp() * 1000)
         assert instants(calls)[:10] == [first_ms + 100 * n for n in range(10)]
         assert min(calls.late_ms) >= 0, "never early"
-        assert sorted(calls.late_ms)[5] < 30, "a bell has been heard, a timer has been set"
+        # Mostly 2 ms; half a second if it only looked once a second.
+        assert sorted(calls.late_ms)[5] < 200, "a bell has been heard, a timer has been set"
         assert {(job.name, job.data["x"], job.schedule_key) for job in calls.jobs} == {
             ("tick", 1, "tick::every:100")
         }
@@ -69,13 +70,15 @@ class TestFiring:
         found = instants(calls)
         assert found == [found[0] + 100 * n for n in range(len(found))]
 
-    async def test_what_is_stored_on_the_way_is_heard_of_at_once(self, crew: Crew) -> None:
-        calls = Lateness()
+    async def test_what_is_stored_on_the_way_is_heard_of_at_once(
+        self, crew: Crew, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tampu.services.repeater._LOOK_AGAIN_S", 60.0)
+        calls = Calls()
         await crew.hire(calls)
         await crew.queue.schedule("far", Every("1h"))
         await crew.queue.schedule("near", Every("30ms"), limit=1)
-        await calls.until(1)
-        assert calls.late_ms[0] < 500, "not only when it looks again, after a second"
+        await calls.until(1)  # not only when it looks again
 
     async def test_what_a_peer_stores_is_seen_without_a_bell(self, crew: Crew) -> None:
         calls = Calls()
@@ -141,7 +144,7 @@ class TestEnds:
     async def test_the_last_instant_before_the_end_is_the_last(self, crew: Crew) -> None:
         calls = Calls()
         await crew.hire(calls)
-        end = datetime.now(UTC) + timedelta(milliseconds=700)
+        end = datetime.now(UTC) + timedelta(milliseconds=850)
         told = await crew.queue.schedule("tick", Every(0.3), key="k", end=end)
         await until_gone(crew, "k")
         await crew.settled()

@@ -32,7 +32,7 @@ async def proxy(running: RunningServer) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def store(running: RunningServer, opened: Opened) -> RedisStore:
     """Another's way to the same states, which is never cut."""
-    made = RedisStore(running.url)
+    made = RedisStore(running.url, timeout="20s")
     await opened(made)
     return made
 
@@ -121,7 +121,7 @@ async def test_a_server_that_is_not_there_at_first_gets_what_was_saved_meanwhile
     assert event.operation is StoreOperation.LOAD
     assert str(port) in event.error
     running = await asyncio.to_thread(start, port=port)
-    await wait_until(lambda: len(events) == 2, within=5, sentence="the server is found")
+    await wait_until(lambda: len(events) == 2, within=10, sentence="the server is found")
     assert events[1] == StoreRecovered(written=1, kept=0)
     with running.admin() as admin:
         assert admin.keys() == [b"tampu:task:{a}:state"]

@@ -39,7 +39,7 @@ class TestWaiting:
     ) -> None:
         (task,) = await waiting(reader, running, ["a"])
         await desk.finish({"a": [1, 2]})
-        assert await asyncio.wait_for(task, 1) == [1, 2]
+        assert await asyncio.wait_for(task, 10) == [1, 2]
 
     @pytest.mark.parametrize("value", [None, 0, "", [], False])
     async def test_none_and_other_empty_values_are_results(
@@ -182,12 +182,17 @@ class TestOneReaderForAll:
         task.cancel()
 
     async def test_a_new_waiter_does_not_stand_behind_the_blocked_read(
-        self, reader: ResultReader, desk: Desk, running: RunningServer
+        self,
+        reader: ResultReader,
+        desk: Desk,
+        running: RunningServer,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(results, "BLOCK_MS", 40_000)
         (task,) = await waiting(reader, running, ["slow"])
         await desk.finish({"a": 1})
         await until_blocked(running)
-        assert await asyncio.wait_for(reader.wait("a", 4), 1) == 1
+        assert await asyncio.wait_for(reader.wait("a", 40), 10) == 1
         task.cancel()
 
     async def test_notices_that_were_trimmed_away_unread_are_made_up_for(
@@ -201,7 +206,7 @@ class TestOneReaderForAll:
                     KEYS.notices, {"ids": encode_notice([job_id])}, maxlen=1000, approximate=False
                 )
             step.execute()
-        assert await asyncio.wait_for(task, 2) == 7
+        assert await asyncio.wait_for(task, 10) == 7
 
     @pytest.mark.parametrize("fields", [("ids", b"\xc1"), ("ids", b"\x2a"), ("what", b"")])
     async def test_a_notice_that_cannot_be_read_has_all_looked_at(
@@ -210,7 +215,7 @@ class TestOneReaderForAll:
         (task,) = await waiting(reader, running, ["a"])
         await lane.call("SET", KEYS.result("a"), encode_result(7, max_bytes=9))
         await lane.call("XADD", KEYS.notices, "*", *fields)
-        assert await asyncio.wait_for(task, 2) == 7
+        assert await asyncio.wait_for(task, 10) == 7
 
     async def test_the_reader_ends_when_nobody_waits_and_starts_again(
         self,

@@ -118,7 +118,7 @@ class TestTrouble:
             await lane.call("DEL", KEYS.notices)
             proxy.hold_requests = False
             proxy.cut()
-            assert await asyncio.wait_for(task, 4) == 3
+            assert await asyncio.wait_for(task, 10) == 3
             await reader.close()
 
     async def test_waiters_outlive_a_restart_of_the_server(self, start: Start) -> None:
@@ -153,7 +153,7 @@ class TestTrouble:
         assert said == ["results cannot be read"]
         await lane.call("DEL", KEYS.notices)
         await lane.call("SET", KEYS.result("a"), encode_result(7, max_bytes=9))
-        assert await asyncio.wait_for(task, 4) == 7
+        assert await asyncio.wait_for(task, 10) == 7
 
     async def test_a_first_look_that_fails_is_told_to_its_caller(
         self, reader: ResultReader, lane: Lane
@@ -169,7 +169,7 @@ class TestTrouble:
             reader = ResultReader(server, KEYS)
             running.kill()
             with pytest.raises(ServerUnreachable):
-                await asyncio.wait_for(reader.wait("a", 1), 3)
+                await asyncio.wait_for(reader.wait("a", 1), 10)
             await reader.close()
 
     async def test_waiters_behind_a_server_that_does_not_answer_wait_side_by_side(
@@ -180,7 +180,7 @@ class TestTrouble:
             reader = ResultReader(server, KEYS)
             running.pause()
             waits = [reader.wait(f"job-{n}", 1) for n in range(10)]
-            outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 4)
+            outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 8)
             assert all(isinstance(outcome, ServerUnreachable) for outcome in outcomes)
             running.resume()
             await reader.close()

@@ -261,7 +261,7 @@ class TestTrouble:
         member = await team.join("a", task, store=MemoryStore(), guard=guard)
         await wait_until(
             lambda: member.journal.skipped(SkipReason.GUARD_AWAY) != [],
-            within=3,
+            within=10,
             sentence="it is told within the time that a call may take",
         )
         find(proxy)

@@ -58,7 +58,7 @@ def test_every_method_reaches_the_queue(queue: SyncQueue, admin: redis.Redis) ->
     found = queue.counts()
     assert (found.waiting, found.delayed) == (3, 1)
     admin.set(KEYS.result(one.id), b"\x01")
-    assert one.result(timeout=5) == queue.result(one.id) == 1
+    assert one.result(timeout=10) == queue.result(one.id) == 1
     assert queue.results([one.id, two.id]) == {one.id: 1}
     with pytest.raises(ResultTimeout):
         two.result(timeout=0.05)
@@ -120,7 +120,7 @@ def test_it_connects_on_first_use_and_closes_for_good(
     with pytest.raises(Closed):
         queue.add("a")
     block_until(
-        lambda: len(admin.client_list()) == before, within=5, sentence="no connection is left"
+        lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
     )
 
 
@@ -137,7 +137,9 @@ def test_closing_ends_calls_that_wait(running: RunningServer, admin: redis.Redis
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    block_until(lambda: blocked(admin) == 1, within=5, sentence="the waiter listens for its result")
+    block_until(
+        lambda: blocked(admin) == 1, within=10, sentence="the waiter listens for its result"
+    )
     queue.close()
     waiter.join(5)
     assert not waiter.is_alive()
@@ -195,4 +197,4 @@ def test_a_door_that_does_not_open_leaves_no_thread_behind() -> None:
     before = len(portals())
     with pytest.raises(ServerError), SyncQueue(QUEUE, "redis://127.0.0.1:1/0"):
         pass
-    block_until(lambda: len(portals()) == before, within=5, sentence="the thread has ended")
+    block_until(lambda: len(portals()) == before, within=10, sentence="the thread has ended")

@@ -32,6 +32,7 @@ KEY = b"tampu:task:{t}:state"
 NEW_PEER_KEY = b"scheduler:valkey:job-state:t"
 OLD_PEER_KEY = b"scheduler:job-state:t"
 QUICK = "200ms"
+PATIENT = "20s"
 
 # As the Rust crate's serde_json writes it.
 PEER_JSON = (
@@ -63,7 +64,7 @@ async def opened() -> AsyncIterator[Opened]:
 
 @pytest.fixture
 async def store(running: RunningServer, opened: Opened) -> RedisStore:
-    made = RedisStore(running.url)
+    made = RedisStore(running.url, timeout=PATIENT)
     await opened(made)
     return made
 
@@ -92,7 +93,7 @@ class TestKeys:
     async def test_a_prefix_of_one_s_own_keeps_tasks_apart(
         self, running: RunningServer, store: RedisStore, opened: Opened
     ) -> None:
-        other = RedisStore(running.url, prefix="app1:")
+        other = RedisStore(running.url, prefix="app1:", timeout=PATIENT)
         await opened(other)
         await store.save([state_of("t", 1)])
         await other.save([state_of("t", 2)])
@@ -167,7 +168,7 @@ class TestThePeersStates:
     async def test_a_prefix_of_one_s_own_has_none(
         self, running: RunningServer, opened: Opened, admin: redis.Redis
     ) -> None:
-        store = RedisStore(running.url, prefix="app1:")
+        store = RedisStore(running.url, prefix="app1:", timeout=PATIENT)
         await opened(store)
         admin.set(NEW_PEER_KEY, PEER_JSON)
         admin.set(OLD_PEER_KEY, PEER_JSON)
@@ -189,13 +190,13 @@ class TestTrouble:
     ) -> None:
         store = RedisStore(proxy.url, timeout=QUICK)
         await opened(store)
-        await wait_until(partial(saves, store), within=5, sentence="it is reached in time")
+        await wait_until(partial(saves, store), within=10, sentence="it is reached in time")
         proxy.hold_replies = True
         with pytest.raises(ServerError) as caught:
-            await asyncio.wait_for(store.load(["t"]), 3)
+            await asyncio.wait_for(store.load(["t"]), 10)
         assert caught.value.verdict is not Verdict.GIVE_UP
         proxy.hold_replies = False
-        await wait_until(partial(answers, store), within=5, sentence="it finds back by itself")
+        await wait_until(partial(answers, store), within=10, sentence="it finds back by itself")
 
     async def test_a_server_that_accepts_and_says_nothing_is_told_at_the_time_limit(
         self, proxy: Proxy, opened: Opened
@@ -204,12 +205,12 @@ class TestTrouble:
         store = RedisStore(proxy.url, timeout=QUICK)
         await opened(store)
         with pytest.raises(ServerUnreachable):
-            await asyncio.wait_for(store.load(["t"]), 3)
+            await asyncio.wait_for(store.load(["t"]), 10)
 
     async def test_a_connection_that_breaks_is_made_again_without_a_word(
         self, proxy: Proxy, opened: Opened
     ) -> None:
-        store = RedisStore(proxy.url)
+        store = RedisStore(proxy.url, timeout=PATIENT)
         await opened(store)
         for fired in range(5):
             await store.save([state_of("t", fired)])
@@ -270,7 +271,7 @@ class TestOpeningAndClosing:
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         before = len(admin.client_list())
-        store = RedisStore(running.url)
+        store = RedisStore(running.url, timeout=PATIENT)
         await store.open()
         await store.open()
         await store.save([FULL])
@@ -279,11 +280,11 @@ class TestOpeningAndClosing:
         assert len(admin.client_list()) == before + 1, "one connection does for all"
         await store.close()
         await wait_until(
-            lambda: len(admin.client_list()) == before, within=5, sentence="it has disconnected"
+            lambda: len(admin.client_list()) == before, within=10, sentence="it has disconnected"
         )
 
     async def test_it_can_be_opened_again(self, running: RunningServer) -> None:
-        store = RedisStore(running.url)
+        store = RedisStore(running.url, timeout=PATIENT)
         for _ in range(2):
             await store.open()
             await store.save([FULL])
@@ -293,7 +294,7 @@ class TestOpeningAndClosing:
         self, running: RunningServer, opened: Opened
     ) -> None:
         async with Redis(port=running.port) as client:
-            store = RedisStore(client)
+            store = RedisStore(client, timeout=PATIENT)
             await store.open()
             await store.save([FULL])
             await store.close()
@@ -311,7 +312,7 @@ class TestInACluster:
         for node in built.masters:
             with node.admin() as admin:
                 admin.flushall()
-        store = RedisStore(built.url)
+        store = RedisStore(built.url, timeout=PATIENT)
         await opened(store)
         return store
 

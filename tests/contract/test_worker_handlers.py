@@ -201,8 +201,10 @@ class TestTimeLimits:
         tmp_path: Any,  # noqa: ANN401 - a Path
     ) -> None:
         handler = Handler(child_handlers.sleeps, isolation="process", attempts=1, timeout=0.1)
-        await crew.hire(handler)
+        await crew.hire(handler, store_results=True)
         told = str(tmp_path / "pid")
+        first = await crew.queue.add("slow", [told, 0], timeout=60)  # ready: it may be slow
+        await first.result()
         await crew.queue.add("slow", [told, 60])
         (letter,) = await crew.dead()
         assert letter.failure.error_type == "JobTimeout"

@@ -79,7 +79,7 @@ class TestLongHandlers:
             await crew.settled()
             watched_s = time.monotonic() - runs.watched_from
         assert runs.watched_from > 0
-        assert watched_s > 2 * LEASE_S
+        assert watched_s > 1.5 * LEASE_S
         assert runs.elsewhere == []
         assert [job.attempt for job in runs.begun] == [1]
         assert [job.attempt for job in runs.ended] == [1]

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 QUEUE = "work"
 KEYS = QueueKeys(QUEUE)
 GROUP = "default"
-SOON = 10.0
+SOON = 20.0
 
 
 class Calls:

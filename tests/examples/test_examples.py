@@ -105,7 +105,7 @@ def _web(home: Path) -> Iterator[int]:
         block_until(lambda: _answers(port), within=20, sentence="the web application is up")
         yield port
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=10)
+        process.wait(timeout=30)
         assert "Application shutdown complete" in log.read_text()
     finally:
         process.kill()

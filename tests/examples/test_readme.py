@@ -85,7 +85,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (install,) = (command for command in COMMANDS if command.startswith("pip install"))
     assert RELEASED in install
     typed = install.replace(RELEASED, shlex.quote(f"{ROOT}[embedded]"))
-    done = Newcomer(made.parent, made).types(typed, within_s=100)
+    done = Newcomer(made.parent, made).types(typed, within_s=200)
     unreachable = any(told in done.stderr for told in NO_NETWORK)
     if done.returncode and unreachable and not IN_CI:
         pytest.skip("pip cannot reach a package index")
@@ -102,7 +102,7 @@ def newcomer(environment: Path, tmp_path: Path) -> Iterator[Newcomer]:
     end_server(tmp_path / ".tampu")
 
 
-@pytest.mark.timeout(150)  # an environment is made and filled
+@pytest.mark.timeout(300)  # an environment is made and filled
 def test_all_that_is_printed_can_be_typed(newcomer: Newcomer) -> None:
     (block,) = blocks_of(README)
     done = newcomer.types("python shop.py")

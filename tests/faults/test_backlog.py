@@ -24,12 +24,12 @@ async def test_as_many_jobs_wait_as_were_added(running: RunningServer, queue: Qu
     async with Worker(QUEUE, handle, running.url, concurrency=1):
         for _ in range(WAITING // 10_000):
             await queue.add_each("slow", range(10_000))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 10)
         counts = await queue.counts()
         assert counts.waiting + counts.active == WAITING
         gate.set()
         await wait_until(
-            lambda: _length(running) < WAITING, within=5, sentence="the worker goes on"
+            lambda: _length(running) < WAITING, within=10, sentence="the worker goes on"
         )
     counts = await queue.counts()
     assert (counts.active, counts.delayed, counts.dead) == (0, 0, 0)

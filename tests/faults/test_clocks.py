@@ -74,7 +74,7 @@ async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
             mark = KEYS.worker(first.id.encode())
             await wait_until(
                 lambda: 0 < admin.pttl(mark) <= LEASE_MS,
-                within=5,
+                within=10,
                 sentence="it says that it lives",
             )
         await begin(queue, ledger, "hang", range(2 * JOBS, 3 * JOBS))

@@ -25,7 +25,7 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
         async with Worker(QUEUE, deeds.by_name(), running.url, events=False) as worker:
             await wait_until(
                 lambda: len(ledger.lines()) >= 4 * (number + 1),  # noqa: B023 - waited for here
-                within=5,
+                within=10,
                 sentence="it has run a job",
             )
             assert worker.id in held_by_consumer(running)
@@ -48,7 +48,7 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
 
     await wait_until(each_has_run_one, within=10, sentence="each has run a job")
     await wait_until(
-        lambda: sum(held_by_consumer(running).values()) == 0, within=5, sentence="all are done"
+        lambda: sum(held_by_consumer(running).values()) == 0, within=10, sentence="all are done"
     )
     for process in doomed:
         await process.kill()
@@ -79,7 +79,7 @@ async def test_a_peers_consumer_stays_with_what_it_holds_until_a_lease_is_over(
         assert time.monotonic() - read_at >= LEASE_S
         await wait_until(
             lambda: sum(held_by_consumer(running).values()) == 0,
-            within=5,
+            within=10,
             sentence="what the peer held is done",
         )
     report = check(ledger.lines())

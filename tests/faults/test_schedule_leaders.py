@@ -123,7 +123,7 @@ async def survive(running: RunningServer, troupe: Troupe, lasts_s: float) -> Non
         replaced = 0
         async with asyncio.TaskGroup() as joining:
             ends = monotonic() + lasts_s
-            while monotonic() < ends:
+            while monotonic() < ends or replaced < 3:
                 await wait_until(
                     lambda: troupe.leader() is not None, within=10, sentence="somebody leads"
                 )
@@ -136,12 +136,11 @@ async def survive(running: RunningServer, troupe: Troupe, lasts_s: float) -> Non
                     troupe.kill(leader)
                     joining.create_task(troupe.join())
                 replaced += 1
-        assert replaced >= 3
         with running.admin() as admin:
             seen = {key: len(found) for key, found in fired(admin).items()}
             await wait_until(
                 lambda: all(len(found) > seen[key] for key, found in fired(admin).items()),
-                within=10,
+                within=20,
                 sentence="the last leader has caught up",
             )
             for schedule in stored:

@@ -42,7 +42,7 @@ async def test_at_the_memory_limit_producers_are_told_and_the_worker_goes_on(
             end = time.monotonic() + TROUBLE_S
             try:
                 await wait_until(
-                    lambda: load.refused >= 20, within=5, sentence="producers are refused"
+                    lambda: load.refused >= 20, within=10, sentence="producers are refused"
                 )
                 await until_worked_off(load, admin, promotes=backend.version >= (7, 0))
                 await asyncio.sleep(end - time.monotonic())

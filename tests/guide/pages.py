@@ -35,8 +35,9 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page there is."""
-    others = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))
-    return [*others, *sorted(DOCS.rglob("*.md"))]
+    others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    others += ["examples/README.md", "benchmarks/README.md"]
+    return [*(ROOT / name for name in others), *sorted(DOCS.rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guide.pages import anchors_of, links_of, name_of, pages
+from tests.guide.pages import DOCS, anchors_of, links_of, name_of, pages
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
@@ -15,3 +15,9 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path
         if not target.exists() or (anchor and anchor not in anchors_of(target))
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("folder", ["guide", "internals", "decisions"])
+def test_the_index_of_a_folder_leads_to_every_page_in_it(folder: str) -> None:
+    index = DOCS / folder / "README.md"
+    assert set(index.parent.glob("*.md")) - {target for target, _ in links_of(index)} == {index}

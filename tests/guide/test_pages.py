@@ -76,5 +76,5 @@ async def _run(code: CodeType, namespace: dict[str, object]) -> str:
     with redirect_stdout(printed):
         running = FunctionType(code, namespace)()
         if inspect.iscoroutine(running):
-            await asyncio.wait_for(running, timeout=20)
+            await asyncio.wait_for(running, timeout=40)
     return printed.getvalue()

@@ -22,7 +22,7 @@ from tests.interop.chasqui import Chasqui
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 20.0
 _numbers = itertools.count()
 
 

@@ -5,10 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.servers import ROOT
 
 HERE = Path(__file__).parent
+LIMIT_S = 180  # of a first run, beside others
 FILES = [str(each) for each in sorted(HERE.glob("*.py")) if not each.name.startswith("test_")]
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 10)
 
 
 def _run(*command: str) -> str:
@@ -17,7 +22,7 @@ def _run(*command: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=LIMIT_S,
         check=False,
     )
     return f"{done.stdout}{done.stderr}".strip()

@@ -42,7 +42,7 @@ async def test_it_is_closed_once_however_many_stop_it() -> None:
     running = asyncio.create_task(life.run())
     await asyncio.sleep(0)
     await asyncio.gather(*[life.stop() for _ in range(3)])
-    await asyncio.wait_for(running, 1)
+    await asyncio.wait_for(running, 10)
     assert (thing.opened, thing.closed) == (1, 1)
     with pytest.raises(OutOfPlace, match="to a new thing: each is used once"):
         await life.start()
@@ -87,7 +87,7 @@ async def test_a_run_that_is_cancelled_closes_what_it_opened() -> None:
     thing.may_open.set()
     life = Lifetime("thing", thing.open, Thing.close, hurry=Thing.hurry)
     running = asyncio.create_task(life.run())
-    await wait_until(lambda: thing.opened == 1, within=1, sentence="it is open")
+    await wait_until(lambda: thing.opened == 1, within=10, sentence="it is open")
     running.cancel()
     await asyncio.wait([running])
     assert running.cancelled()

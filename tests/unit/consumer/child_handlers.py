@@ -148,7 +148,7 @@ def progresses_late(job: AnyJob) -> object:
         threading.Thread(target=_report_when_set, args=(job,), daemon=True).start()
         return None
     _second_runs.set()
-    _reported.wait(5)
+    _reported.wait(20)
     return _reported.is_set()
 
 
@@ -157,7 +157,7 @@ _reported = threading.Event()
 
 
 def _report_when_set(job: AnyJob) -> None:
-    _second_runs.wait(5)
+    _second_runs.wait(20)
     job.progress(99)
     _reported.set()
 

@@ -100,7 +100,7 @@ if __name__ == "__main__":
     assert len(set(pids)) == 3
     assert not any(map(is_gone, pids))
     os.kill(process.pid, signal.SIGKILL)
-    block_until(lambda: all(map(is_gone, pids)), within=2, sentence="the children are gone")
+    block_until(lambda: all(map(is_gone, pids)), within=10, sentence="the children are gone")
 
 
 def test_a_program_that_forgets_to_close_still_ends(program: Program) -> None:
@@ -118,7 +118,7 @@ if __name__ == "__main__":
 """)
     pids = pids_printed(process, 1)
     process.communicate(timeout=10)
-    block_until(lambda: all(map(is_gone, pids)), within=2, sentence="the child is gone")
+    block_until(lambda: all(map(is_gone, pids)), within=10, sentence="the child is gone")
 
 
 def test_a_script_that_cannot_be_imported_again_is_told_so(program: Program) -> None:

@@ -10,7 +10,7 @@ from tampu.consumer.outlet import Outlet
 from tampu.errors import ConnectionLost, ServerBusy
 from tests.waiting import wait_until
 
-SOON = 5.0
+SOON = 10.0
 
 
 class Sent:

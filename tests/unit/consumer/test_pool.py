@@ -12,7 +12,7 @@ from tampu.outcome import Abandoned, Done, Failed, Outcome
 from tests.unit.consumer.deliveries import delivery, plan
 from tests.waiting import wait_until
 
-SOON = 5.0
+SOON = 10.0
 Run = Callable[[Delivery], Awaitable[Outcome]]
 
 

@@ -21,7 +21,7 @@ from tests.unit.scheduler.plans import MINUTE, START, START_MS, TaskOptions, ms
 
 E = TypeVar("E")
 
-SOON = 5.0
+SOON = 10.0
 _LOOP = "tampu-scheduler"
 _CALM = 12  # turns of the loop in which nothing happens: a run's end takes fewer
 

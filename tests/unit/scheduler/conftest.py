@@ -15,7 +15,7 @@ async def nothing_is_left() -> AsyncIterator[None]:
     yield
     names = [each.get_name() for each in asyncio.all_tasks()]
     assert not [name for name in names if name.startswith("tampu")]
-    await wait_until(_no_thread, within=5, sentence="the threads of blocking functions end")
+    await wait_until(_no_thread, within=10, sentence="the threads of blocking functions end")
 
 
 def _no_thread() -> bool:

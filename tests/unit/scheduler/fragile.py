@@ -73,7 +73,7 @@ class House:
         return await MemoryStore.load(self.inner, task_ids)
 
     async def until_back(self) -> StoreRecovered:
-        await wait_until(self._is_back, within=5, sentence="the store is back")
+        await wait_until(self._is_back, within=10, sentence="the store is back")
         event = self.events[-1]
         assert isinstance(event, StoreRecovered)
         return event
@@ -87,7 +87,7 @@ class House:
         self.inner.gate = asyncio.Event()
         if before is not None:
             before.set()
-        await wait_until(lambda: len(self.inner.calls) > came, within=5, sentence="a call comes")
+        await wait_until(lambda: len(self.inner.calls) > came, within=10, sentence="a call comes")
         return self.inner.calls[-1]
 
     def let_all_pass(self) -> None:
@@ -98,7 +98,7 @@ class House:
     async def until_tried_again(self) -> None:
         tried = len(self.inner.calls)
         await wait_until(
-            lambda: len(self.inner.calls) > tried + 2, within=5, sentence="it tries again"
+            lambda: len(self.inner.calls) > tried + 2, within=10, sentence="it tries again"
         )
 
 

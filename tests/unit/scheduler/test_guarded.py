@@ -12,7 +12,7 @@ from tampu.scheduler.guarded import Held, guarded
 from tests.unit.scheduler.hand_guard import AWAY, LONG_S, SLOT, HandGuard, Notes, Work
 from tests.waiting import wait_until
 
-SOON = 5.0
+SOON = 10.0
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def threads() -> list[str]:
 
 
 async def until_no_threads() -> None:
-    await wait_until(lambda: not threads(), within=2, sentence="the thread has ended")
+    await wait_until(lambda: not threads(), within=10, sentence="the thread has ended")
 
 
 def put(path: Path, task_id: str, expression: str) -> None:
@@ -185,7 +185,7 @@ class TestALockedFile:
             await asyncio.wait([saving], timeout=0.1)
             assert not saving.done()
             other.execute("COMMIT")
-            await asyncio.wait_for(saving, 5)
+            await asyncio.wait_for(saving, 10)
         assert await store.load([FULL.task_id]) == [FULL]
 
     async def test_who_waits_for_too_long_is_told(
@@ -215,7 +215,7 @@ class TestALockedFile:
             await asyncio.wait([opening], timeout=0.1)
             assert not opening.done()
             other.execute("COMMIT")
-        await asyncio.wait_for(opening, 5)
+        await asyncio.wait_for(opening, 10)
         await store.save([FULL])
         await store.close()
 

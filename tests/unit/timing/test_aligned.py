@@ -135,9 +135,9 @@ class TestValues:
 def test_a_year_of_milliseconds_is_counted_by_open_stretches() -> None:
     start_ms = _ms("2026-01-01T00:00+01:00")
     rule = Aligned(Every("1ms").anchored(0), OFFICE)
-    begun = time.perf_counter()
+    begun = time.process_time()
     count = rule.count_between(start_ms, start_ms + 365 * DAY_MS)
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 0.5
     assert count == 261 * 8 * HOUR_MS  # all days from Monday to Friday of that year
 
 

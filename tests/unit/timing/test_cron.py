@@ -255,10 +255,10 @@ class TestBadInput:
 
     def test_a_rule_whose_only_times_are_always_left_out_is_refused(self) -> None:
         Cron("*/5 2 * 3 0#2", tz="UTC")
-        begun = time.perf_counter()
+        begun = time.process_time()
         with pytest.raises(OptionError, match="ever comes"):
             Cron("*/5 2 * 3 0#2", tz="America/New_York")
-        assert time.perf_counter() - begun < 0.3, "it searched to the end of the calendar"
+        assert time.process_time() - begun < 0.3, "it searched to the end of the calendar"
 
     def test_the_longest_expression_is_taken(self) -> None:
         longest = ("0," * 123 + "0 * * * *").ljust(MAX_LENGTH)
