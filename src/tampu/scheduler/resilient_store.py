@@ -67,6 +67,7 @@ class ResilientStore(Store):
         try:
             if self._users == 0:
                 await self._end()
+                self._listeners.clear()  # who opens it again listens again
         finally:
             await self._inner.close()
 

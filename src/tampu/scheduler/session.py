@@ -39,6 +39,7 @@ class Session:
         self._mode = self._chosen_mode()
         self._opening = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self._failure: BaseException | None = None
         self._left: set[asyncio.Task[None]] = set()  # runs that a failure has cancelled
         self._ended: dict[str, Report] = {}  # the last ones, by id
@@ -99,6 +100,7 @@ class Session:
             for course in self._courses.values():
                 course.hurry()  # if nobody waits for them any more
             if self._task is not None:
+                self._closing = True
                 self._task.cancel()
                 await asyncio.wait([self._task])
             self._threads.close()
@@ -106,16 +108,14 @@ class Session:
 
     async def _until_stopped(self, grace_s: float | None) -> None:
         self._mode.hurry()
-        if self._left:
-            await asyncio.wait(self._left)
         ends = [course.ended for course in self._courses.values()]
-        if not ends:
-            return
-        _, waiting = await asyncio.wait(ends, timeout=grace_s)
+        waiting = (await asyncio.wait(ends, timeout=grace_s))[1] if ends else None
         if waiting:
             for course in self._courses.values():
                 course.hurry()
             await asyncio.wait(waiting)
+        if self._left:
+            await asyncio.wait(self._left)
 
     async def _run(self) -> None:
         desk, mode = self._desk, self._mode
@@ -129,6 +129,11 @@ class Session:
                     mode.set_back(list(self._courses.values()))
         except Exception as failure:  # noqa: BLE001 - handed on to all who wait
             self._fail(failure)
+        except (asyncio.CancelledError, SystemExit, KeyboardInterrupt):
+            # The program ends, and its loop cancels whatever is left: nobody must wait for us.
+            if self._courses or not self._closing:
+                self._fail(asyncio.CancelledError())
+            raise
 
     async def _end(self, over: list[Course]) -> None:
         """Be done with tasks whose schedules have ended, or that were stopped."""
@@ -154,7 +159,7 @@ class Session:
         if len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
-    def _fail(self, failure: Exception) -> None:
+    def _fail(self, failure: BaseException) -> None:
         self._failure = failure
         courses, self._courses = self._courses, {}
         for course in courses.values():
