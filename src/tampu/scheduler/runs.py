@@ -65,6 +65,7 @@ class Runs:
         self._endings = endings
         self._now_ms = desk.clock.now_ms
         self._loop = asyncio.get_running_loop()
+        self._guard_is_away = False
 
     def start(self, start: Start) -> None:
         """Start a run; that of a plain function is over when this returns."""
@@ -159,19 +160,29 @@ class Runs:
         except asyncio.CancelledError:
             run.cancelled = True
             return CANCELLED
-        except ServerError:
-            return SkipReason.GUARD_AWAY  # the work itself raises nothing
+        except ServerError as error:  # the work itself raises nothing
+            self._note_guard_away(error)
+            return SkipReason.GUARD_AWAY
         except Exception:  # border: a guard may be somebody else's code
             logger.exception("a guard of the scheduler failed")
             return SkipReason.GUARD_AWAY
+        self._guard_is_away = False
         if isinstance(held, Refusal):
             return _REASONS[held]
         if held.lost or held.value is None:
             return Ending(RunStatus.LOST, LEASE_LOST)
         return held.value
 
+    def _note_guard_away(self, error: ServerError) -> None:
+        if not self._guard_is_away:
+            self._guard_is_away = True
+            logger.warning("no run begins without its guard", extra={"problem": str(error)})
+
     def _end(self, course: Course, run: TaskRun[Any], ending: Ending) -> None:
         now_ms = self._now_ms()
+        if ending.status is RunStatus.FAILED:
+            # Without its text, which is the user's: the report and observers have that.
+            logger.warning("a run failed", extra={"task_id": run.task_id, "at_ms": run.at_ms})
         record = RunRecord(
             run.at_ms,
             run.started_ms or now_ms,

@@ -19,6 +19,7 @@ from tampu.scheduler.report import Report
 from tampu.scheduler.settings import SchedulerSettings
 from tampu.scheduler.task import ScheduledTask
 from tampu.scheduler.together import Together
+from tampu.settings import check_type
 from tampu.timing import Overlap
 from tampu.timing.zones import zone_of
 
@@ -53,6 +54,7 @@ class Session:
 
     def add(self, task: ScheduledTask[Any]) -> TaskHandle:
         """Take a task in."""
+        check_type("task", task, ScheduledTask, accepted="a ScheduledTask")
         if self._failure is not None:
             raise self._failure
         if task.id in self._courses:

@@ -41,7 +41,7 @@ class Patience:
                     raise
                 self.failed(operation, error)
                 if self._hurried.is_set():
-                    logger.warning("a store was not reached", extra={"operation": operation.name})
+                    logger.warning("a store is given up", extra={"operation": operation.name})
                     return None
             else:
                 self.answered()
@@ -59,12 +59,15 @@ class Patience:
     def failed(self, operation: StoreOperation, error: ServerError) -> None:
         """It did not answer."""
         if not self._troubled:
+            facts = {"operation": operation.name, "problem": str(error)}
+            logger.warning("a store cannot be reached, and is asked again", extra=facts)
             self._telling.tell(StoreDegraded(operation=operation, error=str(error)))
         self._troubled = True
 
     def answered(self) -> None:
         """It did."""
         if self._troubled:
+            logger.info("a store is back")
             self._telling.tell(StoreRecovered())
             self._pauses.reset()
         self._troubled = False

@@ -164,19 +164,30 @@ async def connect(
     return server
 
 
+def check_target(target: object, credentials: object) -> None:
+    """Refuse what can lead to no server, without looking for one."""
+    # Their types only: the text of a callback may show a secret that it was bound to.
+    if credentials is not None and not callable(credentials):
+        accepted = "takes a function that gives a user and a password"
+        raise OptionError("credentials", type(credentials), accepted)
+    if isinstance(target, Redis | RedisCluster):
+        if credentials is not None:
+            accepted = "cannot be given along with a client"
+            raise OptionError("credentials", type(credentials), accepted)
+    elif isinstance(target, str):
+        parse(target)
+    elif target is not None:
+        raise OptionError("url", type(target), "takes a URL or a redis.asyncio client")
+
+
 async def _server(
     target: Target, credentials: CredentialCallback | None, connect_timeout_s: float
 ) -> Server:
+    check_target(target, credentials)
     if isinstance(target, Redis | RedisCluster):
-        if credentials is not None:
-            raise OptionError(
-                "credentials", type(credentials), "cannot be given along with a client"
-            )
         return Server(
             target, name=described(target), owned=False, connect_timeout_s=connect_timeout_s
         )
-    if target is not None and not isinstance(target, str):
-        raise OptionError("url", type(target), "takes a URL or a redis.asyncio client")
     address = parse(target if target is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL)
     embedded = None
     if address.kind is Kind.EMBEDDED:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, connect
+from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions
 
 _MOST_OPEN: Final = 64
@@ -23,6 +23,7 @@ class Lanes:
         options: LaneOptions | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
+        check_target(target, credentials)
         self._target = target
         self._credentials = credentials
         self._options = options

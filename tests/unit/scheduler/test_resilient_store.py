@@ -163,6 +163,8 @@ class TestClosing:
         await house.store.open()
         house.inner.trouble = AWAY
         await house.store.load(["a"])
+        assert caplog.messages == ["a store is lost; its mirror will do"]
+        caplog.clear()
         await house.store.close()
         assert not caplog.records
 
