@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from tampu.errors import text_of
+from tampu.scheduler.clock import Clock
 from tampu.scheduler.events import RunStatus
 from tampu.scheduler.run import TaskRun
 from tampu.scheduler.task import ScheduledTask
@@ -31,15 +32,16 @@ CANCELLED = Ending(RunStatus.CANCELLED)
 class Threads:
     """Threads for blocking functions, started when they are first needed."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Clock) -> None:
         self._limit = limit
+        self._clock = clock
         self._pool: ThreadPoolExecutor | None = None
 
     async def call(self, function: Callable[[TaskRun[Any]], object], run: TaskRun[Any]) -> object:
         """Call it in a thread; if this is cancelled, `run` says so, and the call is waited for."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="tampu-task")
-        called = self._pool.submit(copy_context().run, _in_thread, function, run)
+        called = self._pool.submit(copy_context().run, self._in_thread, function, run)
         calling = asyncio.wrap_future(called)
         try:
             return await asyncio.shield(calling)
@@ -56,12 +58,12 @@ class Threads:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-
-def _in_thread(function: Callable[[TaskRun[Any]], object], run: TaskRun[Any]) -> object:
-    try:
-        return function(run)
-    except StopIteration as error:  # no future can hold it, so nobody would ever hear of it
-        raise RuntimeError("the function raised StopIteration") from error
+    def _in_thread(self, function: Callable[[TaskRun[Any]], object], run: TaskRun[Any]) -> object:
+        run.started_ms = self._clock.now_ms()  # it may have waited for a thread
+        try:
+            return function(run)
+        except StopIteration as error:  # no future can hold it, so nobody would ever hear of it
+            raise RuntimeError("the function raised StopIteration") from error
 
 
 def called_inline(task: ScheduledTask[Any], run: TaskRun[Any]) -> Ending | Awaitable[object]:

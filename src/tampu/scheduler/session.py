@@ -36,7 +36,7 @@ class Session:
         self._desk = Desk(
             settings.clock, Telling(settings.observers), zone_of("timezone", settings.timezone)
         )
-        self._threads = Threads(settings.threads)
+        self._threads = Threads(settings.threads, settings.clock)
         self._mode = self._chosen_mode()
         self._opening = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

@@ -335,3 +335,22 @@ class TestThreads:
             go_on.set()
             await asyncio.wait_for(scheduler.serve(), SOON)
         assert most == 2
+
+    async def test_a_run_starts_when_it_gets_a_thread(self) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def first(run: TaskRun[Any]) -> None:
+            del run
+            begun.set()
+            go_on.wait(SOON)
+
+        house = House(threads=1)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(first, blocking=True, max_runs=1, id="first"))
+            second = scheduler.add(task(nothing, Every("61s"), blocking=True, max_runs=1))
+            await house.turn(MINUTE)
+            await wait_until(begun.is_set, within=SOON, sentence="the first one begins")
+            await house.turn(10 * SECOND)
+            go_on.set()
+            (record,) = (await asyncio.wait_for(second.wait(), SOON)).history
+        assert (record.at_ms, record.started_ms) == (START_MS + 61 * SECOND, START_MS + 70 * SECOND)
