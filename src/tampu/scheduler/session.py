@@ -141,8 +141,7 @@ class Session:
         """Be done with tasks whose schedules have ended, or that were stopped."""
         ended = [course for course in over if course.stopping is None]
         if ended and not self._settings.keep_ended:
-            await self._mode.forget(ended)
-            for course in ended:
+            for course in await self._mode.forget(ended):
                 state = course.state
                 self._desk.telling.tell(StateDeleted(task_id=state.task_id, fired=state.fired))
         for course in over:

@@ -86,11 +86,14 @@ class Together(Endings):
         for course in courses:
             self._desk.call(course)
 
-    async def forget(self, courses: Sequence[Course]) -> None:
+    async def forget(self, courses: Sequence[Course]) -> Sequence[Course]:
         """Delete the states of tasks that have ended, unless another has begun them anew."""
+        gone: list[Course] = []
         for start in range(0, len(courses), _AT_A_TIME):
             some = courses[start : start + _AT_A_TIME]
-            await asyncio.gather(*map(self._forgotten, some))
+            answers = await asyncio.gather(*map(self._forgotten, some))
+            gone += [course for course, answer in zip(some, answers, strict=True) if answer]
+        return gone
 
     def ended(self, course: Course, record: RunRecord) -> None:
         """A run is over; it counts if it is still ours."""
@@ -297,13 +300,15 @@ class Together(Endings):
                 case Completion.STALE:
                     continue
 
-    async def _forgotten(self, course: Course) -> None:
-        await self._patience.until_answered(StoreOperation.DELETE, lambda: self._forget(course))
+    async def _forgotten(self, course: Course) -> bool | None:
+        return await self._patience.until_answered(
+            StoreOperation.DELETE, lambda: self._forget(course)
+        )
 
     async def _forget(self, course: Course) -> bool:
         seen = await self._store.look(course.task.id)
         ended = isinstance(seen.state, TaskState) and is_over(seen.state)
-        return not ended or await self._store.forget(course.task.id, seen.version)
+        return ended and await self._store.forget(course.task.id, seen.version)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error

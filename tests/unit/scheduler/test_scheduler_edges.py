@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
-from tampu.scheduler import MemoryStore, ScheduledTask, Scheduler, Scope, SkipReason, TaskState
+from tampu.scheduler import (
+    MemoryStore,
+    ScheduledTask,
+    Scheduler,
+    Scope,
+    SkipReason,
+    StateDeleted,
+    TaskState,
+)
 from tampu.scheduler.guard import Refusal
 from tampu.timing import At, Every
 from tests.unit.scheduler.clocks import SOON, Function, House, minutes, task
@@ -104,6 +112,19 @@ async def test_what_is_no_task_is_refused_by_name() -> None:
 
 
 class TestClosingWithoutTheStore:
+    async def test_what_could_not_be_deleted_is_not_told_to_be_gone(self) -> None:
+        store = Fragile()
+        store.trouble, store.refused = AWAY, {"delete"}
+        house = House(store=store, keep_ended=False)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(nothing, At()))
+            await wait_until(
+                lambda: store.calls.count("delete") > 1, within=SOON, sentence="it is asked again"
+            )
+        assert house.notes.kinds[-1] == "TaskStopped"
+        assert house.notes.all_of(StateDeleted) == []
+        assert await store.load(["t"]) != [None]
+
     async def test_what_could_not_be_stored_does_not_run_and_is_still_to_run(self) -> None:
         class Leaving(MemoryStore):
             away = False
