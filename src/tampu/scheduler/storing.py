@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from tampu.errors import ServerError, Verdict
+from tampu.errors import Closed, ServerError, Verdict
 from tampu.scheduler.events import StoreDegraded, StoreOperation, StoreRecovered
 from tampu.scheduler.observer import Telling
 from tampu.server.lane import LaneOptions, Pauses
@@ -37,7 +37,9 @@ class Patience:
             try:
                 answer = await ask()
             except ServerError as error:
-                if error.verdict is Verdict.GIVE_UP:
+                # A program that ends takes the connection along: that is no trouble with the store.
+                ended = self._hurried.is_set() and isinstance(error, Closed)
+                if error.verdict is Verdict.GIVE_UP and not ended:
                     raise
                 self.failed(operation, error)
                 if self._hurried.is_set():

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tampu.errors import Closed
 from tampu.scheduler import MemoryStore, RunStatus, ScheduledTask, StopReason, TaskRun, TaskState
 from tests.unit.scheduler.clocks import SOON, Function, House, ended, task
+from tests.unit.scheduler.fragile import Fragile
 from tests.unit.scheduler.plans import MINUTE, nothing
 from tests.waiting import wait_until
 
@@ -47,6 +49,18 @@ class TestEndOfProgram:
         (kept,) = await store.load(["t"])
         assert isinstance(kept, TaskState)
         assert (kept.ran, kept.last_run_ms is not None) == (int(is_active), is_active)
+
+    async def test_a_store_whose_connection_ends_first_is_given_up(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store, function = Fragile(), Function()
+        house = House(store=store)
+        running = await house.run_beside(task(function))
+        await house.turn(MINUTE)
+        store.trouble = Closed("redis://house")
+        await end_of_program()
+        assert running.cancelled()
+        assert "a store is given up" in caplog.messages
 
     async def test_who_waits_for_a_task_is_cancelled_with_the_scheduler(self) -> None:
         house = House()
