@@ -254,3 +254,11 @@ def _made_again(
     error.args = args
     error.__dict__.update(fields)
     return error
+
+
+def text_of(error: BaseException) -> str:
+    """The text of anybody's error; never raises."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
+        return "(its text cannot be made)"

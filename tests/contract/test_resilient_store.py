@@ -135,6 +135,7 @@ async def test_closing_during_an_outage_ends_and_says_what_is_left(
     await store.save([state_of("a", 1)])
     lose(proxy)
     await store.save([state_of("a", 2), state_of("b", 1)])
+    caplog.clear()
     await asyncio.wait_for(store.close(), 5)
     (record,) = [each for each in caplog.records if each.name.startswith("tampu.scheduler")]
     assert record.message == "a store was closed with states not written back"

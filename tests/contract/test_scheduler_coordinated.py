@@ -1,6 +1,7 @@
 """Whole schedulers that share their tasks: each occurrence is run by one of them."""
 
 import asyncio
+from typing import Final
 
 import pytest
 import redis
@@ -17,6 +18,7 @@ from tampu.scheduler import (
     StateLoaded,
     StopReason,
 )
+from tampu.scheduler.lease_settings import LeaseOptions
 from tampu.timing import At, Cron, Missed, Overlap, Rule
 from tampu.wire.guard_keys import course_keys
 from tampu.wire.task_keys import TaskKeys
@@ -36,6 +38,7 @@ from tests.schedulers import (
 )
 from tests.waiting import wait_until
 
+LONG: Final[LeaseOptions] = {"lease": "5m"}
 KEYS = course_keys(TaskKeys(), TASK)
 
 
@@ -113,6 +116,19 @@ class TestEnd:
         assert deeds.instants() == list(rule.instants_ms)
         state = await shared_state(team.url)
         assert state.next_ms is None
+
+    async def test_the_end_of_the_last_run_elsewhere_is_known_long_before_a_lease_is_over(
+        self, team: Team
+    ) -> None:
+        deeds, rule = Deeds(), At(*coming(1))
+        deeds.gate.clear()
+        first = await team.sharing("a", task_of("a", rule, deeds), lease=LONG)
+        await wait_until(lambda: deeds.inside == 1, within=WITHIN, sentence="it runs")
+        second = await team.sharing("b", task_of("b", rule, deeds), lease=LONG)
+        deeds.gate.set()
+        for member in (first, second):
+            assert (await member.end()).stopped is StopReason.TERMINAL
+        assert len(deeds.done) == 1
 
     @pytest.mark.parametrize("limit", [None, 3])
     async def test_one_that_is_deleted_at_its_end_does_not_begin_anew(

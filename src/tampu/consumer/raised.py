@@ -4,6 +4,7 @@ import traceback
 from types import TracebackType
 from typing import Final
 
+from tampu.errors import text_of
 from tampu.outcome import Done, Failed, Hopeless, Outcome, PutOff, Retry, Snooze, Unrecoverable
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, Failure
 from tampu.wire.fields import clip_text, clip_text_front, show_text
@@ -48,7 +49,7 @@ def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     """The error in words, cut to a size that a dead letter can have; never raises."""
     return Failure(
         show_text(clip_text(_name_of(type(error)), MAX_MESSAGE_BYTES)),
-        show_text(clip_text(_message_of(error), MAX_MESSAGE_BYTES)),
+        show_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
         show_text(clip_text_front(_traceback_of(error), MAX_TRACEBACK_BYTES)) if traced else "",
     )
 
@@ -57,13 +58,6 @@ def _name_of(kind: type[BaseException]) -> str:
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{_MAIN.get(kind.__module__, kind.__module__)}.{kind.__qualname__}"
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
-        return "(its text cannot be made)"
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -1,8 +1,10 @@
 """Whose turn it is, and when the next turn comes."""
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+_FEW: Final = 1000  # turns that do not count any more, and are not worth a look
 
 
 class Dated(Protocol):
@@ -20,12 +22,15 @@ class Agenda(Generic[T]):
     def __init__(self) -> None:
         self._turns: list[tuple[int, int, T]] = []
         self._numbers = count()
+        self._most = _FEW
 
     def set(self, one: T, at_ms: int | None) -> None:
         """Give somebody a turn in place of the one before; None for none."""
         one.turn_ms = at_ms
         if at_ms is not None:
             heappush(self._turns, (at_ms, next(self._numbers), one))
+            if len(self._turns) > self._most:
+                self._tidy()
 
     def due(self, now_ms: int, limit: int) -> list[T]:
         """Those whose turn has come, the earliest first; they have no turn then."""
@@ -44,3 +49,10 @@ class Agenda(Generic[T]):
         while turns and turns[0][2].turn_ms != turns[0][0]:
             heappop(turns)
         return turns[0][0] if turns else None
+
+    def _tidy(self) -> None:
+        """Leave out what does not count any more; each time that there is twice as much."""
+        counts = {id(turn[2]): turn for turn in self._turns if turn[2].turn_ms == turn[0]}
+        self._turns = list(counts.values())
+        heapify(self._turns)
+        self._most = 2 * len(self._turns) + _FEW

@@ -14,7 +14,6 @@ from tampu.scheduler.run import RunRecord, TaskRun
 from tampu.scheduler.runs import Endings, Runs, Start
 from tampu.scheduler.store import Store
 from tampu.scheduler.storing import Patience
-from tampu.wire.task_state import TaskState
 
 _MOST: Final = 1000  # decisions for one task before the others have their turn
 
@@ -89,10 +88,11 @@ class Alone(Endings):
                 self._dirty[course.task.id] = course
                 self._desk.call(course)
 
-    async def forget(self, courses: Sequence[Course]) -> None:
-        """Delete the states of tasks that have ended."""
+    async def forget(self, courses: Sequence[Course]) -> Sequence[Course]:
+        """Delete the states of tasks that have ended; those whose state is gone."""
         ids = [course.task.id for course in courses]
-        await self._asked(StoreOperation.DELETE, lambda: self._store.delete(ids))
+        gone = await self._asked(StoreOperation.DELETE, lambda: _done(self._store.delete(ids)))
+        return courses if gone else ()
 
     def ended(self, course: Course, record: RunRecord) -> None:
         """A run is over."""
@@ -186,14 +186,17 @@ class Alone(Endings):
             return True
         states = [course.state for course in self._dirty.values()]
         self._dirty.clear()
-        return bool(await self._asked(StoreOperation.SAVE, lambda: self._saved(states)))
-
-    async def _saved(self, states: Sequence[TaskState]) -> bool:
-        await self._store.save(states)
-        return True
+        save = self._store.save
+        return bool(await self._asked(StoreOperation.SAVE, lambda: _done(save(states))))
 
     async def _asked(self, operation: StoreOperation, ask: Callable[[], Awaitable[T]]) -> T | None:
         return await self._patience.until_answered(operation, ask)
+
+
+async def _done(asked: Awaitable[None]) -> bool:
+    """True, as the answer of a store that has none."""
+    await asked
+    return True
 
 
 def _is_open(course: Course) -> bool:

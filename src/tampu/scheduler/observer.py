@@ -72,7 +72,9 @@ class Telling:
         for number, observer in enumerate(self._observers):
             try:
                 observer.on_event(event)
-            except Exception:  # border: an observer is somebody else's code
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:  # border: an observer is somebody else's code
                 if number not in self._failed:
                     self._failed.add(number)
                     logger.warning("an observer of the scheduler failed", exc_info=True)

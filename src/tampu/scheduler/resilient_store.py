@@ -67,6 +67,7 @@ class ResilientStore(Store):
         try:
             if self._users == 0:
                 await self._end()
+                self._listeners.clear()  # who opens it again listens again
         finally:
             await self._inner.close()
 
@@ -137,6 +138,7 @@ class ResilientStore(Store):
         if self._outage is None:
             self._outage = _Outage(task_ids[:1])
             self._returning = asyncio.create_task(self._return(), name="tampu-store-return")
+            logger.warning("a store is lost; its mirror will do", extra={"problem": str(error)})
             self._tell(StoreDegraded(operation=operation, error=str(error)))
 
     def _reflect(self, task_ids: Sequence[str], loaded: Sequence[Loaded]) -> None:
@@ -178,6 +180,7 @@ class ResilientStore(Store):
             while outage.dirty:
                 await self._write_changes(outage)
             self._outage = None
+        logger.info("a store is back")
         self._tell(StoreRecovered(written=outage.written, kept=outage.kept))
 
     async def _write_changes(self, outage: _Outage) -> None:

@@ -5,15 +5,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from msgspec import Struct
 
 from tampu.errors import ServerError
 from tampu.scheduler.calling import (
+    CANCELLED,
     Ending,
     Threads,
-    awaitable_call,
+    called,
     called_inline,
     ending_of,
 )
@@ -30,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 _RUN: Final = "tampu-task-run"
 LEASE_LOST: Final = "its lease was lost"
-
-_Task: TypeAlias = asyncio.Task[None]
 
 _REASONS = {Refusal.HELD: SkipReason.CONTENDED, Refusal.DONE: SkipReason.DONE}
 
@@ -66,6 +65,7 @@ class Runs:
         self._endings = endings
         self._now_ms = desk.clock.now_ms
         self._loop = asyncio.get_running_loop()
+        self._guard_is_away = False
 
     def start(self, start: Start) -> None:
         """Start a run; that of a plain function is over when this returns."""
@@ -109,31 +109,40 @@ class Runs:
     async def _whole(self, start: Start, run: TaskRun[Any]) -> None:
         """A run with all that may come before it."""
         course = start.course
-        others: set[_Task] = set()
+        ending: Ending | SkipReason | None = None
         if start.decision.cancels:
-            others = {task for number, task in course.runs.items() if number != id(run)}
-            course.cancel_runs(others)
-        work = partial(self._work, course, run, others)
-        if start.guard is None:
-            ending: Ending | SkipReason = await work()
-        else:
-            ending = await self._under(start.guard, course, run=run, work=work)
+            ending = await self._behind_others(course, run)
+        if ending is None:
+            work = partial(self._work, course, run)
+            if start.guard is None:
+                ending = await work()
+            else:
+                ending = await self._under(start.guard, course, run=run, work=work)
         course.runs.pop(id(run), None)
         if isinstance(ending, SkipReason):
             self._endings.refused(course, run, ending)
         else:
             self._end(course, run, ending)
 
-    async def _work(self, course: Course, run: TaskRun[Any], others: set[_Task]) -> Ending:
-        """Call the function, behind those that it cancels; raises nothing."""
-        return await ending_of(run, self._called(course, run, others))
+    async def _behind_others(self, course: Course, run: TaskRun[Any]) -> Ending | None:
+        """Cancel the other runs and wait for their ends; its own, if it is cancelled meanwhile.
 
-    async def _called(self, course: Course, run: TaskRun[Any], others: set[_Task]) -> None:
+        Before a guard is asked: what it is asked for may be what they hold.
+        """
+        others = [task for number, task in course.runs.items() if number != id(run)]
+        course.cancel_runs(others)
+        try:
+            if others:
+                await asyncio.wait(others)
+        except asyncio.CancelledError:
+            run.cancelled = True
+            return CANCELLED
+        return None
+
+    async def _work(self, course: Course, run: TaskRun[Any]) -> Ending:
+        """Call the function; raises nothing."""
         run.started_ms = self._now_ms()
-        if others:
-            await asyncio.wait(others)
-            run.started_ms = self._now_ms()
-        await awaitable_call(course.task, run, self._threads)
+        return await ending_of(run, called(course.task, run, self._threads))
 
     async def _under(
         self,
@@ -150,20 +159,30 @@ class Runs:
             held = await guarded(guard, slot, work, watch=watch)
         except asyncio.CancelledError:
             run.cancelled = True
-            return Ending(RunStatus.CANCELLED)
-        except ServerError:
-            return SkipReason.GUARD_AWAY  # the work itself raises nothing
+            return CANCELLED
+        except ServerError as error:  # the work itself raises nothing
+            self._note_guard_away(error)
+            return SkipReason.GUARD_AWAY
         except Exception:  # border: a guard may be somebody else's code
             logger.exception("a guard of the scheduler failed")
             return SkipReason.GUARD_AWAY
+        self._guard_is_away = False
         if isinstance(held, Refusal):
             return _REASONS[held]
         if held.lost or held.value is None:
             return Ending(RunStatus.LOST, LEASE_LOST)
         return held.value
 
+    def _note_guard_away(self, error: ServerError) -> None:
+        if not self._guard_is_away:
+            self._guard_is_away = True
+            logger.warning("no run begins without its guard", extra={"problem": str(error)})
+
     def _end(self, course: Course, run: TaskRun[Any], ending: Ending) -> None:
         now_ms = self._now_ms()
+        if ending.status is RunStatus.FAILED:
+            # Without its text, which is the user's: the report and observers have that.
+            logger.warning("a run failed", extra={"task_id": run.task_id, "at_ms": run.at_ms})
         record = RunRecord(
             run.at_ms,
             run.started_ms or now_ms,

@@ -19,6 +19,7 @@ from tampu.scheduler.report import Report
 from tampu.scheduler.settings import SchedulerSettings
 from tampu.scheduler.task import ScheduledTask
 from tampu.scheduler.together import Together
+from tampu.settings import check_type
 from tampu.timing import Overlap
 from tampu.timing.zones import zone_of
 
@@ -35,10 +36,11 @@ class Session:
         self._desk = Desk(
             settings.clock, Telling(settings.observers), zone_of("timezone", settings.timezone)
         )
-        self._threads = Threads(settings.threads)
+        self._threads = Threads(settings.threads, settings.clock)
         self._mode = self._chosen_mode()
         self._opening = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
         self._failure: BaseException | None = None
         self._left: set[asyncio.Task[None]] = set()  # runs that a failure has cancelled
         self._ended: dict[str, Report] = {}  # the last ones, by id
@@ -52,6 +54,7 @@ class Session:
 
     def add(self, task: ScheduledTask[Any]) -> TaskHandle:
         """Take a task in."""
+        check_type("task", task, ScheduledTask, accepted="a ScheduledTask")
         if self._failure is not None:
             raise self._failure
         if task.id in self._courses:
@@ -99,6 +102,7 @@ class Session:
             for course in self._courses.values():
                 course.hurry()  # if nobody waits for them any more
             if self._task is not None:
+                self._closing = True
                 self._task.cancel()
                 await asyncio.wait([self._task])
             self._threads.close()
@@ -106,16 +110,14 @@ class Session:
 
     async def _until_stopped(self, grace_s: float | None) -> None:
         self._mode.hurry()
-        if self._left:
-            await asyncio.wait(self._left)
         ends = [course.ended for course in self._courses.values()]
-        if not ends:
-            return
-        _, waiting = await asyncio.wait(ends, timeout=grace_s)
+        waiting = (await asyncio.wait(ends, timeout=grace_s))[1] if ends else None
         if waiting:
             for course in self._courses.values():
                 course.hurry()
             await asyncio.wait(waiting)
+        if self._left:
+            await asyncio.wait(self._left)
 
     async def _run(self) -> None:
         desk, mode = self._desk, self._mode
@@ -129,13 +131,17 @@ class Session:
                     mode.set_back(list(self._courses.values()))
         except Exception as failure:  # noqa: BLE001 - handed on to all who wait
             self._fail(failure)
+        except (asyncio.CancelledError, SystemExit, KeyboardInterrupt):
+            # The program ends, and its loop cancels whatever is left: nobody must wait for us.
+            if self._courses or not self._closing:
+                self._fail(asyncio.CancelledError())
+            raise
 
     async def _end(self, over: list[Course]) -> None:
         """Be done with tasks whose schedules have ended, or that were stopped."""
         ended = [course for course in over if course.stopping is None]
         if ended and not self._settings.keep_ended:
-            await self._mode.forget(ended)
-            for course in ended:
+            for course in await self._mode.forget(ended):
                 state = course.state
                 self._desk.telling.tell(StateDeleted(task_id=state.task_id, fired=state.fired))
         for course in over:
@@ -154,7 +160,7 @@ class Session:
         if len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
-    def _fail(self, failure: Exception) -> None:
+    def _fail(self, failure: BaseException) -> None:
         self._failure = failure
         courses, self._courses = self._courses, {}
         for course in courses.values():

@@ -62,4 +62,6 @@ class SchedulerSettings:
         check_type("observers", self.observers, Sequence, accepted="a list of observers")
         for observer in self.observers:
             if isinstance(observer, type) or not callable(getattr(observer, "on_event", None)):
-                raise OptionError("observers", observer, "must each have a method on_event(event)")
+                raise OptionError(
+                    "observers", observer, "must be an object with a method on_event(event)"
+                )

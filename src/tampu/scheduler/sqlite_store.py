@@ -25,11 +25,11 @@ _DELETE: Final = "DELETE FROM tasks WHERE id = ?"
 _PROBLEMS: Final = {
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {_BUSY_S:g} s",
     sqlite3.SQLITE_LOCKED: f"another program has kept it locked for {_BUSY_S:g} s",
-    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened; is its directory there?",
+    sqlite3.SQLITE_CANTOPEN: "its file cannot be opened; its directory may be missing",
     sqlite3.SQLITE_NOTADB: "its file is not an SQLite database",
     sqlite3.SQLITE_CORRUPT: "its file is damaged",
     sqlite3.SQLITE_FULL: "its disk is full",
-    sqlite3.SQLITE_IOERR: "its file cannot be read or written; is its disk full?",
+    sqlite3.SQLITE_IOERR: "its file cannot be read or written; its disk may be full",
     sqlite3.SQLITE_READONLY: "its file may not be written to",
     sqlite3.SQLITE_PERM: "its file may not be opened",
 }

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from tampu.errors import ServerError, Verdict
+from tampu.errors import Closed, ServerError, Verdict
 from tampu.scheduler.events import StoreDegraded, StoreOperation, StoreRecovered
 from tampu.scheduler.observer import Telling
 from tampu.server.lane import LaneOptions, Pauses
@@ -37,11 +37,13 @@ class Patience:
             try:
                 answer = await ask()
             except ServerError as error:
-                if error.verdict is Verdict.GIVE_UP:
+                # A program that ends takes the connection along: that is no trouble with the store.
+                ended = self._hurried.is_set() and isinstance(error, Closed)
+                if error.verdict is Verdict.GIVE_UP and not ended:
                     raise
                 self.failed(operation, error)
                 if self._hurried.is_set():
-                    logger.warning("a store was not reached", extra={"operation": operation.name})
+                    logger.warning("a store is given up", extra={"operation": operation.name})
                     return None
             else:
                 self.answered()
@@ -59,12 +61,15 @@ class Patience:
     def failed(self, operation: StoreOperation, error: ServerError) -> None:
         """It did not answer."""
         if not self._troubled:
+            facts = {"operation": operation.name, "problem": str(error)}
+            logger.warning("a store cannot be reached, and is asked again", extra=facts)
             self._telling.tell(StoreDegraded(operation=operation, error=str(error)))
         self._troubled = True
 
     def answered(self) -> None:
         """It did."""
         if self._troubled:
+            logger.info("a store is back")
             self._telling.tell(StoreRecovered())
             self._pauses.reset()
         self._troubled = False

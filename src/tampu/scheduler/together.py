@@ -6,7 +6,6 @@ takes it over when the lease has run out: each occurrence runs at least once.
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import structs
@@ -27,6 +26,8 @@ from tampu.server.coordination import Completion
 from tampu.wire.task_state import TaskState, Waiting
 
 _AT_ONCE: Final = 0
+_AT_A_TIME: Final = 512  # tasks that are forgotten together
+_ENDING_MS: Final = 1000  # how often to look whether the last run, elsewhere, has ended
 
 
 class Together(Endings):
@@ -85,11 +86,14 @@ class Together(Endings):
         for course in courses:
             self._desk.call(course)
 
-    async def forget(self, courses: Sequence[Course]) -> None:
+    async def forget(self, courses: Sequence[Course]) -> Sequence[Course]:
         """Delete the states of tasks that have ended, unless another has begun them anew."""
-        for course in courses:
-            forget = partial(self._forget, course)
-            await self._patience.until_answered(StoreOperation.DELETE, forget)
+        gone: list[Course] = []
+        for start in range(0, len(courses), _AT_A_TIME):
+            some = courses[start : start + _AT_A_TIME]
+            answers = await asyncio.gather(*map(self._forgotten, some))
+            gone += [course for course, answer in zip(some, answers, strict=True) if answer]
+        return gone
 
     def ended(self, course: Course, record: RunRecord) -> None:
         """A run is over; it counts if it is still ours."""
@@ -238,6 +242,8 @@ class Together(Endings):
             waits_ms.append(wait.until_ms - seen.now_ms)
         if seen.inflight is not None and not self._is_ours(course, seen.inflight):
             waits_ms.append(max(1, seen.inflight.left_ms))
+            if is_over(course.state):
+                waits_ms.append(_ENDING_MS)
         return self._desk.clock.now_ms() + min(waits_ms)
 
     def _is_newer(self, course: Course, seen: Seen) -> bool:
@@ -294,10 +300,15 @@ class Together(Endings):
                 case Completion.STALE:
                     continue
 
+    async def _forgotten(self, course: Course) -> bool | None:
+        return await self._patience.until_answered(
+            StoreOperation.DELETE, lambda: self._forget(course)
+        )
+
     async def _forget(self, course: Course) -> bool:
         seen = await self._store.look(course.task.id)
         ended = isinstance(seen.state, TaskState) and is_over(seen.state)
-        return not ended or await self._store.forget(course.task.id, seen.version)
+        return ended and await self._store.forget(course.task.id, seen.version)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error

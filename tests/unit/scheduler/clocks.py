@@ -14,6 +14,7 @@ from tampu.scheduler import (
     Scheduler,
     SkipReason,
     TaskRun,
+    TaskStopped,
 )
 from tampu.scheduler.settings import SchedulerOptions
 from tampu.timing import Every, Rule
@@ -41,6 +42,10 @@ class Notes:
     @property
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.events]
+
+    @property
+    def stops(self) -> list[TaskStopped]:
+        return self.all_of(TaskStopped)
 
     @property
     def begun(self) -> list[int]:

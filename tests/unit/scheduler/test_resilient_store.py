@@ -163,6 +163,8 @@ class TestClosing:
         await house.store.open()
         house.inner.trouble = AWAY
         await house.store.load(["a"])
+        assert caplog.messages == ["a store is lost; its mirror will do"]
+        caplog.clear()
         await house.store.close()
         assert not caplog.records
 
@@ -183,6 +185,17 @@ class TestClosing:
         await lost.store.save([state_of("b", 1)])
         assert await lost.stored("a", "b") == [None, state_of("b", 1)]
         await lost.store.close()
+
+    async def test_who_has_closed_it_is_told_nothing_more(self, lost: House) -> None:
+        await lost.store.close()
+        told: list[StoreEvent] = []
+        for _ in range(2):
+            lost.store.listen(told.append)
+            await lost.store.open()
+            await lost.store.load(["a"])
+            await lost.store.close()
+        assert [type(event) for event in told] == [StoreDegraded] * 2
+        assert [type(event) for event in lost.events] == [StoreDegraded]
 
 
 class TestOptions:

@@ -319,20 +319,6 @@ class TestFunctions:
         report = await ended(running)
         assert report.history[0].error == "RuntimeError: the function raised StopIteration"
 
-    async def test_an_async_function_that_is_cancelled_from_inside_has_a_cancelled_run(
-        self,
-    ) -> None:
-        async def cancelled(run: object) -> None:
-            del run
-            raise asyncio.CancelledError
-
-        house = House()
-        running = await house.run_beside(task(cancelled, max_runs=2))
-        await house.turn(2 * MINUTE)
-        report = await ended(running)
-        assert [record.status for record in report.history] == [RunStatus.CANCELLED] * 2
-        assert report.state.failed == 0
-
 
 class TestReport:
     async def test_a8_last_run_is_its_start_and_last_success_its_end(self) -> None:

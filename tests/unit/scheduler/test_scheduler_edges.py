@@ -1,15 +1,26 @@
 """What befalls a scheduler from outside: guards and stores of others, and other kinds of tasks."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 
 import pytest
 
 from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
-from tampu.scheduler import MemoryStore, ScheduledTask, Scheduler, Scope, SkipReason, TaskState
-from tampu.timing import Every
+from tampu.scheduler import (
+    MemoryStore,
+    ScheduledTask,
+    Scheduler,
+    Scope,
+    SkipReason,
+    StateDeleted,
+    TaskState,
+)
+from tampu.scheduler.guard import Refusal
+from tampu.timing import At, Every
 from tests.unit.scheduler.clocks import SOON, Function, House, minutes, task
+from tests.unit.scheduler.fragile import Fragile
 from tests.unit.scheduler.hand_guard import HandGuard
 from tests.unit.scheduler.plans import MINUTE, START_MS, nothing
 from tests.waiting import wait_until
@@ -33,6 +44,20 @@ class TestGuards:
         assert [reason for reason, _, _ in house.notes.skipped] == [SkipReason.GUARD_AWAY]
         assert "a guard of the scheduler failed" in caplog.messages
 
+    async def test_one_that_is_away_is_logged_once_each_time(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        guard = HandGuard()
+        house = House(guard=guard)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(nothing))
+            for trouble in (AWAY, AWAY, Refusal.DONE, AWAY):
+                guard.on_acquire = trouble
+                await house.turn(MINUTE)
+        away, done = SkipReason.GUARD_AWAY, SkipReason.DONE
+        assert [reason for reason, _, _ in house.notes.skipped] == [away, away, done, away]
+        assert caplog.messages.count("no run begins without its guard") == 2
+
     @pytest.mark.parametrize(
         ("option", "given"), [("resource", "house"), ("scope", Scope.RESOURCE)]
     )
@@ -45,7 +70,61 @@ class TestGuards:
                 scheduler.add(guarded)
 
 
+class TestLogging:
+    """What goes wrong is to be seen without an observer too."""
+
+    async def test_a_store_that_is_away_and_back_is_logged_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "tampu.scheduler")
+        store = Fragile()
+        store.trouble = AWAY
+        scheduler = Scheduler(store=store)
+        running = asyncio.ensure_future(scheduler.run(task(nothing, At())))
+        await wait_until(lambda: len(store.calls) > 2, within=SOON, sentence="it is asked again")
+        store.trouble = None
+        await asyncio.wait_for(running, SOON)
+        assert caplog.messages == [
+            "a store cannot be reached, and is asked again",
+            "a store is back",
+        ]
+
+    async def test_a_run_that_failed_is_logged_without_the_text_of_its_error(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fails(run: object) -> None:
+            raise ValueError("secret")
+
+        report = await asyncio.wait_for(
+            Scheduler().run(task(fails, Every("1ms"), max_runs=1)), SOON
+        )
+        assert report.state.last_error == "ValueError: secret"
+        (record,) = caplog.records
+        assert record.message == "a run failed"
+        assert vars(record)["task_id"] == "t"
+        assert "secret" not in repr(vars(record))
+
+
+async def test_what_is_no_task_is_refused_by_name() -> None:
+    async with Scheduler() as scheduler:
+        with pytest.raises(OptionError, match=r"^task='t' cannot be: it takes a ScheduledTask"):
+            scheduler.add("t")  # type: ignore[arg-type]
+
+
 class TestClosingWithoutTheStore:
+    async def test_what_could_not_be_deleted_is_not_told_to_be_gone(self) -> None:
+        store = Fragile()
+        store.trouble, store.refused = AWAY, {"delete"}
+        house = House(store=store, keep_ended=False)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(nothing, At()))
+            await wait_until(
+                lambda: store.calls.count("delete") > 1, within=SOON, sentence="it is asked again"
+            )
+        assert house.notes.kinds[-1] == "TaskStopped"
+        assert house.notes.all_of(StateDeleted) == []
+        assert await store.load(["t"]) != [None]
+
     async def test_what_could_not_be_stored_does_not_run_and_is_still_to_run(self) -> None:
         class Leaving(MemoryStore):
             away = False

@@ -1,5 +1,6 @@
 """Observers are told of everything, in order, and cannot do any harm. A12, A15."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -132,19 +133,21 @@ class TestOrder:
 
 
 class Raises:
-    def __init__(self) -> None:
+    def __init__(self, kind: type[BaseException]) -> None:
         self.told = 0
+        self._kind = kind
 
     def on_event(self, event: Event) -> None:
         self.told += 1
-        raise RuntimeError(type(event).__name__)
+        raise self._kind(type(event).__name__)
 
 
 class TestObservers:
+    @pytest.mark.parametrize("kind", [RuntimeError, asyncio.CancelledError])
     async def test_one_that_raises_is_logged_once_and_harms_nobody(
-        self, caplog: pytest.LogCaptureFixture
+        self, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
     ) -> None:
-        raises = Raises()
+        raises = Raises(kind)
         house = House(observers=[raises])
         running = await house.run_beside(task(nothing, max_runs=3))
         with caplog.at_level(logging.WARNING, "tampu.scheduler"):

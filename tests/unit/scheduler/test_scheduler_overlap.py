@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tampu.scheduler import MemoryStore, RunQueued, RunStatus, SkipReason, TaskRun
+from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
 from tampu.timing import Every, Missed, Overlap
 from tests.unit.scheduler.clocks import SOON, Function, House, ended, minutes, task
 from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, ms, nothing
@@ -158,6 +159,26 @@ class TestOverlap:
         assert house.notes.ended == minutes([1, 2, 3])
 
 
+class OneAtATime(Guard):
+    """Holds a resource for one run."""
+
+    lease_s, renew_every_s = 60.0, 20.0
+    is_held = False
+
+    async def acquire(self, slot: Slot) -> Lease | Refusal:
+        if self.is_held:
+            return Refusal.HELD
+        self.is_held = True
+        return Lease(slot, "token")
+
+    async def renew(self, lease: Lease) -> bool:
+        return bool(lease)
+
+    async def release(self, lease: Lease) -> bool:
+        self.is_held = False
+        return bool(lease)
+
+
 class TestCancelRunning:
     async def test_the_run_that_is_active_is_cancelled_for_the_next(self) -> None:
         function, house = Function(), House()
@@ -205,6 +226,27 @@ class TestCancelRunning:
             2 * MINUTE: RunStatus.CANCELLED,
             3 * MINUTE: RunStatus.SUCCESS,
         }
+
+    async def test_the_next_asks_the_guard_when_the_one_before_has_let_go(self) -> None:
+        function, guard = Function(), OneAtATime()
+        house = House(guard=guard)
+        each = task(function, overlap=Overlap.CANCEL_RUNNING, max_runs=3)
+        running = await house.run_beside(each)
+        for count in (1, 2, 3):
+            await house.turn(MINUTE)
+            await wait_until(
+                lambda count=count: len(function.runs) == count,  # type: ignore[misc]
+                within=SOON,
+                sentence="the next one runs",
+            )
+        function.let_go()
+        report = await ended(running)
+        assert house.notes.skipped == []
+        assert [record.status for record in report.history] == [
+            RunStatus.CANCELLED,
+            RunStatus.CANCELLED,
+            RunStatus.SUCCESS,
+        ]
 
     async def test_one_that_will_not_be_cancelled_is_waited_for(self) -> None:
         go_on = asyncio.Event()
@@ -293,3 +335,22 @@ class TestThreads:
             go_on.set()
             await asyncio.wait_for(scheduler.serve(), SOON)
         assert most == 2
+
+    async def test_a_run_starts_when_it_gets_a_thread(self) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def first(run: TaskRun[Any]) -> None:
+            del run
+            begun.set()
+            go_on.wait(SOON)
+
+        house = House(threads=1)
+        async with house.scheduler as scheduler:
+            scheduler.add(task(first, blocking=True, max_runs=1, id="first"))
+            second = scheduler.add(task(nothing, Every("61s"), blocking=True, max_runs=1))
+            await house.turn(MINUTE)
+            await wait_until(begun.is_set, within=SOON, sentence="the first one begins")
+            await house.turn(10 * SECOND)
+            go_on.set()
+            (record,) = (await asyncio.wait_for(second.wait(), SOON)).history
+        assert (record.at_ms, record.started_ms) == (START_MS + 61 * SECOND, START_MS + 70 * SECOND)

@@ -238,7 +238,7 @@ class TestALockedFile:
 class TestAFileThatCannotBeUsed:
     async def test_no_directory(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "none" / "states.db")
-        with pytest.raises(StoreFailed, match="is its directory there") as caught:
+        with pytest.raises(StoreFailed, match="its directory may be missing") as caught:
             await store.open()
         assert caught.value.store == str(tmp_path / "none" / "states.db")
         await until_no_threads()
