@@ -139,13 +139,14 @@ class Session:
 
     async def _end(self, over: list[Course]) -> None:
         """Be done with tasks whose schedules have ended, or that were stopped."""
+        # Known before the states are deleted: who stops them meanwhile is too late.
+        reasons = [course.stopping or StopReason.TERMINAL for course in over]
         ended = [course for course in over if course.stopping is None]
         if ended and not self._settings.keep_ended:
             for course in await self._mode.forget(ended):
                 state = course.state
                 self._desk.telling.tell(StateDeleted(task_id=state.task_id, fired=state.fired))
-        for course in over:
-            reason = course.stopping or StopReason.TERMINAL
+        for course, reason in zip(over, reasons, strict=True):
             fired = course.state.fired
             self._courses.pop(course.task.id, None)
             course.end(reason)

@@ -15,6 +15,7 @@ from tampu.scheduler import (
     Scope,
     SkipReason,
     StateDeleted,
+    StopReason,
     TaskState,
 )
 from tampu.scheduler.guard import Refusal
@@ -109,6 +110,22 @@ async def test_what_is_no_task_is_refused_by_name() -> None:
     async with Scheduler() as scheduler:
         with pytest.raises(OptionError, match=r"^task='t' cannot be: it takes a ScheduledTask"):
             scheduler.add("t")  # type: ignore[arg-type]
+
+
+class TestDeleting:
+    async def test_a_task_that_is_stopped_while_its_state_is_deleted_has_ended(self) -> None:
+        class Stops(MemoryStore):
+            async def delete(self, task_ids: Sequence[str]) -> None:
+                handle.cancel()
+                await super().delete(task_ids)
+
+        house = House(store=Stops(), keep_ended=False)
+        async with house.scheduler as scheduler:
+            handle = scheduler.add(task(nothing, max_runs=1))
+            await house.turn(MINUTE)
+            report = await asyncio.wait_for(handle.wait(), SOON)
+        assert report.stopped is StopReason.TERMINAL
+        assert house.notes.kinds[-2:] == ["StateDeleted", "TaskStopped"]
 
 
 class TestClosingWithoutTheStore:
