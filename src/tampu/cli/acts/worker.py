@@ -7,7 +7,9 @@ import threading
 from functools import partial
 from time import monotonic
 
+from tampu.cli.acts.blame import raised
 from tampu.cli.acts.target import app_at
+from tampu.cli.ending import ExitCode
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Running, Shared
 from tampu.cli.working.banner import banner, start_shape
@@ -18,6 +20,7 @@ from tampu.cli.working.parent import Parent
 from tampu.cli.working.shift import Shift
 from tampu.cli.working.supervisor import Supervisor
 from tampu.cli.working.words import Started
+from tampu.errors import TampuError
 
 __all__ = ["Crew", "Orders", "Probes", "Recycling", "worker"]
 
@@ -45,7 +48,12 @@ async def _supervise(shared: Shared, orders: Orders) -> None:
 
 
 async def _work(shift: Shift) -> None:
-    await shift.work()
+    try:
+        await shift.work()
+    except TampuError:
+        raise
+    except Exception as error:  # noqa: BLE001 - border: the app's lifespan and dependencies
+        raise raised(error, ExitCode.NO, "the app cannot be run") from None
     _leave_threads()
 
 
