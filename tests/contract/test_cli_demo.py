@@ -50,7 +50,11 @@ async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
 
 def test_a_second_demo_is_refused_beside_another_and_begins_anew_behind_it(home: Path) -> None:
     with subprocess.Popen(
-        [*COMMAND, *FEW], cwd=home, env=surroundings(None), stdout=subprocess.PIPE, text=True
+        [*COMMAND, "demo", "--orders", "100"],
+        cwd=home,
+        env=surroundings(None),
+        stdout=subprocess.PIPE,
+        text=True,
     ) as first:
         assert first.stdout is not None
         try:

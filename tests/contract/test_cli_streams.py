@@ -3,13 +3,18 @@
 import json
 import subprocess
 
-import pytest
-
 from tests.contract.cli import COMMAND, LIMIT_S, surroundings
 from tests.contract.workers import QUEUE, Boom, Crew
 from tests.servers import RunningServer
+from tests.terminal import terminal
 from tests.waiting import wait_until
 
+CLOSED = {
+    '"$@" inspect >&-': 0,
+    '"$@" inspect nope 2>&-': 1,
+    f'"$@" queue purge {QUEUE} <&-': 1,
+    '"$@" inspect <&- >&- 2>&-': 0,
+}
 FULL = "the system refused: [Errno 28] No space left on device."
 
 
@@ -24,30 +29,18 @@ def shell(script: str, running: RunningServer, **more: str) -> "subprocess.Compl
     )
 
 
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [
-        ('"$@" inspect >&-', 0),
-        ('"$@" inspect nope 2>&-', 1),
-        (f'"$@" queue purge {QUEUE} <&-', 1),
-        ('"$@" inspect <&- >&- 2>&-', 0),
-    ],
-)
-async def test_streams_that_are_closed_do_no_harm(
-    running: RunningServer, crew: Crew, script: str, code: int
-) -> None:
+async def test_streams_that_are_closed_do_no_harm(running: RunningServer, crew: Crew) -> None:
     await crew.queue.add("x")
-    done = shell(script, running)
-    assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    for script, code in CLOSED.items():
+        done = shell(script, running)
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
 
 
-@pytest.mark.parametrize("command", ["inspect", "--help", f"job show {QUEUE} nope --json"])
-async def test_a_disk_that_is_full_is_one_sentence(
-    running: RunningServer, crew: Crew, command: str
-) -> None:
+async def test_a_disk_that_is_full_is_one_sentence(running: RunningServer, crew: Crew) -> None:
     await crew.queue.add("x")
-    done = shell(f'"$@" {command} > /dev/full', running)
-    assert (done.returncode, done.stderr.decode()) == (1, f"tampu: {FULL}\n")
+    for command in ("inspect", "--help", f"job show {QUEUE} nope --json"):
+        done = shell(f'"$@" {command} > /dev/full', running)
+        assert (done.returncode, done.stderr.decode()) == (1, f"tampu: {FULL}\n")
 
 
 async def test_who_stops_reading_ends_the_command(running: RunningServer, crew: Crew) -> None:
@@ -88,3 +81,11 @@ async def test_what_a_job_raised_cannot_steer_the_terminal(
     failed = shell(f'"$@" job wait {QUEUE} {job.id}', running)
     assert (failed.returncode, failed.stderr.count(b"\n")) == (1, 1)
     assert b"\\u001b[2J" in failed.stderr
+
+
+async def test_ctrl_c_at_a_question_ends_the_command(running: RunningServer, crew: Crew) -> None:
+    await crew.queue.add("x")
+    with terminal("queue", "purge", QUEUE, url=running.url, code=130) as screen:
+        screen.until("[y/N] ")
+        screen.type(b"\x03")
+    assert (await crew.queue.counts()).waiting == 1

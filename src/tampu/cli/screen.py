@@ -1,6 +1,7 @@
 """Where a command prints: JSON for programs, tables for people."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -69,5 +70,14 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    if _answer().strip().lower() not in {"y", "yes"}:
         raise no("nothing was done.")
+
+
+def _answer() -> str:
+    """What is typed. Ctrl-C ends the command at once: the event loop stands still meanwhile."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
