@@ -66,18 +66,16 @@ def _takes_all() -> bool:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Go on if the user says yes, or has said so before."""
-    if yes:
-        return
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    if _answer().strip().lower() not in {"y", "yes"}:
+    if not yes and _answer(question).strip().lower() not in {"y", "yes"}:
         raise no("nothing was done.")
 
 
-def _answer() -> str:
+def _answer(question: str) -> str:
     """What is typed. Ctrl-C ends the command at once: the event loop stands still meanwhile."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
         return sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
