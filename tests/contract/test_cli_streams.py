@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 from tests.contract.cli import COMMAND, LIMIT_S, surroundings
+from tests.contract.commanded import SHOP
 from tests.contract.workers import QUEUE, Boom, Crew
 from tests.servers import RunningServer
 from tests.terminal import terminal
@@ -49,6 +51,16 @@ async def test_who_stops_reading_ends_the_command(running: RunningServer, crew: 
         done = shell(f'"$@" {command} | head -1', running)
         assert (done.returncode, done.stderr) == (0, b"")
         assert done.stdout.count(b"\n") == 1
+
+
+async def test_a_worker_works_although_nobody_reads_that_it_does(
+    running: RunningServer, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    for script in ('"$@" worker shop --burst | true', '"$@" worker shop -p 1 --burst > /dev/full'):
+        done = shell(f"cd {tmp_path} && {script}", running)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+        assert b"tampu.worker: ending reason=empty" in done.stderr
 
 
 async def test_a_locale_without_a_character_gets_its_escape(

@@ -9,7 +9,7 @@ from time import monotonic
 
 from tampu.cli.acts.blame import raised
 from tampu.cli.acts.target import app_at
-from tampu.cli.ending import ExitCode
+from tampu.cli.ending import ExitCode, stop_printing
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Running, Shared
 from tampu.cli.working.banner import banner, start_shape
@@ -58,14 +58,19 @@ async def _work(shift: Shift) -> None:
 
 
 def _show(shared: Shared, orders: Orders, started: Started) -> None:
-    if not orders.quiet:
-        processes = orders.crew.size if orders.crew.is_supervised else None
-        shape = start_shape(started, processes)
+    """Say that it works; where that cannot be printed it works all the same."""
+    if orders.quiet:
+        return
+    processes = orders.crew.size if orders.crew.is_supervised else None
+    shape = start_shape(started, processes)
+    try:
         if shared.as_json:
             Screen(shared).line(shape, lambda each: each, str)
         else:
             Screen(shared).show(shape, lambda: banner(started, processes))
         sys.stdout.flush()
+    except OSError:
+        stop_printing()
 
 
 def _silently(started: Started) -> None:
