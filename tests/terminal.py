@@ -48,8 +48,9 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    *args: str, url: str | None, columns: int = 80, cwd: Path | None = None
+    *args: str, url: str | None, columns: int = 80, cwd: Path | None = None, code: int = 0
 ) -> Iterator[Terminal]:
+    """Run a command in one; it is to end with the code."""
     ours, theirs = pty.openpty()
     env = surroundings(url) | {"TERM": "xterm-256color"}
     del env["COLUMNS"]
@@ -66,7 +67,7 @@ def terminal(
     )
     try:
         yield Terminal(ours, process)
-        assert process.wait(30) == 0
+        assert process.wait(30) == code
         assert termios.tcgetattr(theirs) == before, "the terminal was not left as it was"
     finally:
         process.kill()

@@ -12,6 +12,8 @@ MAX_MS: Final = 10 * 366 * 86_400_000
 """Ten years: whoever asks for more has mistaken a unit."""
 
 _ACCEPTED: Final = 'takes a timedelta, seconds, or a text such as "1h30m", from 0 to 10 years'
+# Who gave a text may have had no other choice, as on the command line.
+_TEXT_ACCEPTED: Final = 'takes numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
@@ -21,7 +23,7 @@ def to_ms(option: str, given: Duration) -> int:
     """Whole milliseconds, rounded; `OptionError` names the option if it cannot be."""
     ms = _ms(given)
     if ms is None or not 0 <= ms <= MAX_MS:
-        raise OptionError(option, given, _ACCEPTED)
+        raise OptionError(option, given, _TEXT_ACCEPTED if isinstance(given, str) else _ACCEPTED)
     return round(ms)
 
 

@@ -149,7 +149,7 @@ class ServerUnreachable(ServerError):
         super().__init__(
             server,
             f"no server answers at {server} ({problem}); "
-            "start one there, or correct the URL (TAMPU_URL or url=).",
+            "start one there, or correct the URL (TAMPU_URL, url= or --url).",
         )
 
 

@@ -67,8 +67,13 @@ async def test_it_waits_for_the_result_or_the_failure(running: RunningServer, ho
         failed = await tampu("enqueue", "shop", "fail", "--wait", url=running.url)
         assert failed.code == 1
         assert "failed for good" in failed.err
-    late = await tampu(*("enqueue", "-q", "x", "y", "--wait", "--timeout", "10ms"), url=running.url)
-    assert late.code == 1
+        told = await tampu("enqueue", "shop", "fail", "--wait", "--json", url=running.url)
+        assert list(told.json) == ["queue", "job_id", "duplicate", "failed"]
+        assert list(told.json["failed"]) == ["reason", "type", "message", "traceback"]
+    late = await tampu(
+        *("enqueue", "-q", "x", "y", "--wait", "--timeout", "10ms", "--json"), url=running.url
+    )
+    assert (late.code, list(late.json)) == (1, ["queue", "job_id", "duplicate"])
     assert "no result of job" in late.err
 
 
@@ -77,18 +82,20 @@ WRONG = {
     ("shop:app", "send"): "task send: argument to is missing.",
     ("shop:app", "send", "-a", "to=1"): "task send: argument to must be str.",
     ("shop:app", "send", "-a", "to=a", "-a", "x=1"): "argument x is unknown; it takes to, at, tags",
-    ("shop:app", "send", "-a", "to"): "arg='to' cannot be: it takes NAME=VALUE",
-    ("shop:app", "send", "-a", "to=a", "-a", "to=b"): "arg='to' cannot be: it is given twice.",
-    ("shop:app", "send", "-a", "to=a", "--json-args", '{"to": 1}'): "arg='to' cannot be: it is "
+    ("shop:app", "send", "-a", "to"): "--arg 'to' cannot be: it takes NAME=VALUE",
+    ("shop:app", "send", "-a", "to=a", "-a", "to=b"): "--arg 'to' cannot be: it is given twice.",
+    ("shop:app", "send", "-a", "to=a", "--json-args", '{"to": 1}'): "--arg 'to' cannot be: it is "
     "given twice.",
-    ("shop:app", "send", "--json-args", "[1]"): "json_args='...' cannot be: it takes an object",
-    ("shop:app", "send", "--json-args", "{secret"): "json_args='...' cannot be: it takes JSON",
-    ("shop:app", "send", "--data", "1"): "data='...' cannot be: it is for a job without an app",
-    ("-q", "mail", "x", "-a", "to=a"): "arg='...' cannot be: it is for a task of an app",
-    ("-q", "mail", "x", "--data", "{secret"): "data='...' cannot be: it takes JSON",
+    ("shop:app", "send", "--json-args", "[1]"): "--json-args takes an object",
+    ("shop:app", "send", "--json-args", "{secret"): "--json-args takes JSON",
+    ("shop:app", "send", "--data", "1"): "--data is for a job without an app",
+    ("-q", "mail", "x", "-a", "to=a"): "--arg is for a task of an app",
+    ("-q", "mail", "x", "--data", "{secret"): "--data takes JSON",
     ("shop:app",): "say MODULE:APP TASK, or --queue NAME and the job's name.",
     ("shop:app", "send", "ada"): "there are too many words",
-    ("shop:app", "send", "-a", "to=a", "--delay", "soon"): "delay='soon' cannot be",
+    ("shop:app", "send", "-a", "to=a", "--delay", "10"): "--delay '10' cannot be: it takes "
+    'numbers with units, such as "90s" or "1h30m", from 0 to 10 years.',
+    ("shop:app", "send", "-a", "to=a", "--id", ""): "--id '' cannot be: it must be 1 to 512 bytes",
     ("nothing:app", "send"): "there is no module 'nothing'",
     (): "Missing argument",
 }

@@ -55,7 +55,7 @@ async def test_job_wait_prints_the_result_or_says_why_there_is_none(
     assert late.err.startswith("tampu: no result of job nope within 0.05 s;")
     wrong = await tampu("job", "wait", QUEUE, "nope", "--timeout", "soon", url=url)
     assert wrong.code == 2
-    assert wrong.err.startswith("tampu: timeout='soon' cannot be: it takes ")
+    assert wrong.err.startswith("tampu: --timeout 'soon' cannot be: it takes ")
 
 
 async def test_job_cancel_takes_back_what_is_delayed(running: RunningServer, crew: Crew) -> None:
@@ -117,6 +117,10 @@ async def test_dead_letters_are_replayed_and_deleted(running: RunningServer, cre
     which = await tampu("dead", "purge", QUEUE, "--yes", url=url)
     sentence = "tampu: say which: ids, --older-than, --name, --reason, or --all.\n"
     assert (which.code, which.err) == (2, sentence)
+    both = await tampu("dead", "purge", QUEUE, "--all", "--name", "x", url=url)
+    assert (both.code, both.err) == (2, "tampu: --all cannot be given along with ids or filters.\n")
+    wrong = await tampu("dead", "purge", QUEUE, "--older-than", "1", url=url)  # asks nothing
+    assert (wrong.code, wrong.err[:41]) == (2, "tampu: --older-than '1' cannot be: it tak")
     young = await tampu("dead", "purge", QUEUE, "--older-than", "1h", "-y", "--json", url=url)
     assert young.json == {"queue": QUEUE, "purged": 0}
     gone = await tampu("dead", "purge", QUEUE, "--all", "-y", url=url)
@@ -139,7 +143,7 @@ async def test_a_queue_is_purged_after_a_question(running: RunningServer, crew: 
     both = await tampu("queue", "purge", QUEUE, "--all", "--state", "dead", "-y", url=url)
     assert (both.code, both.err) == (
         2,
-        "tampu: all=True cannot be: it cannot be given along with a state.\n",
+        "tampu: --all cannot be given along with a state.\n",
     )
     all_of_it = await tampu("queue", "purge", QUEUE, "--all", "-y", "--json", url=url)
     assert all_of_it.json["keys"] > 0

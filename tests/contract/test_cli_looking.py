@@ -98,7 +98,7 @@ async def test_events_shows_the_newest_those_from_a_point_and_those_that_come(
     assert ago == told
     wrong = await tampu("events", QUEUE, "--from", "yesterday", url=url)
     accepted = "it takes an event's id, a duration such as 10m, or 0."
-    assert (wrong.code, wrong.err) == (2, f"tampu: from='yesterday' cannot be: {accepted}\n")
+    assert (wrong.code, wrong.err) == (2, f"tampu: --from 'yesterday' cannot be: {accepted}\n")
     followed = await tampu("events", QUEUE, "-f", "--from", "0", "-n", "3", "--json", url=url)
     assert [json.loads(line) for line in followed.lines] == told["events"][:3]
 

@@ -1,23 +1,27 @@
 """`tampu schedule`, as users run it."""
 
-from tampu import Cron, Every, Overlap
+from datetime import UTC, datetime
+
+from tampu import Cron, Every, Missed, Overlap
 from tests.contract.cli import tampu
 from tests.contract.workers import QUEUE, Crew
 from tests.servers import RunningServer
 
 KEYS = [
     *("key", "name", "cron", "tz", "every_s", "explained", "next_at", "paused", "problem"),
-    *("counts", "missed", "overlap", "window", "limit", "start", "end", "jitter_s", "attempts"),
-    *("timeout_s", "data"),
+    *("counts", "missed", "missed_max", "missed_grace_s", "missed_catch_up_s", "overlap"),
+    *("window", "limit", "start", "end", "jitter_s", "attempts", "timeout_s", "data"),
 ]
 
 
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 CRON = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 
 async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: Crew) -> None:
     url = running.url
     await crew.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
+    await crew.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
     await crew.queue.schedule("tick", Every("90s"), timeout="5s")
     listed = await tampu("schedule", "ls", QUEUE, url=url)
     assert listed.lines[0].split() == ["key", "job", "next", "fired", "rule"]
@@ -26,8 +30,10 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: 
     assert max(map(len, listed.lines)) <= 80
     told = (await tampu("schedule", "ls", QUEUE, "--json", url=url)).json
     assert told["queue"] == QUEUE
-    tick, digest = told["schedules"]
-    assert [list(tick), list(digest)] == [KEYS, KEYS]
+    tick, digest, late = told["schedules"]
+    assert [list(tick), list(digest), list(late)] == [KEYS, KEYS, KEYS]
+    assert (digest["missed"], digest["missed_max"]) == ("skip", None)
+    assert (late["missed"], late["missed_max"], late["missed_grace_s"]) == ("all", 7, 60)
     assert (tick["key"], tick["every_s"], tick["timeout_s"]) == ("tick::every:90000", 90, 5)
     assert (digest["cron"], digest["tz"], digest["overlap"]) == (CRON.text, CRON.tz, "skip")
     assert digest["counts"] == dict.fromkeys(
@@ -68,11 +74,14 @@ async def test_schedules_are_fired_out_of_turn_and_removed(
     many = await tampu(*filling, "--end", "2026-11-07T00:00Z", "--max", "2", url=url)
     assert (many.code, many.err) == (
         2,
-        "tampu: max=2 cannot be: it is less than the 5 instants of that time.\n",
+        "tampu: --max 2 cannot be: it is less than the 5 instants of that time.\n",
     )
     naive = await tampu(*filling, "--end", "2026-11-07T00:00", url=url)
     accepted = "it takes an instant with its offset, such as 2026-01-31T09:00Z."
-    assert (naive.code, naive.err) == (2, f"tampu: end='2026-11-07T00:00' cannot be: {accepted}\n")
+    assert (naive.code, naive.err) == (
+        2,
+        f"tampu: --end '2026-11-07T00:00' cannot be: {accepted}\n",
+    )
     assert (await crew.queue.counts()).waiting == 6
 
     kept = await tampu("schedule", "rm", QUEUE, "digest", url=url, typed="no\n")

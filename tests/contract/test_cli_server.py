@@ -56,7 +56,7 @@ async def test_a_server_that_is_not_there_or_refuses_is_exit_code_3(start: Start
     assert (nobody.code, nobody.out) == (3, "")
     assert nobody.err == (
         "tampu: no server answers at redis://127.0.0.1:1/0 (Connection refused); "
-        "start one there, or correct the URL (TAMPU_URL or url=).\n"
+        "start one there, or correct the URL (TAMPU_URL, url= or --url).\n"
     )
     running = start("--requirepass", "hunter2")
     for url in (running.url, f"redis://:wrong-secret@127.0.0.1:{running.port}/0"):
@@ -75,17 +75,32 @@ async def test_wrong_usage_is_one_sentence_and_exit_code_2() -> None:
         ("inspect", "a", "b"): "b",
         ("dead", "ls"): "Missing argument 'QUEUE'",
         ("inspect", "--jsn"): "--jsn",
-        ("inspect", "a b"): "queue='a b' cannot be: it must be 1 to 128 bytes of text",
-        ("inspect", "--url", "nonsense"): "url='nonsense' cannot be: it takes redis://",
-        ("watch", "--every", "0s"): "every='0s' cannot be: it must be at least a millisecond",
-        ("server", "--url", "redis://localhost"): "it takes embedded:DIRECTORY here",
-        ("server", "here", "--url", "embedded:x"): "it cannot be given along with a directory",
+        ("inspect", "a b"): "QUEUE 'a b' cannot be: it must be 1 to 128 bytes of text",
+        ("inspect", "--url", "nonsense"): "--url 'nonsense' cannot be: it takes redis://",
+        ("watch", "--every", "0s"): "--every '0s' cannot be: it must be at least a millisecond",
+        (
+            "server",
+            "--url",
+            "redis://localhost",
+        ): "--url 'redis://localhost:6379/0' cannot be: it takes embedded:DIRECTORY here",
+        (
+            "server",
+        ): "TAMPU_URL='redis://127.0.0.1:1/0' cannot be: it takes embedded:DIRECTORY here",
+        ("server", "here", "--url", "embedded:x"): "--url cannot be given along with a directory",
     }
     for typed, sentence in said.items():
         done = await tampu(*typed, url="redis://127.0.0.1:1/0")
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), typed
         assert done.err.startswith("tampu: ")
         assert sentence in done.err
+
+
+async def test_a_wrong_url_is_named_by_where_it_was_said() -> None:
+    variable = await tampu("inspect", url="nonsense")
+    assert variable.err.startswith("tampu: TAMPU_URL='nonsense' cannot be: it takes redis://")
+    before = await tampu("--url", "nonsense", "inspect", url="redis://127.0.0.1:1/0")
+    assert before.err.startswith("tampu: --url 'nonsense' cannot be: it takes redis://")
+    assert (variable.code, before.code) == (2, 2)
 
 
 async def test_server_keeps_the_embedded_one_up_until_it_is_told(tmp_path: Path) -> None:

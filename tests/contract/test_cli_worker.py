@@ -223,6 +223,10 @@ WRONG = {
     ("shop:ap",): "module 'shop' has no 'ap'; did you mean 'app'?",
     ("shop:app.xyzzy",): "module 'shop' has no 'app.xyzzy'.",
     ("shop:add",): "shop:add is no App, but of type AsyncTask.",
+    ("./shop.py:app",): "'./shop.py' is no module; one goes by its name alone, such as shop:app.",
+    ("in/shop",): "'in/shop' is no module; one goes by its name alone, such as in.shop:app.",
+    ("made:make",): "made:make is no App, but of type function; call it in the module: "
+    "app = make().",
     ("shop.py",): "there is no module 'shop.py' in this directory or on the path (PYTHONPATH); "
     "a module goes by its name alone, such as shop:app.",
     ("shop.app",): "there is no module 'shop.app' in this directory or on the path (PYTHONPATH); "
@@ -232,19 +236,40 @@ WRONG = {
     ("none",): "module 'none' has no App at its top; say MODULE:APP.",
     ("two",): "module 'two' has several apps; say two:app or two:other.",
     ("empty",): "app=<App with 0 tasks> cannot be: it has no task to run.",
-    ("shop", "-q", "a=0"): "queue='a=0' cannot be: it takes NAME or NAME=CONCURRENCY, such as "
+    ("shop", "-q", "a=0"): "--queue 'a=0' cannot be: it takes NAME or NAME=CONCURRENCY, such as "
     "emails=50, up to 100000.",
-    ("shop", "-q", "a", "-q", "a=1"): "queue='a=1' cannot be: it is given twice.",
-    ("shop", "-q", "a b=1"): "queue='a b' cannot be",
-    ("shop", "--max-rss", "much"): "max_rss='much' cannot be: it takes a size such as 512MB, "
+    ("shop", "-q", "a", "-q", "a=1"): "--queue 'a=1' cannot be: it is given twice.",
+    ("shop", "-q", "a b=1"): "--queue 'a b' cannot be",
+    ("shop", "--max-rss", "much"): "--max-rss 'much' cannot be: it takes a size such as 512MB, "
     "1.5GiB or 1000000.",
-    ("shop", "--grace", "soon"): "grace='soon' cannot be",
-    ("shop", "--burst", "--reload"): "reload=True cannot be: it cannot be given along with burst.",
+    ("shop", "--grace", "soon"): "--grace 'soon' cannot be",
+    ("shop", "--burst", "--reload"): "--reload cannot be given along with --burst.",
     ("shop", "--processes", "0"): "--processes",
-    ("shop", "--health-file", "no/such/file"): "health_file='no/such/file' cannot be: it takes a "
-    "path in a directory we may write to.",
+    ("shop", "--health-file", "no/such/file"): "--health-file 'no/such/file' cannot be: it takes "
+    "a file, in a directory that we may write to.",
+    ("shop", "--health-file", "."): "--health-file '.' cannot be: it takes a file",
     ("shop", "--log-level", "loud"): "--log-level",
 }
+
+
+LIFESPAN = """\
+from contextlib import asynccontextmanager
+
+from tampu import App
+
+
+@asynccontextmanager
+async def lifespan(app):
+    raise RuntimeError("no database")
+    yield
+
+
+app = App(lifespan=lifespan)
+
+
+@app.task
+async def rest(): ...
+"""
 
 
 @pytest.mark.parametrize("typed", WRONG, ids=" ".join)
@@ -252,6 +277,7 @@ async def test_what_cannot_be_is_one_sentence_and_exit_code_2(
     typed: tuple[str, ...], home: Path
 ) -> None:
     (home / "none.py").write_text("app = 1\n")
+    (home / "made.py").write_text("def make() -> None: ...\n")
     (home / "two.py").write_text("from tampu import App\napp, other = App(), App()\n")
     (home / "empty.py").write_text("from tampu import App\napp = again = App()\n")
     done = await tampu("worker", *typed, url="redis://127.0.0.1:1/0")
@@ -263,7 +289,8 @@ async def test_what_cannot_be_is_one_sentence_and_exit_code_2(
 async def test_a_port_that_is_taken_is_exit_code_2(running: RunningServer, home: Path) -> None:
     done = await tampu("worker", "shop", "--health-port", str(running.port), url=running.url)
     assert (done.code, done.out) == (2, "")
-    assert f"health_port={running.port} cannot be: it cannot be listened at" in done.err
+    why = "it cannot be opened on 127.0.0.1 (Address already in use)"
+    assert done.err == f"tampu: --health-port {running.port} cannot be: {why}.\n"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +311,27 @@ async def test_what_the_module_itself_raises_is_shown_with_its_traceback(
     assert "importlib" not in done.err
     last = done.err.splitlines()[-1]
     assert last == f"tampu: module 'broken' cannot be imported; it raised {raised}."
+
+
+async def test_what_the_lifespan_raises_is_shown_from_where_it_begins(
+    running: RunningServer, home: Path
+) -> None:
+    (home / "broken.py").write_text(LIFESPAN)
+    for options in ((), ("--processes", "2")):
+        done = await tampu("worker", "broken:app", *options, url=running.url)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith(f'Traceback (most recent call last):\n  File "{home}/broken.py"')
+        assert done.err.splitlines()[-2:] == [
+            "RuntimeError: no database",
+            "tampu: the app cannot be run; it raised RuntimeError.",
+        ]
+
+
+async def test_a_first_process_that_says_nothing_is_spoken_for(home: Path) -> None:
+    (home / "broken.py").write_text("import os\nos._exit(9)\n")
+    done = await tampu("worker", "broken:app", "--processes", "2")
+    sentence = "tampu: the first process ended before it worked: exit code 9.\n"
+    assert (done.code, done.out, done.err) == (1, "", sentence)
 
 
 async def test_a_server_that_is_not_there_is_exit_code_3(home: Path) -> None:

@@ -3,6 +3,10 @@
 import os
 import sys
 from enum import IntEnum
+from io import TextIOWrapper
+from typing import Final
+
+_STDERR: Final = 2
 
 
 class ExitCode(IntEnum):
@@ -26,6 +30,22 @@ class Ended(Exception):
 def no(sentence: str) -> Ended:
     """The end of a command whose answer is no."""
     return Ended(ExitCode.NO, sentence)
+
+
+def have_streams() -> None:
+    """Have standard streams that take anything, whatever the locale and the parent left us with.
+
+    What a parent has closed goes nowhere. Left closed, a socket would get its number, which an
+    event loop does not survive.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass  # it stays, in the place of one that was closed
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name) or open(number, "r+", encoding="utf-8")  # noqa: SIM115 - kept
+        setattr(sys, name, stream)
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stop_printing() -> None:

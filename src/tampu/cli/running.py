@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tampu.cli.ending import stop_printing
+from tampu.cli.visible import visible
 
 try:
     import uvloop
@@ -41,7 +42,7 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         problem = getattr(record, "problem", None)
         told = f"{record.getMessage()} ({problem})" if problem else record.getMessage()
-        sys.stderr.write(f"tampu: {told}\n")
+        sys.stderr.write(f"tampu: {visible(told)}\n")
 
 
 @contextmanager

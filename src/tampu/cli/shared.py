@@ -8,6 +8,9 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from tampu._version import __version__
+from tampu.cli.ending import Ended, ExitCode
+from tampu.cli.wording import as_typed
+from tampu.errors import OptionError
 
 Running: TypeAlias = Coroutine[Any, Any, None]
 """What a command gives back to be run in an event loop."""
@@ -134,7 +137,11 @@ def _typed(function: Callable[..., Running], *, notes: bool) -> Callable[..., No
         )
         from tampu.cli.running import run  # noqa: PLC0415 - brings asyncio: docs/decisions/0024
 
-        run(function(shared, **given), notes=notes)
+        try:
+            run(function(shared, **given), notes=notes)
+        except OptionError as error:
+            sentence = as_typed(error, ctx, url=shared.url is not None)
+            raise Ended(ExitCode.USAGE, sentence) from None
 
     own = list(inspect.signature(function).parameters.values())[1:]
     parameters = [

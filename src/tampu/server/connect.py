@@ -13,7 +13,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.server.address import Kind, parse
+from tampu.server.address import Address, Kind, parse
 from tampu.server.client import Client, CredentialCallback, client_for, described
 from tampu.server.dialect import FLOOR, ask
 from tampu.server.embedded import EmbeddedServer, join
@@ -188,7 +188,7 @@ async def _server(
         return Server(
             target, name=described(target), owned=False, connect_timeout_s=connect_timeout_s
         )
-    address = parse(target if target is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+    address = address_of(target)
     embedded = None
     if address.kind is Kind.EMBEDDED:
         embedded = await _joined(address.path)
@@ -204,6 +204,17 @@ async def _server(
         connect_timeout_s=connect_timeout_s,
         embedded=embedded,
     )
+
+
+def address_of(url: str | None) -> Address:
+    """Where a URL leads; without one what TAMPU_URL says, else the embedded server."""
+    found = os.environ.get(URL_VARIABLE)
+    if url is not None or not found:
+        return parse(DEFAULT_URL if url is None else url)
+    try:
+        return parse(found)
+    except OptionError as error:
+        raise OptionError(URL_VARIABLE, error.given, error.accepted) from None
 
 
 async def _joined(directory: str | Path) -> EmbeddedServer:

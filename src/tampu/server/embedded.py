@@ -32,7 +32,7 @@ _ANSWER_LIMIT_S = 1.0
 _LOG_LIMIT = 1 << 20
 _LOG_TAIL = 4096
 _DISK_FLOOR = 1 << 16
-_USE_A_URL = "run a server yourself and give its URL (TAMPU_URL or url=)"
+_USE_A_URL = "run a server yourself and give its URL (TAMPU_URL, url= or --url)"
 _LOG_PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ [-.*#] ")
 
 

@@ -84,6 +84,12 @@ def test_numbers_are_never_cut_however_long_a_queues_name() -> None:
     assert row.split()[0].endswith("…")
 
 
+def test_a_narrow_terminal_shows_names_and_leaves_out_what_is_at_the_right() -> None:
+    lines = printed(queues_table([OVERVIEW]), width=40)
+    assert lines[0].split() == ["queue", "waiting", "active", "delayed", "dead"]
+    assert lines[1].split()[:2] == ["a-queue…", "1000000"]
+
+
 def test_a_queues_page_tells_ages_and_workers_in_full() -> None:
     lines = printed(queue_page(OVERVIEW))
     assert "waiting    1000000, the oldest for 1m30s" in lines

@@ -10,6 +10,8 @@ from tampu.cli.shared import Shared
 from tampu.cli.show.shapes import letter_shape
 from tampu.cli.show.tables import letter_page, letters_table
 from tampu.cli.show.text import counted
+from tampu.duration import to_ms
+from tampu.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Chosen:
 
     @property
     def are_said(self) -> bool:
-        """Whether anything was said of them."""
+        """Whether anything was said of them, other than that it is all."""
         filters = (self.ids, self.name, self.reason, self.older_than)
-        return self.everything or any(each is not None for each in filters)
+        return any(each is not None for each in filters)
 
 
 async def ls(shared: Shared, queue: str, *, limit: int, after: str | None) -> None:
@@ -64,8 +66,7 @@ async def replay(shared: Shared, queue: str, chosen: Chosen, *, limit: int, yes:
 
 async def purge(shared: Shared, queue: str, chosen: Chosen, *, yes: bool) -> None:
     """Delete some for good."""
-    if not chosen.are_said:
-        raise Ended(ExitCode.USAGE, "say which: ids, --older-than, --name, --reason, or --all.")
+    _check(chosen)
     async with queue_for(shared, queue) as opened:
         total = (await opened.counts()).dead
         which = "all of the" if chosen.everything else "those chosen of the"
@@ -81,3 +82,13 @@ async def purge(shared: Shared, queue: str, chosen: Chosen, *, yes: bool) -> Non
     Screen(shared).show(
         {"queue": queue, "purged": done}, lambda: f"{counted(done, 'dead letter')} deleted."
     )
+
+
+def _check(chosen: Chosen) -> None:
+    """Refuse what cannot be before anything is asked."""
+    if chosen.everything and chosen.are_said:
+        raise OptionError("all", True, "cannot be given along with ids or filters")  # noqa: FBT003
+    if not chosen.everything and not chosen.are_said:
+        raise Ended(ExitCode.USAGE, "say which: ids, --older-than, --name, --reason, or --all.")
+    if chosen.older_than is not None:
+        to_ms("older_than", chosen.older_than)

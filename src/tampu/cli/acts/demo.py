@@ -82,13 +82,14 @@ async def demo(shared: Shared, *, orders: int) -> None:
             screen.console.print(f"A small shop on {about}.")
             screen.console.print("Look on from another terminal, in this directory: tampu watch\n")
             ending = await _shown(screen, tally, orders)
-            screen.console.print()
     screen.show(demo_shape(server.name, ending, tally), lambda: demo_page(ending, tally))
 
 
 async def _shown(screen: Screen, tally: Tally, orders: int) -> Ending:
     if not screen.console.is_terminal:
-        return await _watched(Lines(screen, tally), tally, orders)
+        ending = await _watched(Lines(screen, tally), tally, orders)
+        screen.console.print()
+        return ending
     with Live(console=screen.console, auto_refresh=False, transient=True) as live:
         return await _watched(Page(live, tally, orders), tally, orders)
 

@@ -14,7 +14,8 @@ from tampu.cli.given import json_of, named_values
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Running, Shared
 from tampu.cli.show.plain import as_json
-from tampu.errors import OptionError
+from tampu.cli.show.shapes import failed_shape
+from tampu.errors import JobFailed, OptionError, ResultTimeout
 from tampu.job import Job, JobOptions
 from tampu.queue import Queue
 from tampu.tasks.task import Task
@@ -113,7 +114,14 @@ async def _told(shared: Shared, adding: Adding, wanted: Wanted) -> None:
             return
         if not shared.as_json:
             screen.show(shape, lambda: job.id)
-        result = await queue.result(job.id, wanted.timeout)
+        try:
+            result = await queue.result(job.id, wanted.timeout)
+        except JobFailed as failed:
+            screen.tell_programs(shape | {"failed": failed_shape(failed)})
+            raise
+        except ResultTimeout:
+            screen.tell_programs(shape)
+            raise
     screen.show(shape | {"result": result}, lambda: as_json(result))
 
 

@@ -15,6 +15,7 @@ from tampu.wire.event import EventKind
 
 _DEFAULT_LIMIT = 100
 _LONGEST_VALUE = 80
+_LONGEST_LINE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +78,4 @@ def event_line(event: JobEvent) -> str:
         for field, value in sorted(event.fields.items())
     )
     told = f"{stamp(event.at)} {event.id} {kind} id={event.job_id or NOTHING}"
-    return f"{told} name={event.name or NOTHING} {rest}".rstrip()
+    return shortened(f"{told} name={event.name or NOTHING} {rest}", _LONGEST_LINE)

@@ -6,7 +6,7 @@ from tampu.cli.ending import no
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.cli.show.plain import as_json
-from tampu.cli.show.shapes import job_shape
+from tampu.cli.show.shapes import failed_shape, job_shape
 from tampu.cli.show.tables import job_page
 from tampu.cli.show.text import counted
 from tampu.errors import JobFailed
@@ -33,7 +33,7 @@ async def wait(shared: Shared, queue: str, job_id: str, *, timeout: str) -> None
         try:
             result = await opened.result(job_id, timeout)
         except JobFailed as failed:
-            screen.tell_programs({"job_id": job_id, "failed": _failure(failed)})
+            screen.tell_programs({"job_id": job_id, "failed": failed_shape(failed)})
             raise
     screen.show({"job_id": job_id, "result": result}, lambda: as_json(result))
 
@@ -49,12 +49,3 @@ async def cancel(shared: Shared, queue: str, job_ids: list[str]) -> None:
     )
     if missed := [job_id for job_id, cancelled in done.items() if not cancelled]:
         raise no(f"not delayed, and left as they are: {', '.join(missed)}.")
-
-
-def _failure(failed: JobFailed) -> dict[str, str]:
-    return {
-        "reason": failed.reason,
-        "type": failed.error_type,
-        "message": failed.message,
-        "traceback": failed.traceback,
-    }

@@ -1,15 +1,14 @@
 """What `tampu server` does."""
 
 import asyncio
-import os
 import signal
 
 from tampu.cli.running import told_to_stop
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.errors import OptionError
-from tampu.server.address import Kind, parse
-from tampu.server.connect import DEFAULT_URL, URL_VARIABLE
+from tampu.server.address import Kind
+from tampu.server.connect import URL_VARIABLE, address_of
 from tampu.server.embedded import EmbeddedServer, join
 
 
@@ -32,12 +31,12 @@ def _sentence(held: EmbeddedServer) -> str:
 
 
 def _directory(shared: Shared, given: str | None) -> str:
-    url = shared.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     if given is not None:
         if shared.url is not None:
             raise OptionError("url", "...", "cannot be given along with a directory")
         return given
-    address = parse(url)
+    address = address_of(shared.url)
     if address.kind is not Kind.EMBEDDED:
-        raise OptionError("url", str(address), "takes embedded:DIRECTORY here")
+        option = URL_VARIABLE if shared.url is None else "url"
+        raise OptionError(option, str(address), "takes embedded:DIRECTORY here")
     return address.path

@@ -3,10 +3,11 @@
 import importlib
 import os
 import sys
-import traceback
-from types import ModuleType, TracebackType
+from inspect import isfunction
+from types import ModuleType
 
 from tampu.app import App
+from tampu.cli.acts.blame import raised
 from tampu.cli.acts.desk import near_misses
 from tampu.cli.ending import Ended, ExitCode
 from tampu.cli.shared import Shared
@@ -21,6 +22,8 @@ def app_at(target: str, shared: Shared) -> App:
     module_name, colon, path = target.partition(":")
     if not module_name or (colon and not path):
         raise _wrong(f"{target!r} names no app; it is MODULE:APP, such as shop:app.")
+    if "/" in module_name or module_name.startswith("."):
+        raise _wrong(f"{module_name!r} is no module; one {_as_module(module_name)}")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -48,9 +51,14 @@ def _imported(name: str, *, alone: bool) -> ModuleType:
 def _hint(name: str, *, alone: bool) -> str:
     """What a file's name, or a dot for the colon, was meant to be."""
     if name.endswith(".py"):
-        return f"; a module goes by its name alone, such as {name.removesuffix('.py')}:app."
+        return f"; a module {_as_module(name)}"
     module, dot, attribute = name.rpartition(".")
     return f"; did you mean {module}:{attribute}?" if dot and alone else "."
+
+
+def _as_module(path: str) -> str:
+    name = path.removesuffix(".py").strip("./").replace("/", ".")
+    return f"goes by its name alone, such as {name}:app."
 
 
 def _attribute(module: ModuleType, path: str) -> App:
@@ -61,7 +69,9 @@ def _attribute(module: ModuleType, path: str) -> App:
             raise _wrong(f"module {module.__name__!r} has no {path!r}{misses}")
         found = getattr(found, name)
     if not isinstance(found, App):
-        raise _wrong(f"{module.__name__}:{path} is no App, but of type {type(found).__name__}.")
+        hint = f"; call it in the module: app = {path}()" if isfunction(found) else ""
+        kind = type(found).__name__
+        raise _wrong(f"{module.__name__}:{path} is no App, but of type {kind}{hint}.")
     return found
 
 
@@ -80,19 +90,7 @@ def _apps(module: ModuleType) -> dict[str, App]:
 
 
 def _broken(name: str, error: Exception) -> Ended:
-    """Show what the user's module raised, from where its own code begins."""
-    lines = traceback.format_exception(type(error), error, _own_part(error.__traceback__))
-    sys.stderr.write("".join(lines))
-    return _wrong(f"module {name!r} cannot be imported; it raised {type(error).__name__}.")
-
-
-def _own_part(found: TracebackType | None) -> TracebackType | None:
-    while found is not None:
-        file = found.tb_frame.f_code.co_filename
-        if file != __file__ and "importlib" not in file:
-            return found
-        found = found.tb_next
-    return None
+    return raised(error, ExitCode.USAGE, f"module {name!r} cannot be imported")
 
 
 def _wrong(sentence: str) -> Ended:

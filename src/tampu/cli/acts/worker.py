@@ -7,7 +7,9 @@ import threading
 from functools import partial
 from time import monotonic
 
+from tampu.cli.acts.blame import raised
 from tampu.cli.acts.target import app_at
+from tampu.cli.ending import ExitCode, stop_printing
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Running, Shared
 from tampu.cli.working.banner import banner, start_shape
@@ -18,6 +20,7 @@ from tampu.cli.working.parent import Parent
 from tampu.cli.working.shift import Shift
 from tampu.cli.working.supervisor import Supervisor
 from tampu.cli.working.words import Started
+from tampu.errors import TampuError
 
 __all__ = ["Crew", "Orders", "Probes", "Recycling", "worker"]
 
@@ -45,19 +48,29 @@ async def _supervise(shared: Shared, orders: Orders) -> None:
 
 
 async def _work(shift: Shift) -> None:
-    await shift.work()
+    try:
+        await shift.work()
+    except TampuError:
+        raise
+    except Exception as error:  # noqa: BLE001 - border: the app's lifespan and dependencies
+        raise raised(error, ExitCode.NO, "the app cannot be run") from None
     _leave_threads()
 
 
 def _show(shared: Shared, orders: Orders, started: Started) -> None:
-    if not orders.quiet:
-        processes = orders.crew.size if orders.crew.is_supervised else None
-        shape = start_shape(started, processes)
+    """Say that it works; where that cannot be printed it works all the same."""
+    if orders.quiet:
+        return
+    processes = orders.crew.size if orders.crew.is_supervised else None
+    shape = start_shape(started, processes)
+    try:
         if shared.as_json:
             Screen(shared).line(shape, lambda each: each, str)
         else:
             Screen(shared).show(shape, lambda: banner(started, processes))
         sys.stdout.flush()
+    except OSError:
+        stop_printing()
 
 
 def _silently(started: Started) -> None:

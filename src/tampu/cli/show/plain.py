@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from tampu.cli.show.text import stamp
+from tampu.cli.visible import visible
 
 
 def plain(value: object) -> object:
@@ -33,6 +34,6 @@ def _other(value: object) -> object:
     return str(value)
 
 
-def as_json(value: object, *, indent: int | None = 2) -> str:
+def as_json(value: object, *, indent: int | None = 2, ascii_only: bool = False) -> str:
     """One JSON document; without an indent in one line."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    return visible(json.dumps(plain(value), indent=indent, ensure_ascii=ascii_only))

@@ -11,9 +11,11 @@ from tampu.admin.lookup import JobInfo
 from tampu.admin.overview import Overview
 from tampu.admin.workers import WorkerInfo, alive
 from tampu.duration import Duration, to_s
+from tampu.errors import JobFailed
 from tampu.events import JobEvent
 from tampu.schedule import Schedule
-from tampu.timing import Cron, Every
+from tampu.timing import Cron, Every, Missed
+from tampu.timing.missed import MissedKind
 
 Shape: TypeAlias = dict[str, object]
 
@@ -101,7 +103,7 @@ def schedule_shape(schedule: Schedule) -> Shape:
         "paused": schedule.paused,
         "problem": schedule.problem,
         "counts": {field: getattr(counts, field) for field in counts.__struct_fields__},
-        "missed": str(settings.missed),
+        **_missed_shape(settings.missed),
         "overlap": settings.overlap.name.lower(),
         "window": None if settings.window is None else repr(settings.window),
         "limit": settings.limit,
@@ -143,6 +145,16 @@ def job_shape(job: JobInfo) -> Shape:
     }
 
 
+def failed_shape(failed: JobFailed) -> Shape:
+    """Why there is no result."""
+    return {
+        "reason": failed.reason,
+        "type": failed.error_type,
+        "message": failed.message,
+        "traceback": failed.traceback,
+    }
+
+
 def findings_shape(server: str, findings: Sequence[Finding]) -> Shape:
     """What `doctor` found."""
     return {
@@ -152,6 +164,15 @@ def findings_shape(server: str, findings: Sequence[Finding]) -> Shape:
             {"check": each.check, "grade": each.grade, "sentence": each.sentence}
             for each in findings
         ],
+    }
+
+
+def _missed_shape(missed: Missed) -> Shape:
+    return {
+        "missed": missed.kind.name.lower(),
+        "missed_max": missed.max if missed.kind is MissedKind.ALL else None,
+        "missed_grace_s": missed.grace_ms / 1000,
+        "missed_catch_up_s": missed.catch_up_ms / 1000,
     }
 
 

@@ -14,7 +14,7 @@ from tampu.admin.flow import Flow
 from tampu.admin.lookup import JobInfo, JobState
 from tampu.admin.overview import Overview
 from tampu.admin.workers import WorkerInfo, WorkerState, alive
-from tampu.cli.show.grid import cut, facts, table
+from tampu.cli.show.grid import cut, facts, table, whole
 from tampu.cli.show.plain import as_json
 from tampu.cli.show.text import NOTHING, clock, rate, span
 from tampu.schedule import Schedule
@@ -77,7 +77,7 @@ def workers_table(workers: Sequence[WorkerInfo], now: datetime) -> Table:
     for each in workers:
         room = NOTHING if each.concurrency is None else str(each.concurrency)
         made.add_row(
-            Text(each.id),
+            whole(each.id),
             Text(each.state.value, style=_STATES[each.state]),
             cut(each.host or NOTHING),
             NOTHING if each.pid is None else str(each.pid),
@@ -126,13 +126,13 @@ def letters_table(letters: Sequence[DeadJob], total: int, now: datetime) -> Rend
             each.dead_id,
             _age(each.buried_at, now),
             cut(each.name),
-            Text(reason_of(each)),
+            whole(reason_of(each)),
             NOTHING if each.attempt is None else str(each.attempt),
             cut(error_of(each)),
         )
     reasons = Counter(reason_of(each) for each in letters)
     told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return Group(made, Text(""), Text(f"{len(letters)} of {total}: {told}"))
+    return Group(made, Text(""), whole(f"{len(letters)} of {total}: {told}"))
 
 
 def letter_page(letter: DeadJob) -> RenderableType:
@@ -153,7 +153,7 @@ def letter_page(letter: DeadJob) -> RenderableType:
         )
     ]
     if letter.failure is not None and letter.failure.traceback:
-        page += [Text(""), Text(letter.failure.traceback.rstrip("\n"))]
+        page += [Text(""), whole(letter.failure.traceback.rstrip("\n"))]
     return Group(*page)
 
 
@@ -202,7 +202,7 @@ def schedules_table(schedules: Sequence[Schedule], now: datetime) -> RenderableT
     made = table(*columns, numbers=("next", "fired"), folds=("key", "job", "rule"))
     for each in schedules:
         made.add_row(
-            Text(each.key),
+            whole(each.key),
             cut(each.name),
             "paused" if each.paused else _due(each.next_at, now),
             str(each.counts.fired),
@@ -219,7 +219,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     made.add_column(overflow="fold")
     for each in findings:
         grade = Text(each.grade.value, style=_GRADES[each.grade])
-        made.add_row(grade, each.check, Text(each.sentence))
+        made.add_row(grade, each.check, whole(each.sentence))
     return made
 
 

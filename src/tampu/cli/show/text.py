@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from tampu.cli.visible import visible
+
 NOTHING: Final = "-"
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
@@ -46,7 +48,7 @@ def rate(per_s: float | None) -> str:
 
 def shortened(text: str, most: int) -> str:
     """The text in one line of at most so many characters."""
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -51,7 +51,7 @@ async def shown(probes: Probes, look: Callable[[], Health]) -> AsyncIterator[Non
         touching.cancel()
         await asyncio.wait([touching])
         if probes.file is not None:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.unlink(probes.file)
         if server is not None:
             server.close()
@@ -96,7 +96,10 @@ async def _listening(probes: Probes, look: Callable[[], Health]) -> asyncio.Serv
     try:
         return await asyncio.start_server(serve, probes.host, probes.port)
     except OSError as error:
-        why = f"cannot be listened at on {probes.host} ({error.strerror or error})"
+        # The loop's own text names host and port again; below 0 the number is the resolver's.
+        number = error.errno or 0
+        problem = os.strerror(number) if number > 0 else error.strerror or error
+        why = f"cannot be opened on {probes.host} ({problem})"
         raise OptionError("health_port", probes.port, why) from None
 
 
@@ -126,8 +129,9 @@ async def _keep_touching(probes: Probes, look: Callable[[], Health]) -> None:
 def check_file(probes: Probes) -> None:
     """Refuse a file that could never be touched."""
     folder = os.path.dirname(probes.file or "") or "."
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OptionError("health_file", probes.file, "takes a path in a directory we may write to")
+    if not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(probes.file or ""):
+        accepted = "takes a file, in a directory that we may write to"
+        raise OptionError("health_file", probes.file, accepted)
 
 
 def _touch(path: str) -> None:

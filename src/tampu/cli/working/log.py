@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tampu.cli.show.text import stamp
+from tampu.cli.visible import visible
 
 _PLAIN: Final = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -38,7 +39,4 @@ def _shown(value: object) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    lines = " | ".join(part for part in map(str.rstrip, text.splitlines()) if part)
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in lines
-    )
+    return visible(" | ".join(part for part in map(str.rstrip, text.splitlines()) if part))

@@ -64,7 +64,7 @@ class Orders:
 
     def __post_init__(self) -> None:
         if self.burst and self.crew.reload:
-            raise OptionError("reload", True, "cannot be given along with burst")  # noqa: FBT003
+            raise OptionError("reload", True, "cannot be given along with --burst")  # noqa: FBT003
         slots_of(self.queue)
         if self.grace is not None:
             to_ms("grace", self.grace)

@@ -49,7 +49,7 @@ class Supervisor:
         self._living: set[Child] = set()
         self._grace_s = 0.0
         self._has_begun = False
-        self._failed: ExitCode | None = None
+        self._failed: Ended | None = None
         self._life, self._held = os.pipe()
         self._watchers = asyncio.TaskGroup()
 
@@ -66,13 +66,13 @@ class Supervisor:
                     for place in others:
                         self._watchers.create_task(self._fill(place, None), name="tampu-fill")
         if self._failed is not None:
-            raise Ended(self._failed)
+            raise self._failed
         logger.info("ended")
 
     async def _works(self, place: _Place) -> bool:
         """Start one alone: what keeps it from working is told once, not by each of them."""
         if not self._start(place):
-            self._failed = ExitCode.NO
+            self._failed = Ended(ExitCode.NO)
         while (child := place.child) is not None and not self._is_ending:
             if await child.is_started() and child.started is not None:
                 self._has_begun = True
@@ -80,8 +80,7 @@ class Supervisor:
                 self._show(child.started)
                 return True
             if not self._orders.crew.reload and not self._is_ending:
-                code = await child.ended()
-                self._failed = ExitCode(code) if code in set(ExitCode) else ExitCode.NO
+                self._failed = _as_told(await child.ended())
                 return False
             await first_of(child.replaced, self._stopper.asked)
         return False
@@ -234,3 +233,10 @@ class Supervisor:
             processes=len(self._living),
             server_seen_s_ago=max(seen) if seen else None,
         )
+
+
+def _as_told(code: int) -> Ended:
+    """The end of a process that never worked, as ours; if it said why, there is no more to say."""
+    if code in set(ExitCode):
+        return Ended(ExitCode(code))
+    return Ended(ExitCode.NO, f"the first process ended before it worked: {in_words(code)}.")

@@ -30,5 +30,5 @@ def test_a_record_is_one_line_also_with_a_traceback_or_control_characters() -> N
     except ValueError:
         told = line("shop", "a\r\nb\x1b[31m", exc_info=sys.exc_info())
     assert len(told.splitlines()) == 1
-    assert "a | b\\x1b[31m | Traceback" in told
+    assert "a | b\\u001b[31m | Traceback" in told
     assert told.endswith("ValueError: first | second")
