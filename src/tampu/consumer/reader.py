@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 BLOCK_MS: Final = 5000
 _MOST_A_READ: Final = 512
-_FEW: Final = 16  # are begun before the next read: nothing is gained meanwhile
+_WORTH_A_READ_AHEAD: Final = 16  # the work on fewer begins sooner than a read is written
 # Slots are kept in work by what they do in this time: at 100 jobs/s two entries wait here, at
 # 100 000 jobs/s as many as two reads bring.
 _AHEAD_S: Final = 0.02
@@ -100,12 +100,9 @@ class Reader:
             entries = await self._reply(reading)
             reading = None
             if entries:
-                ends = self._stopping or self._lost_some or len(entries) < _FEW
-                count = 0 if ends else self._wanted(coming=len(entries))
-                if count:
-                    # On its way before the work on this batch begins: the server reads meanwhile.
-                    reading = self._send(count)
-                    await asyncio.sleep(0)
+                reading = self._send_ahead(len(entries))
+                if reading is not None:
+                    await asyncio.sleep(0)  # it is written before the work on this batch begins
                 self._take_in(entries)
 
     async def stop(self) -> None:
@@ -226,6 +223,13 @@ class Reader:
         pool.low_mark = ahead // 2
         count = min(free + ahead - waiting, _MOST_A_READ)
         return count if count >= max(1, min(ahead, _MOST_A_READ) // 2) else 0
+
+    def _send_ahead(self, coming: int) -> asyncio.Future[Reply] | None:
+        """Have the server read on while we work on a batch."""
+        if coming < _WORTH_A_READ_AHEAD or self._stopping or self._lost_some:
+            return None
+        count = self._wanted(coming=coming)
+        return self._send(count) if count else None
 
     def _send(self, count: int) -> asyncio.Future[Reply]:
         place = self._place
