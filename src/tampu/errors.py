@@ -98,8 +98,8 @@ class JobFailed(TampuError):
     ) -> None:
         self.job_id, self.reason = job_id, reason
         self.error_type, self.message, self.traceback = error_type, message, traceback
-        why = f"{error_type}: {message}" if error_type else reason
-        super().__init__(f"job {job_id} failed for good ({reason}): {why}")
+        why = ": ".join(part for part in (error_type, message) if part)
+        super().__init__(f"job {job_id} failed for good ({reason}){why and f': {why}'}")
 
 
 class ResultTimeout(TampuError, TimeoutError):

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from tampu import Cron, Every, Missed, Overlap
+from tampu import Cron, Every, Missed, Overlap, TimeWindow
 from tests.contract.cli import tampu
 from tests.contract.workers import QUEUE, Crew
 from tests.servers import RunningServer
@@ -22,7 +22,8 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: 
     url = running.url
     await crew.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
     await crew.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
-    await crew.queue.schedule("tick", Every("90s"), timeout="5s")
+    hours = TimeWindow(tz="UTC", days="mon-fri", segments=[("09:00", "17:00")])
+    await crew.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
     listed = await tampu("schedule", "ls", QUEUE, url=url)
     assert listed.lines[0].split() == ["key", "job", "next", "fired", "rule"]
     assert "0 9 * * 1-5 Europe/Berlin" in listed.out
@@ -36,6 +37,9 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: 
     assert (late["missed"], late["missed_max"], late["missed_grace_s"]) == ("all", 7, 60)
     assert (tick["key"], tick["every_s"], tick["timeout_s"]) == ("tick::every:90000", 90, 5)
     assert (digest["cron"], digest["tz"], digest["overlap"]) == (CRON.text, CRON.tz, "skip")
+    days = ["mon", "tue", "wed", "thu", "fri"]
+    assert tick["window"] == {"tz": "UTC", "days": days, "segments": [["09:00", "17:00"]]}
+    assert digest["window"] is None
     assert digest["counts"] == dict.fromkeys(
         ["fired", "missed", "overlapped", "outside", "paused"], 0
     )

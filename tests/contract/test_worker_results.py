@@ -100,9 +100,9 @@ class TestFailed:
     async def test_who_waits_for_a_job_that_cannot_be_run_is_told_why(self, crew: Crew) -> None:
         await crew.hire({"known": Calls()}, store_results=True)
         job = await crew.queue.add("unknown")
-        with pytest.raises(JobFailed, match="unknown_handler") as told:
+        sentence = r"failed for good \(unknown_handler\): .*no handler for jobs named 'unknown'"
+        with pytest.raises(JobFailed, match=sentence):
             await job.result()
-        assert "no handler for jobs named 'unknown'" in told.value.message
 
     async def test_a_job_that_is_replayed_and_succeeds_has_a_result(self, crew: Crew) -> None:
         await crew.hire(Boom(times=1), attempts=1, store_results=True)

@@ -27,6 +27,7 @@ from tampu.scheduler.events import (
     StateRepaired,
     StopReason,
     StoreDegraded,
+    StoreOperation,
     StoreRecovered,
     TaskPaused,
     TaskResumed,
@@ -44,7 +45,7 @@ from tampu.scheduler.resilient_store import ResilientStore
 from tampu.scheduler.run import RunRecord, TaskRun
 from tampu.scheduler.scheduler import Scheduler
 from tampu.scheduler.sqlite_store import SqliteStore
-from tampu.scheduler.store import Store
+from tampu.scheduler.store import Loaded, Store
 from tampu.scheduler.task import ScheduledTask
 from tampu.wire.task_state import TaskState
 
@@ -64,6 +65,7 @@ __all__ = [
     "LeaseReleased",
     "LeaseRenewFailed",
     "LeaseRenewed",
+    "Loaded",
     "LogObserver",
     "ManualClock",
     "MemoryStore",
@@ -94,6 +96,7 @@ __all__ = [
     "StopReason",
     "Store",
     "StoreDegraded",
+    "StoreOperation",
     "StoreRecovered",
     "TaskHandle",
     "TaskPaused",

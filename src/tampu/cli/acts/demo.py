@@ -80,7 +80,10 @@ async def demo(shared: Shared, *, orders: int) -> None:
             ending = await play(orders, tally)
         else:
             screen.console.print(f"A small shop on {about}.")
-            screen.console.print("Look on from another terminal, in this directory: tampu watch\n")
+            where = (
+                ", in this directory: tampu watch" if shared.url is None else ": tampu watch --url"
+            )
+            screen.console.print(f"Look on from another terminal{where}\n")
             ending = await _shown(screen, tally, orders)
     screen.show(demo_shape(server.name, ending, tally), lambda: demo_page(ending, tally))
 

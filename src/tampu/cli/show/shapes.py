@@ -14,7 +14,7 @@ from tampu.duration import Duration, to_s
 from tampu.errors import JobFailed
 from tampu.events import JobEvent
 from tampu.schedule import Schedule
-from tampu.timing import Cron, Every, Missed
+from tampu.timing import Cron, Every, Missed, TimeWindow
 from tampu.timing.missed import MissedKind
 
 Shape: TypeAlias = dict[str, object]
@@ -105,7 +105,7 @@ def schedule_shape(schedule: Schedule) -> Shape:
         "counts": {field: getattr(counts, field) for field in counts.__struct_fields__},
         **_missed_shape(settings.missed),
         "overlap": settings.overlap.name.lower(),
-        "window": None if settings.window is None else repr(settings.window),
+        "window": _window_shape(settings.window),
         "limit": settings.limit,
         "start": settings.start,
         "end": settings.end,
@@ -125,6 +125,12 @@ def rule_shape(schedule: Schedule) -> Shape:
         "every_s": rule.interval_ms / 1000 if isinstance(rule, Every) else None,
         "explained": None if rule is None else rule.explain(),
     }
+
+
+def _window_shape(window: TimeWindow | None) -> Shape | None:
+    if window is None:
+        return None
+    return {"tz": window.tz, "days": window.days, "segments": window.segments}
 
 
 def job_shape(job: JobInfo) -> Shape:
