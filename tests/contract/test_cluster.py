@@ -143,14 +143,17 @@ async def test_a_blocking_read_of_a_slot_that_is_on_its_way_waits_for_it(
         assert await asyncio.wait_for(reading, 10) == [queue + b":list", b"x"]
 
 
+@pytest.mark.parametrize("refused_before", [False, True])
 async def test_a_blocking_read_of_a_slot_that_is_on_its_way_can_be_unblocked(
-    server: Server, built: Cluster
+    server: Server, built: Cluster, *, refused_before: bool
 ) -> None:
     queue = b"{chasqui:impatient}"
     async with await Lane.open(server, queue, options=QUICK) as lane:
+        await lane.call("PING")  # from now on what is sent is written at once
         with built.moving(queue):
             reading = lane.send(pack("BLPOP", queue + b":list", 30), block_s=30)
-            await asyncio.wait([reading], timeout=0.1)
+            if refused_before:
+                await asyncio.wait([reading], timeout=0.1)
             await lane.unblock()
             assert await asyncio.wait_for(reading, 10) is None
 

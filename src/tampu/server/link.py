@@ -154,6 +154,9 @@ class Link:
             call.fail(refusal_error(refusal, self._server.name))
 
     def _send_later(self, call: Call, refusal: Exception) -> None:
+        if call.ended:  # while it was on its way
+            call.answer(None)
+            return
         call.note_refusal(refusal)
         asyncio.get_running_loop().call_later(_NOT_YET_PAUSE_S, self._outbox.put, call)
 
