@@ -1,5 +1,6 @@
 """Tasks whose states are this scheduler's own, whoever else may run the same."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -15,6 +16,7 @@ from tampu.scheduler.runs import Endings, Runs, Start
 from tampu.scheduler.store import Store
 from tampu.scheduler.storing import Patience
 
+_AT_A_TIME: Final = 64  # runs that begin before these go on: with 512, one took a third longer
 _MOST: Final = 1000  # decisions for one task before the others have their turn
 
 T = TypeVar("T")
@@ -72,8 +74,7 @@ class Alone(Endings):
                 self._decide(course, now_ms, starts)
         if not await self._save():
             self._drop(starts)
-        for start in starts:
-            self._runs.start(start)
+        await self._begin(starts)
         for wish, granted in wishes:
             wish.answer(granted)
         return [course for course in due if self._is_done(course)]
@@ -173,6 +174,12 @@ class Alone(Endings):
                 self._desk.agenda.set(course, decision.until_ms)
                 return
         self._desk.call(course)
+
+    async def _begin(self, starts: list[Start]) -> None:
+        for number, start in enumerate(starts, 1):
+            self._runs.start(start)
+            if number % _AT_A_TIME == 0:
+                await asyncio.sleep(0)
 
     def _drop(self, starts: list[Start]) -> None:
         """Begin none of these: that they are behind us was not stored, so they are still to run."""
