@@ -221,6 +221,17 @@ class TestPrefetch:
         await crew.settled()
         assert sorted(gate.data + idle.data) == list(range(200))
 
+    async def test_a_worker_that_has_done_nothing_yet_reads_nothing_ahead(self, crew: Crew) -> None:
+        gate = Gate()
+        worker = await crew.hire(gate, concurrency=1)
+        await crew.queue.add("job", 0)
+        await gate.until(1)
+        await crew.queue.add_each("job", range(1, 10))
+        assert crew.pending(worker.id) == 1  # a read that asked for more would have them by now
+        gate.open.set()
+        await crew.settled()
+        assert sorted(gate.data) == list(range(10))
+
     async def test_a_worker_that_turns_slow_hands_back_what_it_has_not_begun(
         self, crew: Crew
     ) -> None:

@@ -324,6 +324,7 @@ class _Pace:
         now = monotonic()
         elapsed = now - self._at
         if elapsed >= _SAMPLE_S:
+            done = max(done, self._done)  # a slot that was woken looks busy too soon
             self._per_s = (self._per_s + (done - self._done) / elapsed) / 2
             self._done, self._at = done, now
         return max(0, min(_MOST_AHEAD, int(self._per_s * _AHEAD_S)))
