@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import pytest
 
 from tampu.errors import AccessDenied, Closed, ConnectionLost, ServerBusy, ServerError
-from tampu.server.command import pack
+from tampu.server.command import Reply, pack
 from tampu.server.connect import Server, connect
+from tampu.server.errors import as_refusal
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.outbox import Call
 from tests.conftest import Start
@@ -195,6 +196,18 @@ class TestOutcomes:
                         while True:
                             with suppress(ConnectionLost):
                                 await lane.call("PING")
+
+    async def test_a_redirection_behind_the_end_begins_nothing(self, lane: Lane) -> None:
+        await lane.call("PING")
+        link = lane._link
+        assert link is not None
+        await lane.close()
+        before = asyncio.all_tasks()
+        link._in_flight.append(
+            Call(pack("PING"), future=asyncio.get_running_loop().create_future())
+        )
+        link._take(as_refusal("ASK 1 127.0.0.1:1"))
+        assert asyncio.all_tasks() == before
 
 
 class TestWaiting:

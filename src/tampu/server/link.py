@@ -77,12 +77,14 @@ class Link:
         """Exchange calls and replies until the connection breaks or moves; say why it ended."""
         problem = "the node is not the one to ask any more"
         try:
-            async with asyncio.TaskGroup() as self._group:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
                 work = (self._watch_silence(), self._watch_place())
-                helpers = [self._group.create_task(each, name="tampu-link") for each in work]
+                helpers = [group.create_task(each, name="tampu-link") for each in work]
                 try:
                     await self._exchange()
                 finally:
+                    self._group = None  # replies may still come: they are to begin nothing
                     for helper in helpers:
                         helper.cancel()
         except* LINK_ERRORS as errors:

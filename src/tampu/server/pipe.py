@@ -49,8 +49,8 @@ class Pipe(asyncio.Protocol):
 
     @property
     def takes_more(self) -> bool:
-        """Whether `write` may be called."""
-        return not self._is_full and not self.ended.done()
+        """Whether `write` may be called: what is written to the end of a connection is lost."""
+        return not (self._is_full or self.ended.done() or self._transport.is_closing())
 
     def write(self, packed: Sequence[bytes]) -> None:
         """Put commands on their way, in their order."""
