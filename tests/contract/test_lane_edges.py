@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import pytest
 
 from tampu.errors import AccessDenied, Closed, ConnectionLost, ServerBusy, ServerError
-from tampu.server.command import Reply, pack
+from tampu.server.command import pack
 from tampu.server.connect import Server, connect
 from tampu.server.errors import as_refusal
 from tampu.server.lane import Lane, LaneOptions
