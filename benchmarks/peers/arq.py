@@ -17,9 +17,8 @@ from arq.connections import ArqRedis, RedisSettings
 from arq.worker import run_worker
 
 from benchmarks.peers.handler import RESULTS, URL, ran
+from benchmarks.peers.tasks import from_tasks
 from benchmarks.sample import CONCURRENCY, DATA
-
-AT_ONCE = 20
 
 
 async def job(context: object, data: object) -> object:
@@ -48,12 +47,8 @@ class Producer:
     async def add(self) -> object:
         return await self._redis.enqueue_job("job", DATA)
 
-    async def add_many(self, jobs: int) -> object:
-        return await asyncio.gather(*(self._each(jobs // AT_ONCE) for _ in range(AT_ONCE)))
-
-    async def _each(self, jobs: int) -> None:
-        for _ in range(jobs):
-            await self.add()
+    async def add_many(self, jobs: int) -> None:
+        await from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         at = datetime.fromtimestamp(due, UTC)

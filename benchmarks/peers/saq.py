@@ -18,11 +18,11 @@ import uvloop
 from saq import Queue
 
 from benchmarks.peers.handler import RESULTS, URL, ran
+from benchmarks.peers.tasks import from_tasks
 from benchmarks.sample import CONCURRENCY, DATA, QUEUE
 
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
-AT_ONCE = 20  # its own limit
 KEPT_S = 60 if RESULTS else -1
 
 
@@ -43,12 +43,8 @@ class Producer:
     async def add(self) -> object:
         return await queue.enqueue("job", data=DATA, ttl=KEPT_S)
 
-    async def add_many(self, jobs: int) -> object:
-        return await asyncio.gather(*(self._each(jobs // AT_ONCE) for _ in range(AT_ONCE)))
-
-    async def _each(self, jobs: int) -> None:
-        for _ in range(jobs):
-            await self.add()
+    async def add_many(self, jobs: int) -> None:
+        await from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         return await queue.enqueue("job", data=due, ttl=KEPT_S, scheduled=due)

@@ -6,7 +6,6 @@ to look every second, the least that it takes: its default is every minute. It h
 adds many: many tasks add at once.
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,9 +16,8 @@ from taskiq import TaskiqScheduler
 from taskiq_redis import ListRedisScheduleSource, RedisAsyncResultBackend, RedisStreamBroker
 
 from benchmarks.peers.handler import DELAYS, RESULTS, URL, ran
+from benchmarks.peers.tasks import from_tasks
 from benchmarks.sample import CONCURRENCY, DATA, QUEUE
-
-AT_ONCE = 20
 
 broker = RedisStreamBroker(URL, queue_name=QUEUE)
 if RESULTS:
@@ -47,12 +45,8 @@ class Producer:
     async def add(self) -> object:
         return await job.kiq(DATA)
 
-    async def add_many(self, jobs: int) -> object:
-        return await asyncio.gather(*(self._each(jobs // AT_ONCE) for _ in range(AT_ONCE)))
-
-    async def _each(self, jobs: int) -> None:
-        for _ in range(jobs):
-            await self.add()
+    async def add_many(self, jobs: int) -> None:
+        await from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         return await job.schedule_by_time(source, datetime.fromtimestamp(due, UTC), due)
