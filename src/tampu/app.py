@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Final, Self, TypeAlias, Unpack
 
 from tampu.consumer.options import WorkerOptions
-from tampu.errors import OptionError, OutOfPlace
+from tampu.errors import OptionError, WrongContext
 from tampu.functions import is_async, yields
 from tampu.queue import Queue
 from tampu.queue_options import QueueOptions, QueueSettings
@@ -162,8 +162,8 @@ class App(Router):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            belongs = "into a running event loop; without one there is enqueue_sync"
-            raise OutOfPlace("a queue of an app", belongs) from None
+            reason = "no event loop is running; use enqueue_sync in plain code"
+            raise WrongContext("use a queue of the app", reason) from None
         found = self._opened.get(loop)
         if found is None:
             with self._lock:  # other loops are in other threads
@@ -179,7 +179,9 @@ class App(Router):
     def state(self) -> Any:  # noqa: ANN401 - whatever the user's lifespan yields
         """What `lifespan` has yielded, while a worker runs."""
         if not self._states:
-            raise OutOfPlace("app.state", "to the time that a worker runs, and needs a lifespan")
+            raise WrongContext(
+                "read app.state", "it exists while a worker runs an app that has a lifespan"
+            )
         return next(reversed(self._states.values()))
 
     async def live(self, stack: AsyncExitStack) -> None:
@@ -194,7 +196,7 @@ class App(Router):
 def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
     checked: object = {} if given is None else given
     if not isinstance(checked, dict):
-        accepted = 'takes options of a worker, such as {"store_results": True}'
+        accepted = 'expected options of a worker, such as {"store_results": True}'
         raise OptionError("worker", checked, accepted)
     settings_for("a worker", given or {})
     return given or {}
@@ -215,5 +217,5 @@ def _check_lifespan(given: Lifespan | None) -> Lifespan | None:
     if checked is None:
         return None
     if not callable(checked) or is_async(checked) or yields(checked):
-        raise OptionError("lifespan", given, f"takes {_LIFESPAN}")
+        raise OptionError("lifespan", given, f"expected {_LIFESPAN}")
     return given

@@ -186,7 +186,7 @@ def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) 
         return dict.fromkeys(app.queues, concurrency)
     given: object = queues
     if not isinstance(given, Mapping) or not given:
-        raise OptionError("queues", given, 'takes a dict such as {"emails": 50}')
+        raise OptionError("queues", given, 'expected a dict such as {"emails": 50}')
     for queue, slots in queues.items():
         at_least(f"queues[{queue!r}]", slots, 1)
     return dict(queues)

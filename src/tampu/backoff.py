@@ -103,5 +103,5 @@ def check_retrying(attempts: object, backoff: object) -> None:
         raise OptionError("attempts", attempts, f"must be a whole number from 1 to {MAX_ATTEMPTS}")
     if backoff is not None and not isinstance(backoff, Backoff):
         raise OptionError(
-            "backoff", backoff, "takes Backoff.fixed(...) or Backoff.exponential(...)"
+            "backoff", backoff, "expected Backoff.fixed(...) or Backoff.exponential(...)"
         )

@@ -28,5 +28,5 @@ def instant_ms(option: str, moment: datetime) -> int:
     """The stamp of an aware datetime; a naive one could mean any of two dozen instants."""
     given: object = moment
     if not isinstance(given, datetime) or given.utcoffset() is None:
-        raise OptionError(option, moment, "takes an aware datetime, such as datetime.now(UTC)")
+        raise OptionError(option, moment, "expected an aware datetime, such as datetime.now(UTC)")
     return round(given.timestamp() * 1000)

@@ -11,9 +11,9 @@ Duration: TypeAlias = timedelta | float | str
 MAX_MS: Final = 10 * 366 * 86_400_000
 """Ten years: whoever asks for more has mistaken a unit."""
 
-_ACCEPTED: Final = 'takes a timedelta, seconds, or a text such as "1h30m", from 0 to 10 years'
+_ACCEPTED: Final = 'expected a timedelta, seconds, or a text such as "1h30m", from 0 to 10 years'
 # Who gave a text may have had no other choice, as on the command line.
-_TEXT_ACCEPTED: Final = 'takes numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
+_TEXT_ACCEPTED: Final = 'expected numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")

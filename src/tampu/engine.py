@@ -21,7 +21,7 @@ from tampu.consumer.settle import Rules
 from tampu.consumer.settler import Place, Settler
 from tampu.consumer.telling import Telling
 from tampu.duration import Duration, to_ms
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.job import Job
 from tampu.metrics.sink import Teller
@@ -95,7 +95,7 @@ class _Host:
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """Not from inside: a handler that waits for its own result waits for ever."""
-        raise OutOfPlace("job.result()", "to the program that added the job")
+        raise WrongContext("call job.result() in a handler", "the result does not exist yet")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Tell listeners; handlers may be in threads, events belong to the loop."""

@@ -1,30 +1,30 @@
 """The one error tree.
 
     TampuError
-    ├── OptionError             an option, name or URL that cannot be, named at the call
-    ├── ArgumentError           an argument of a task that is missing, unknown or of a wrong type
-    ├── EncodeError             a payload that MessagePack cannot carry, or that is too large
-    ├── DecodeError             bytes that are not what they should be
-    ├── MissingExtra            an optional part that is not installed
-    ├── JobFailed               a job was buried; what its last attempt raised, in words
-    ├── ResultTimeout           no result came within the time given
-    ├── OutOfPlace              something that belongs to the other side of a queue
-    ├── StoreFailed             a file of states that cannot be used
-    └── ServerError             everything a server or the way to it can do to us
-        ├── ServerUnreachable   no connection was made; nothing was sent
-        ├── ConnectionLost      the connection broke with a call in flight; its outcome is unknown
-        ├── TlsFailed           the server was reached, the secure connection was not made
-        ├── AccessDenied        wrong user, wrong password or a right that is missing
-        ├── ServerTooOld        the server lacks what tampu cannot do without
+    ├── OptionError             an option, name or URL is invalid
+    ├── ArgumentError           a task's argument is missing, unknown or of the wrong type
+    ├── EncodeError             a payload cannot be written as MessagePack, or is too large
+    ├── DecodeError             bytes from the server are malformed
+    ├── MissingExtra            an optional dependency is not installed
+    ├── JobFailed               the job was buried; describes what its last attempt raised
+    ├── ResultTimeout           no result arrived in time
+    ├── WrongContext            the call is not possible here or now
+    ├── StoreFailed             a file with task states cannot be read or written
+    └── ServerError             something went wrong with the server or the connection to it
+        ├── ServerUnreachable   no connection could be made; nothing was sent
+        ├── ConnectionLost      the connection broke during a call; its outcome is unknown
+        ├── TlsFailed           the server was reached, but the TLS handshake failed
+        ├── AccessDenied        wrong user, wrong password or a missing permission
+        ├── ServerTooOld        the server lacks a command that tampu needs
         ├── EmbeddedFailed      the embedded server did not start
         ├── Closed              used after it was closed; nothing was sent
-        ├── NotDurable          added, but not confirmed as safely as was asked for
-        └── CommandRefused      the server said no; nothing was done
-            ├── ServerBusy      it may say yes later: loading, failing over, out of replicas ...
-            └── QueueFull       it has no memory left for another job
+        ├── NotDurable          added, but the requested durability was not confirmed
+        └── CommandRefused      the server refused the command; nothing was done
+            ├── ServerBusy      a later call may succeed: loading, failing over, ...
+            └── QueueFull       there is no room for another job
 
-Each error takes typed fields and writes its own sentence. A `ServerError` says through
-`verdict` whether repeating the call can help.
+Each error takes typed fields and writes its own sentence. `ServerError.verdict` says whether
+repeating the call can help.
 """
 
 from enum import Enum, auto
@@ -32,9 +32,9 @@ from typing import ClassVar
 
 
 class Verdict(Enum):
-    """What a caller may conclude from a `ServerError`."""
+    """Whether repeating the call after a `ServerError` can help."""
 
-    RETRY = auto()  # nothing was done, and it may work later
+    RETRY = auto()  # nothing was done, and a later call may succeed
     GIVE_UP = auto()  # nothing was done, and repeating will not help
     UNKNOWN = auto()  # it may have been done: repeat only what is safe to repeat
 
@@ -43,16 +43,16 @@ class TampuError(Exception):
     """Base of every error that tampu raises; it can be copied and pickled."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions are made again from their text, but ours take fields and write it themselves.
-        return _made_again, (type(self), self.args, self.__dict__)
+        # Exceptions are rebuilt from their text by default, but ours take fields and write it.
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class OptionError(TampuError, ValueError):
-    """An option that cannot be: names it, what was given and what is accepted."""
+    """An invalid option: names it, what was given and what was expected."""
 
-    def __init__(self, option: str, given: object, accepted: str) -> None:
-        self.option, self.given, self.accepted = option, given, accepted
-        super().__init__(f"{option}={given!r} cannot be: it {accepted}.")
+    def __init__(self, option: str, given: object, problem: str) -> None:
+        self.option, self.given, self.problem = option, given, problem
+        super().__init__(f"Invalid {option} {given!r}: {problem}.")
 
 
 class ArgumentError(TampuError, TypeError):
@@ -60,8 +60,8 @@ class ArgumentError(TampuError, TypeError):
 
     def __init__(self, task: str, argument: str | None, problem: str) -> None:
         self.task, self.argument, self.problem = task, argument, problem
-        where = "" if argument is None else f"argument {argument} "
-        super().__init__(f"task {task}: {where}{problem}.")
+        where = "" if argument is None else f", argument {argument!r}"
+        super().__init__(f"Task {task!r}{where}: {problem}.")
 
 
 class EncodeError(TampuError, ValueError):
@@ -69,7 +69,7 @@ class EncodeError(TampuError, ValueError):
 
     def __init__(self, what: str, problem: str) -> None:
         self.what, self.problem = what, problem
-        super().__init__(f"{what} cannot be encoded: {problem}.")
+        super().__init__(f"Cannot encode the {what}: {problem}.")
 
 
 class DecodeError(TampuError, ValueError):
@@ -77,7 +77,7 @@ class DecodeError(TampuError, ValueError):
 
     def __init__(self, what: str, problem: str) -> None:
         self.what, self.problem = what, problem
-        super().__init__(f"{what} cannot be decoded: {problem}.")
+        super().__init__(f"Cannot decode the {what}: {problem}.")
 
 
 class MissingExtra(TampuError, ImportError):
@@ -86,7 +86,7 @@ class MissingExtra(TampuError, ImportError):
     def __init__(self, extra: str, package: str) -> None:
         self.extra, self.package = extra, package
         super().__init__(
-            f"the package {package} is missing; install it with: pip install 'tampu[{extra}]'"
+            f"The package {package!r} is not installed. Run: pip install 'tampu[{extra}]'"
         )
 
 
@@ -99,7 +99,7 @@ class JobFailed(TampuError):
         self.job_id, self.reason = job_id, reason
         self.error_type, self.message, self.traceback = error_type, message, traceback
         why = ": ".join(part for part in (error_type, message) if part)
-        super().__init__(f"job {job_id} failed for good ({reason}){why and f': {why}'}")
+        super().__init__(f"Job {job_id} failed ({reason}){why and f': {why}'}")
 
 
 class ResultTimeout(TampuError, TimeoutError):
@@ -108,25 +108,25 @@ class ResultTimeout(TampuError, TimeoutError):
     def __init__(self, job_id: str, waited_s: float) -> None:
         self.job_id, self.waited_s = job_id, waited_s
         super().__init__(
-            f"no result of job {job_id} within {waited_s:g} s; "
-            "is a worker with store_results=True running on its queue?"
+            f"No result of job {job_id} within {waited_s:g} s. "
+            "Is a worker with store_results=True running on its queue?"
         )
 
 
-class OutOfPlace(TampuError, RuntimeError):
-    """Something that belongs to the other side of a queue, or to a job that is running."""
+class WrongContext(TampuError, RuntimeError):
+    """A call that is not possible here or now, such as a second start."""
 
-    def __init__(self, what: str, belongs: str) -> None:
-        self.what, self.belongs = what, belongs
-        super().__init__(f"{what} belongs {belongs}.")
+    def __init__(self, action: str, reason: str) -> None:
+        self.action, self.reason = action, reason
+        super().__init__(f"Cannot {action}: {reason}.")
 
 
 class StoreFailed(TampuError):
-    """A store of states that is no server's, and that cannot be read or written."""
+    """A local file with task states that cannot be read or written."""
 
     def __init__(self, store: str, problem: str) -> None:
         self.store, self.problem = store, problem
-        super().__init__(f"the store {store} cannot be used: {problem}.")
+        super().__init__(f"Cannot use the store {store}: {problem}.")
 
 
 class ServerError(TampuError):
@@ -148,8 +148,8 @@ class ServerUnreachable(ServerError):
         self.problem = problem
         super().__init__(
             server,
-            f"no server answers at {server} ({problem}); "
-            "start one there, or correct the URL (TAMPU_URL, url= or --url).",
+            f"Cannot connect to {server} ({problem}). "
+            "Start a server there, or correct the URL (TAMPU_URL, url= or --url).",
         )
 
 
@@ -161,41 +161,43 @@ class ConnectionLost(ServerError):
     def __init__(self, server: str, problem: str) -> None:
         self.problem = problem
         super().__init__(
-            server, f"the connection to {server} broke ({problem}); the call's outcome is unknown."
+            server,
+            f"Lost the connection to {server} during a call ({problem}); its outcome is unknown.",
         )
 
 
 class TlsFailed(ServerError):
-    """The server was reached, but no secure connection could be agreed."""
+    """The server was reached, but the TLS handshake failed."""
 
     def __init__(self, server: str, problem: str) -> None:
         self.problem = problem
         super().__init__(
             server,
-            f"no secure connection to {server} ({problem}); check that it speaks TLS there "
-            "(rediss://) and that its certificate is trusted (ssl_ca_certs=FILE in the URL).",
+            f"Cannot make a secure connection to {server} ({problem}). Check that the server speaks "
+            "TLS (rediss://) and that its certificate is trusted (ssl_ca_certs=FILE in the URL).",
         )
 
 
 class AccessDenied(ServerError):
-    """Wrong user, wrong password, or a right that the user does not have."""
+    """Wrong user, wrong password, or a permission that the user does not have."""
 
     def __init__(self, server: str, problem: str) -> None:
         self.problem = problem
         super().__init__(
             server,
-            f"{server} denies access ({problem}); check user and password in the URL "
-            "and the rights of that user (ACL).",
+            f"{server} denied access ({problem}). Check the user and password in the URL "
+            "and the permissions of that user (ACL).",
         )
 
 
 class ServerTooOld(ServerError):
-    """The server lacks a command that tampu cannot do without."""
+    """The server lacks a command that tampu needs."""
 
     def __init__(self, server: str, version: str, needed: str) -> None:
         self.version, self.needed = version, needed
         super().__init__(
-            server, f"{server} runs version {version}; tampu needs {needed}: upgrade the server."
+            server,
+            f"{server} runs version {version}, but tampu needs {needed}. Upgrade the server.",
         )
 
 
@@ -204,18 +206,18 @@ class EmbeddedFailed(ServerError):
 
     def __init__(self, server: str, problem: str) -> None:
         self.problem = problem
-        super().__init__(server, f"the embedded server in {server} did not start: {problem}.")
+        super().__init__(server, f"The embedded server in {server} did not start: {problem}.")
 
 
 class Closed(ServerError):
     """Used after it was closed; nothing was sent."""
 
     def __init__(self, server: str) -> None:
-        super().__init__(server, f"the connection to {server} was closed by this program.")
+        super().__init__(server, f"The connection to {server} was already closed by this program.")
 
 
 class NotDurable(ServerError):
-    """The jobs were added, but the copies that were asked for were not confirmed in time."""
+    """The jobs were added, but the requested durability was not confirmed in time."""
 
     verdict = Verdict.UNKNOWN
 
@@ -228,7 +230,7 @@ class NotDurable(ServerError):
 
 
 class CommandRefused(ServerError):
-    """The server said no, and nothing was done; repeating the call will not help."""
+    """The server refused the command and did nothing; repeating the call will not help."""
 
     def __init__(self, server: str, code: str, problem: str) -> None:
         self.code, self.problem = code, problem
@@ -236,7 +238,7 @@ class CommandRefused(ServerError):
 
 
 class ServerBusy(CommandRefused):
-    """The server said "not now": nothing was done, and a later call may succeed."""
+    """The server is busy: nothing was done, and a later call may succeed."""
 
     verdict = Verdict.RETRY
 
@@ -247,7 +249,7 @@ class QueueFull(CommandRefused):
     verdict = Verdict.RETRY
 
 
-def _made_again(
+def _rebuild(
     kind: type[TampuError], args: tuple[object, ...], fields: dict[str, object]
 ) -> TampuError:
     error = kind.__new__(kind, *args)
@@ -261,4 +263,4 @@ def text_of(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
-        return "(its text cannot be made)"
+        return "(no text: __str__ raised an error)"

@@ -13,7 +13,7 @@ from typing import Final, Self
 from msgspec import Struct
 
 from tampu.clock import instant
-from tampu.errors import DecodeError, OptionError, OutOfPlace, ServerError
+from tampu.errors import DecodeError, OptionError, WrongContext, ServerError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
@@ -198,7 +198,9 @@ class QueueEvents:
         after: str | None = None,
     ) -> None:
         if after is not None and not _EVENT_ID.fullmatch(after):
-            raise OptionError("after", after, 'takes the id of an event, or "0" for all there are')
+            raise OptionError(
+                "after", after, 'expected the id of an event, or "0" for all there are'
+            )
         check_target(url, credentials)
         self._key = QueueKeys(queue).events
         self._target = url
@@ -224,7 +226,7 @@ class QueueEvents:
 
     async def __anext__(self) -> JobEvent:
         if self._follower is None:
-            raise OutOfPlace("reading events", "into `async with QueueEvents(...)`")
+            raise WrongContext("read events", "enter `async with QueueEvents(...)` first")
         event = await self._follower.next()
         if event is None:
             raise StopAsyncIteration

@@ -10,7 +10,7 @@ from msgspec import Struct
 from tampu.backoff import Backoff
 from tampu.clock import instant
 from tampu.duration import Duration
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.wire.extras import NO_EXTRAS, Extras
 
 R = TypeVar("R")
@@ -135,4 +135,4 @@ def current_job() -> Job[Any]:
     try:
         return _current.get()
     except LookupError:
-        raise OutOfPlace("current_job()", "into a handler, while it runs") from None
+        raise WrongContext("call current_job() here", "no job is running") from None

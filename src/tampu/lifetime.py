@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 
 T = TypeVar("T")
 
@@ -44,7 +44,9 @@ class Lifetime(Generic[T]):
     async def start(self) -> None:
         """Open it; raises what keeps it from that."""
         if self._starting is not None or self._stopping is not None:
-            raise OutOfPlace("a second start", f"to a new {self._what}: each is used once")
+            raise WrongContext(
+                f"start this {self._what} again", "it can be started only once; create a new one"
+            )
         self._starting = asyncio.create_task(self._opened(), name=f"tampu-{self._what}-start")
         try:
             await self._starting

@@ -40,7 +40,7 @@ class LoneService(Living):
         check_target(url, credentials)
         check_flag("events", events)
         if metrics is not None and not callable(getattr(metrics, "record", None)):
-            raise OptionError("metrics", metrics, "takes a sink: an object with record(facts)")
+            raise OptionError("metrics", metrics, "expected a sink: an object with record(facts)")
         self._keys = QueueKeys(queue)
         self._url, self._credentials = url, credentials
         self._events_max_len = EVENTS_KEPT if events else 0

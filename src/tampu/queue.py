@@ -16,7 +16,7 @@ from tampu.batch import Batch, FullBatch, PlainBatch
 from tampu.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
 from tampu.clock import now_ms
 from tampu.duration import Duration, to_s
-from tampu.errors import Closed, CommandRefused, OptionError, OutOfPlace, QueueFull
+from tampu.errors import Closed, CommandRefused, OptionError, WrongContext, QueueFull
 from tampu.events import EventWriter
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
 from tampu.queue_options import QueueOptions, QueueSettings
@@ -317,7 +317,7 @@ class Queue:
     async def results(self, job_ids: Sequence[str]) -> dict[str, object]:
         """What is there by now, by job id; of a job that failed, the `JobFailed`."""
         if isinstance(job_ids, str):
-            raise OptionError("job_ids", job_ids, "takes several ids: a list of texts")
+            raise OptionError("job_ids", job_ids, "expected several ids: a list of texts")
         line = await self._reach()
         return await line.results.get_many(job_ids)
 
@@ -332,7 +332,7 @@ class Queue:
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Refused: only the worker that runs a job knows how far it is."""
         del job, percent
-        raise OutOfPlace("progress()", "into the handler that runs the job")
+        raise WrongContext("report progress here", "only the handler that runs the job can")
 
     # --- connecting -----------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class Queue:
                 if self._line is None:
                     self._line = await self._opened()
         if self._line.loop is not asyncio.get_running_loop():
-            raise OutOfPlace(repr(self), "to the event loop that it was first used in")
+            raise WrongContext(f"use {self!r} here", "it belongs to another event loop")
         return self._line
 
     async def _opened(self) -> _Line:

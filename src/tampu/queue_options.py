@@ -103,9 +103,9 @@ class QueueSettings:
 
 def _check_choice(option: str, given: object, choices: Sequence[str]) -> None:
     if not isinstance(given, str) or given not in choices:
-        raise OptionError(option, given, f"takes one of {', '.join(choices)}")
+        raise OptionError(option, given, f"expected one of {', '.join(choices)}")
 
 
 def _check_text(option: str, given: object) -> None:
     if not isinstance(given, str) or not given:
-        raise OptionError(option, given, "takes a text that is not empty")
+        raise OptionError(option, given, "expected a text that is not empty")

@@ -118,7 +118,7 @@ def open_repeat(spec: bytes | None, own: bytes | None) -> Repeat:
             payload=stored.payload(),
         )
     except OptionError as refusal:
-        raise DecodeError("repeat spec", f"its {refusal.option} {refusal.accepted}") from None
+        raise DecodeError("repeat spec", f"its {refusal.option} {refusal.problem}") from None
 
 
 class Written(Struct, frozen=True):

@@ -101,7 +101,7 @@ def request_for(job: NewJob, rules: Rules, now_ms: int) -> Request:
     """The request for a job; `OptionError` or `EncodeError` if it cannot be added."""
     given: object = job
     if not isinstance(given, NewJob):
-        raise OptionError("jobs", type(job), "takes NewJob values")
+        raise OptionError("jobs", type(job), "expected NewJob values")
     check_job_name(job.name)
     due, delay_ms = due_of(job.delay, job.at, rules=rules, now_ms=now_ms)
     kept_s = b"%d" % kept_for_s(delay_ms, _unique_ms(job, rules))
@@ -171,7 +171,7 @@ def _extras(job: NewJob, due_ms: int) -> Extras:
 
 def _tenant(given: object) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise OptionError("tenant", given, "takes a text")
+        raise OptionError("tenant", given, "expected a text")
     return given
 
 
@@ -182,7 +182,7 @@ def _headers(given: object) -> dict[str, str]:
         isinstance(name, str) and isinstance(value, str) for name, value in given.items()
     ):
         # Their type only: headers may carry a secret.
-        raise OptionError("headers", type(given), "takes a dict of texts by texts")
+        raise OptionError("headers", type(given), "expected a dict of texts by texts")
     return dict(given)
 
 

@@ -91,7 +91,7 @@ def check_rule(rule: Rule, settings: ScheduleSettings) -> Every | Cron:
     """The rule, if a queue can keep it and the jitter does not go past its next instant."""
     given: object = rule
     if not isinstance(given, Every | Cron):
-        accepted = "takes Every(...) or Cron(...); for single instants there is add(at=...)"
+        accepted = "expected Every(...) or Cron(...); for single instants there is add(at=...)"
         raise OptionError("rule", rule, accepted)
     jitter = settings.jitter
     if jitter is None or isinstance(given, Cron):

@@ -33,10 +33,10 @@ def at_least(option: str, given: int, least: int) -> None:
 def check_flag(option: str, given: object) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(given, bool):
-        raise OptionError(option, given, "takes True or False")
+        raise OptionError(option, given, "expected True or False")
 
 
 def check_type(option: str, given: object, kind: type | UnionType, *, accepted: str) -> None:
     """Refuse what is not of a kind."""
     if not isinstance(given, kind):
-        raise OptionError(option, given, f"takes {accepted}")
+        raise OptionError(option, given, f"expected {accepted}")

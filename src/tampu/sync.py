@@ -12,7 +12,7 @@ from tampu.admin.counts import Counts
 from tampu.admin.dead import DeadJob, DeadLetters
 from tampu.admin.schedules import Key
 from tampu.duration import Duration
-from tampu.errors import Closed, OutOfPlace
+from tampu.errors import Closed, WrongContext
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
 from tampu.queue import Queue
 from tampu.queue_options import QueueOptions
@@ -73,7 +73,9 @@ class Portal:
 
     def _submitted(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         if self._pid != os.getpid():
-            raise OutOfPlace("a queue that was made before a fork", "to the process that made it")
+            raise WrongContext(
+                "use a SyncQueue after a fork", "create a new one in the child process"
+            )
         with self._lock:  # so that nothing is submitted behind the last coroutine
             if self._closed:
                 raise Closed(self._name)
@@ -108,8 +110,8 @@ async def _cancel_rest() -> None:
     await asyncio.gather(*rest, return_exceptions=True)
 
 
-def _own_thread() -> OutOfPlace:
-    return OutOfPlace("a call that waits", "outside of the loop that it would wait for")
+def _own_thread() -> WrongContext:
+    return WrongContext("wait here", "the call would block the event loop that it waits for")
 
 
 class SyncJob(Generic[R]):

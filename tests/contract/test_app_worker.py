@@ -15,7 +15,7 @@ from tampu import (
     Depends,
     Every,
     OptionError,
-    OutOfPlace,
+    WrongContext,
     Router,
     ServerUnreachable,
 )
@@ -92,7 +92,7 @@ class TestLife:
                 assert await (await second.enqueue()).result() == 2
                 await worker.stop()
                 await asyncio.wait_for(working, SOON)
-            with pytest.raises(OutOfPlace, match="second start"):
+            with pytest.raises(WrongContext, match="second start"):
                 await worker.start()
 
         await nothing_left(running, act)
@@ -258,7 +258,7 @@ class TestLife:
 
         async with working(app):
             assert await (await same.enqueue()).result()
-        with pytest.raises(OutOfPlace):
+        with pytest.raises(WrongContext):
             _ = app.state
 
 

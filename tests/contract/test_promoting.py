@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tampu import NewJob, OptionError, OutOfPlace, Promoter, ServerUnreachable
+from tampu import NewJob, OptionError, WrongContext, Promoter, ServerUnreachable
 from tampu.clock import now_ms
 from tampu.job import Job
 from tampu.metrics import MemorySink
@@ -294,7 +294,7 @@ class TestStandingAlone:
         await asyncio.wait_for(running, SOON)
         await promoter.stop()
         for again in (promoter.start, promoter.run, promoter.__aenter__):
-            with pytest.raises(OutOfPlace, match="each is used once"):
+            with pytest.raises(WrongContext, match="each is used once"):
                 await again()
 
     async def test_a_start_that_is_cancelled_leaves_nothing_behind(self, crew: Crew) -> None:

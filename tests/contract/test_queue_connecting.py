@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from tampu import (
     Closed,
     OptionError,
-    OutOfPlace,
+    WrongContext,
     Queue,
     ResultTimeout,
     ServerUnreachable,
@@ -95,7 +95,7 @@ class TestConnecting:
             await queue.add("a")
 
     async def test_a_second_loop_is_told_that_it_is_one(self, queue: Queue) -> None:
-        with pytest.raises(OutOfPlace, match="event loop"):
+        with pytest.raises(WrongContext, match="event loop"):
             await asyncio.to_thread(asyncio.run, queue.counts())
 
     def test_a_queue_is_not_pickled(self) -> None:
@@ -146,5 +146,5 @@ class TestLooking:
 
     async def test_progress_is_the_worker_s_to_tell(self, queue: Queue) -> None:
         job = await queue.add("a")
-        with pytest.raises(OutOfPlace):
+        with pytest.raises(WrongContext):
             job.progress(50)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tampu.errors import OptionError, OutOfPlace, ServerError, ServerUnreachable
+from tampu.errors import OptionError, WrongContext, ServerError, ServerUnreachable
 from tampu.events import EventWriter, JobEvent, QueueEvents, job_event
 from tampu.server.lane import Lane
 from tampu.server.scripts import emit
@@ -163,7 +163,7 @@ class TestEnding:
                 assert (await asyncio.wait_for(anext(events), 10)).job_id == str(number)
 
     async def test_reading_outside_of_async_with_says_what_to_do(self) -> None:
-        with pytest.raises(OutOfPlace, match="async with QueueEvents"):
+        with pytest.raises(WrongContext, match="async with QueueEvents"):
             await anext(QueueEvents("events"))
 
     async def test_a_server_that_cannot_be_reached_is_told_on_entering(self, start: Start) -> None:

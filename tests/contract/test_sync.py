@@ -16,7 +16,7 @@ from tampu import (
     Closed,
     NewJob,
     OptionError,
-    OutOfPlace,
+    WrongContext,
     QueueFull,
     ResultTimeout,
     ServerError,
@@ -150,9 +150,9 @@ def test_a_call_from_its_own_loop_is_refused_instead_of_waiting_for_ever(
     queue: SyncQueue,
 ) -> None:
     async def call_within() -> str:
-        with pytest.raises(OutOfPlace, match="loop"):
+        with pytest.raises(WrongContext, match="loop"):
             queue.counts()
-        with pytest.raises(OutOfPlace, match="loop"):
+        with pytest.raises(WrongContext, match="loop"):
             queue.close()
         return "refused"
 
@@ -169,7 +169,7 @@ async def test_it_may_be_called_beside_a_loop_of_another_thread(running: Running
 def _use_after_fork(queue: SyncQueue, answer: Connection) -> None:
     try:
         queue.add("a")
-    except OutOfPlace as error:
+    except WrongContext as error:
         answer.send(str(error))
     queue.close()
     answer.close()

@@ -11,7 +11,7 @@ import pytest
 
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Function, Handler
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.job import Job, current_job
 from tampu.outcome import Bury, Snooze
 from tests.contract.workers import KEYS, SOON, Calls, Crew
@@ -115,7 +115,7 @@ class TestContext:
         await crew.hire(Calls())
         await crew.queue.add("job")
         await crew.settled()
-        with pytest.raises(OutOfPlace, match="while it runs"):
+        with pytest.raises(WrongContext, match="while it runs"):
             current_job()
 
     async def test_context_variables_of_who_started_the_worker_reach_threads(
@@ -133,7 +133,7 @@ class TestContext:
         await crew.hire(handler, attempts=1)
         await crew.queue.add("job")
         (letter,) = await crew.dead()
-        assert letter.failure.error_type == "tampu.errors.OutOfPlace"
+        assert letter.failure.error_type == "tampu.errors.WrongContext"
 
 
 class TestTimeLimits:

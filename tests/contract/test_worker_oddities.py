@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.worker import Worker
@@ -143,6 +143,6 @@ class TestPlaces:
 
         with asyncio.Runner() as first, asyncio.Runner() as second:
             first.run(use_and_leave())
-            with pytest.raises(OutOfPlace):
+            with pytest.raises(WrongContext):
                 second.run(use())
             first.run(queue.close())

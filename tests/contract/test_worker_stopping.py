@@ -9,7 +9,7 @@ import pytest
 
 from tampu.consumer import reader
 from tampu.consumer.handler import Handler
-from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
+from tampu.errors import OptionError, WrongContext, ServerUnreachable
 from tampu.job import Job
 from tampu.wire.event import EventKind
 from tampu.worker import Worker
@@ -254,10 +254,10 @@ class TestOnce:
     async def test_a_worker_is_used_once(self, crew: Crew) -> None:
         worker = await crew.hire(Calls())
         for again in (worker.start, worker.run, worker.__aenter__):
-            with pytest.raises(OutOfPlace, match="each is used once"):
+            with pytest.raises(WrongContext, match="each is used once"):
                 await again()
         await worker.stop()
-        with pytest.raises(OutOfPlace, match="each is used once"):
+        with pytest.raises(WrongContext, match="each is used once"):
             await worker.start()
 
     async def test_a_worker_that_was_stopped_before_it_started_never_starts(
@@ -265,7 +265,7 @@ class TestOnce:
     ) -> None:
         worker = crew.make(Calls())
         await worker.stop()
-        with pytest.raises(OutOfPlace, match="each is used once"):
+        with pytest.raises(WrongContext, match="each is used once"):
             await worker.run()
         assert (lease_threads(), own_tasks().count("tampu-reader")) == (0, 0)
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.lifetime import Lifetime
 from tests.waiting import wait_until
 
@@ -44,7 +44,7 @@ async def test_it_is_closed_once_however_many_stop_it() -> None:
     await asyncio.gather(*[life.stop() for _ in range(3)])
     await asyncio.wait_for(running, 10)
     assert (thing.opened, thing.closed) == (1, 1)
-    with pytest.raises(OutOfPlace, match="to a new thing: each is used once"):
+    with pytest.raises(WrongContext, match="to a new thing: each is used once"):
         await life.start()
 
 
@@ -113,6 +113,6 @@ async def test_what_was_stopped_before_it_started_never_starts() -> None:
     thing = Thing()
     life = Lifetime("thing", thing.open, Thing.close, hurry=Thing.hurry)
     await life.stop()
-    with pytest.raises(OutOfPlace):
+    with pytest.raises(WrongContext):
         await life.start()
     assert thing.opened == 0

@@ -283,12 +283,12 @@ def _checked_ids(ids: Sequence[str] | None) -> list[bytes] | None:
     if ids is None:
         return None
     if isinstance(ids, str):
-        raise OptionError("ids", ids, "takes several: a list of them")
+        raise OptionError("ids", ids, "expected several: a list of them")
     return [_checked_id("ids", dead_id) for dead_id in ids]
 
 
 def _checked_id(option: str, dead_id: str) -> bytes:
     given: object = dead_id
     if not isinstance(given, str) or not _DEAD_ID.fullmatch(given):
-        raise OptionError(option, dead_id, "takes ids of dead letters, such as 1700000000000-0")
+        raise OptionError(option, dead_id, "expected ids of dead letters, such as 1700000000000-0")
     return given.encode()

@@ -39,7 +39,7 @@ class DelayedJobs:
     async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
         """Take jobs back; of each id, in order, whether its job will not run."""
         if isinstance(job_ids, str):
-            raise OptionError("job_ids", job_ids, "takes a list of ids")
+            raise OptionError("job_ids", job_ids, "expected a list of ids")
         ids = [check_job_id(job_id) for job_id in job_ids]
         if not ids:
             return []

@@ -22,7 +22,7 @@ def instant_of(option: str, text: str) -> datetime:
         found = datetime.fromisoformat(text)
         instant_ms(option, found)
     except ValueError:
-        accepted = "takes an instant with its offset, such as 2026-01-31T09:00Z"
+        accepted = "expected an instant with its offset, such as 2026-01-31T09:00Z"
         raise OptionError(option, text, accepted) from None
     return found
 
@@ -34,7 +34,7 @@ def event_before(text: str, *, now_ms: int) -> str:
     try:
         ago_ms = to_ms("from", text)
     except OptionError:
-        accepted = "takes an event's id, a duration such as 10m, or 0"
+        accepted = "expected an event's id, a duration such as 10m, or 0"
         raise OptionError("from", text, accepted) from None
     return str(max(0, now_ms - ago_ms))
 
@@ -46,7 +46,7 @@ def slots_of(given: Sequence[str]) -> dict[str, int | None]:
         name, equals, number = text.partition("=")
         valid = not equals or (number.isdecimal() and 1 <= int(number) <= MOST_SLOTS)
         if not name or not valid:
-            accepted = f"takes NAME or NAME=CONCURRENCY, such as emails=50, up to {MOST_SLOTS}"
+            accepted = f"expected NAME or NAME=CONCURRENCY, such as emails=50, up to {MOST_SLOTS}"
             raise OptionError("queue", text, accepted)
         if name in found:
             raise OptionError("queue", text, "is given twice")
@@ -63,7 +63,7 @@ def bytes_of(option: str, text: str) -> int:
         base = 1024 if unit.endswith("I") else 1000
         size = int(float(found[1]) * base ** (_POWERS.index(unit[0]) + 1 if unit else 0))
     if size <= 0:
-        raise OptionError(option, text, "takes a size such as 512MB, 1.5GiB or 1000000")
+        raise OptionError(option, text, "expected a size such as 512MB, 1.5GiB or 1000000")
     return size
 
 
@@ -72,7 +72,7 @@ def json_of(option: str, text: str) -> object:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise OptionError(option, "...", f"takes JSON; this is none ({error})") from None
+        raise OptionError(option, "...", f"expected JSON; this is none ({error})") from None
 
 
 def named_values(option: str, given: Sequence[str]) -> dict[str, object]:
@@ -81,7 +81,7 @@ def named_values(option: str, given: Sequence[str]) -> dict[str, object]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise OptionError(option, name, "takes NAME=VALUE, such as to=ada or count=3")
+            raise OptionError(option, name, "expected NAME=VALUE, such as to=ada or count=3")
         if name in found:
             raise OptionError(option, name, "is given twice")
         try:

@@ -19,7 +19,7 @@ def as_typed(error: OptionError, ctx: typer.Context, *, url: bool) -> str:
         was_typed = url if each.name == "url" else given not in (None, False, [])
         if was_typed and _is_meant(error.option, str(each.name), each.opts):
             name = max(each.opts, key=len) if each.param_type_name == "option" else each.metavar
-            return _sentence(str(name), _shown(error.given, given), error.accepted)
+            return _sentence(str(name), _shown(error.given, given), error.problem)
     return str(error)
 
 
@@ -27,8 +27,8 @@ def _is_meant(option: str, name: str, spellings: list[str]) -> bool:
     return option == name or f"--{option.replace('_', '-')}" in spellings
 
 
-def _sentence(name: str, shown: str, accepted: str) -> str:
-    return f"{name} {shown} cannot be: it {accepted}." if shown else f"{name} {accepted}."
+def _sentence(name: str, shown: str, problem: str) -> str:
+    return f"Invalid {name}{shown and f' {shown}'}: {problem}."
 
 
 def _shown(given: object, typed: object) -> str:

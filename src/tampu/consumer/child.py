@@ -26,7 +26,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from tampu.consumer.raised import failure_of, outcome_of_error, outcome_of_value
 from tampu.duration import Duration
-from tampu.errors import DecodeError, EncodeError, OutOfPlace
+from tampu.errors import DecodeError, EncodeError, WrongContext
 from tampu.job import Job, enter_job
 from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
 from tampu.wire.dead import BuryReason, Failure
@@ -202,7 +202,7 @@ class _Run:
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""
-        raise OutOfPlace("job.result()", "to the producer of a job, not to its handler")
+        raise WrongContext("call job.result() in a handler", "the result does not exist yet")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Tell the parent; after the end nobody wants to know."""

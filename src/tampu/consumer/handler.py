@@ -88,7 +88,7 @@ def check_policy(policy: Policy) -> None:
     if policy.timeout is not None:
         to_positive_ms("timeout", policy.timeout)
     if policy.isolation not in {None, "process"}:
-        raise OptionError("isolation", policy.isolation, 'takes None or "process"')
+        raise OptionError("isolation", policy.isolation, 'expected None or "process"')
     if policy.isolation is not None and sys.platform == "win32":
         raise OptionError("isolation", policy.isolation, "is not to be had on Windows")
 

@@ -76,7 +76,9 @@ class WorkerSettings:
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
         if self.metrics is not None and not callable(getattr(self.metrics, "record", None)):
-            raise OptionError("metrics", self.metrics, "takes a sink: an object with record(facts)")
+            raise OptionError(
+                "metrics", self.metrics, "expected a sink: an object with record(facts)"
+            )
 
     def _check_policy(self) -> None:
         """As of a handler, but there is nobody else to leave something open to."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.scheduler.events import Event, RunStatus, SkipReason, StopReason
 from tampu.scheduler.plan import Plan
 from tampu.scheduler.report import Report
@@ -107,9 +107,9 @@ class Course:
         self.wishes.clear()
 
 
-def out_of_place(what: str) -> OutOfPlace:
+def out_of_place(what: str) -> WrongContext:
     """What is raised to who wishes something of a task that is over or stopping."""
-    return OutOfPlace(what, "to a task that is not over")
+    return WrongContext(what, "the task has finished")
 
 
 def completed(state: TaskState, record: RunRecord) -> TaskState:

@@ -45,7 +45,7 @@ class ResilientStore(Store):
 
     def __init__(self, inner: Store, *, retry_every: Duration = "1s") -> None:
         if not isinstance(inner, Store):
-            raise OptionError("inner", type(inner), "takes a Store")
+            raise OptionError("inner", type(inner), "expected a Store")
         self._inner = inner
         self._retry_every_s = to_positive_ms("retry_every", retry_every) / 1000
         self._mirror: dict[str, TaskState] = {}

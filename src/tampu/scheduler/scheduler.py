@@ -2,7 +2,7 @@
 
 from typing import Any, Self, Unpack
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.scheduler.handle import TaskHandle
 from tampu.scheduler.report import Report
 from tampu.scheduler.session import Session
@@ -87,5 +87,5 @@ class Scheduler:
 
     def _here(self, what: str) -> Session:
         if self._session is None:
-            raise OutOfPlace(what, "inside of `async with scheduler`")
+            raise WrongContext(what, "it works only inside `async with scheduler`")
         return self._session

@@ -161,7 +161,7 @@ class SqliteStore(Store):
 
 
 def _checked(path: object) -> Path:
-    accepted = "takes the path of a file"
+    accepted = "expected the path of a file"
     if not isinstance(path, str | os.PathLike):
         raise OptionError("path", path, accepted)
     text = os.fspath(path)

@@ -76,7 +76,7 @@ class ScheduledTask(Generic[D]):
         check_flag("blocking", self.blocking)
         if self.blocking and is_async(function):
             accepted = "is for plain functions, and this one is async"
-            raise OptionError("blocking", given=True, accepted=accepted)
+            raise OptionError("blocking", given=True, problem=accepted)
 
     def _check_overlap(self) -> None:
         if self.overlap is not Overlap.CANCEL_RUNNING:
@@ -93,7 +93,7 @@ class ScheduledTask(Generic[D]):
     def _check_times(self) -> None:
         check_flag("align", self.align)
         if self.align and self.window is None:
-            raise OptionError("align", given=True, accepted="needs a window to align with")
+            raise OptionError("align", given=True, problem="needs a window to align with")
         self._check_stagger()
         if self.jitter is not None:
             jitter_ms = to_positive_ms("jitter", self.jitter)

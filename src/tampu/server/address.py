@@ -11,7 +11,7 @@ DEFAULT_PORT = 6379
 DEFAULT_SENTINEL_PORT = 26379
 
 FORMS = (
-    "takes redis://HOST:PORT/DB, rediss://, valkey://, valkeys://, unix:///PATH, embedded:PATH, "
+    "expected redis://HOST:PORT/DB, rediss://, valkey://, valkeys://, unix:///PATH, embedded:PATH, "
     "redis+sentinel://HOST,HOST/SERVICE or redis+cluster://HOST,HOST"
 )
 
@@ -93,7 +93,9 @@ def _embedded(url: str) -> Address:
     path = url.removeprefix("embedded:")
     if not path or path.startswith("//"):
         shown = _masked(url) if path else url
-        raise OptionError("url", shown, "takes a directory after embedded:, as in embedded:.tampu")
+        raise OptionError(
+            "url", shown, "expected a directory after embedded:, as in embedded:.tampu"
+        )
     return Address(kind=Kind.EMBEDDED, path=path)
 
 
@@ -145,13 +147,13 @@ class _Parser:
     def _unix(self) -> Address:
         path = unquote(self.parts.path)
         if path in {"", "/"}:
-            raise self._wrong("takes a socket's path, as in unix:///run/redis.sock")
+            raise self._wrong("expected a socket's path, as in unix:///run/redis.sock")
         return self._made(Kind.UNIX, path=path, db=self._db(""))
 
     def _sentinel(self) -> Address:
         service, _, db = self.parts.path.strip("/").partition("/")
         if not service:
-            raise self._wrong("takes the service's name, as in redis+sentinel://h1,h2/service")
+            raise self._wrong("expected the service's name, as in redis+sentinel://h1,h2/service")
         return self._made(
             Kind.SENTINEL,
             hosts=self._hosts(DEFAULT_SENTINEL_PORT),
@@ -207,17 +209,19 @@ class _Parser:
             parts = urlsplit("//" + text)
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise self._wrong("takes a port from 1 to 65535 after each host") from None
+            raise self._wrong("expected a port from 1 to 65535 after each host") from None
         if not host:
             raise self._wrong("lacks a host, as in redis://localhost:6379")
         if port == 0:
-            raise self._wrong("takes a port from 1 to 65535 after each host")
+            raise self._wrong("expected a port from 1 to 65535 after each host")
         return host, port or default_port
 
     def _db(self, path: str) -> int:
         text = self.options.pop("db", None) or path or "0"
         if not (text.isascii() and text.isdigit()):
-            raise self._wrong("takes a database number after the host, as in redis://localhost/0")
+            raise self._wrong(
+                "expected a database number after the host, as in redis://localhost/0"
+            )
         return int(text)
 
     def _tls(self) -> Tls | None:
@@ -228,10 +232,10 @@ class _Parser:
             return None
         cert_reqs = given.get("ssl_cert_reqs", "required")
         if cert_reqs not in _CERTIFICATE_CHECKS:
-            raise self._wrong(f"takes ssl_cert_reqs as one of {', '.join(_CERTIFICATE_CHECKS)}")
+            raise self._wrong(f"expected ssl_cert_reqs as one of {', '.join(_CERTIFICATE_CHECKS)}")
         check = given.get("ssl_check_hostname", "true").lower()
         if check not in {"true", "false"}:
-            raise self._wrong("takes ssl_check_hostname as true or false")
+            raise self._wrong("expected ssl_check_hostname as true or false")
         return Tls(
             ca_certs=given.get("ssl_ca_certs"),
             certfile=given.get("ssl_certfile"),

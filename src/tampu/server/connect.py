@@ -168,7 +168,7 @@ def check_target(target: object, credentials: object) -> None:
     """Refuse what can lead to no server, without looking for one."""
     # Their types only: the text of a callback may show a secret that it was bound to.
     if credentials is not None and not callable(credentials):
-        accepted = "takes a function that gives a user and a password"
+        accepted = "expected a function that gives a user and a password"
         raise OptionError("credentials", type(credentials), accepted)
     if isinstance(target, Redis | RedisCluster):
         if credentials is not None:
@@ -177,7 +177,7 @@ def check_target(target: object, credentials: object) -> None:
     elif isinstance(target, str):
         parse(target)
     elif target is not None:
-        raise OptionError("url", type(target), "takes a URL or a redis.asyncio client")
+        raise OptionError("url", type(target), "expected a URL or a redis.asyncio client")
 
 
 async def _server(
@@ -214,7 +214,7 @@ def address_of(url: str | None) -> Address:
     try:
         return parse(found)
     except OptionError as error:
-        raise OptionError(URL_VARIABLE, error.given, error.accepted) from None
+        raise OptionError(URL_VARIABLE, error.given, error.problem) from None
 
 
 async def _joined(directory: str | Path) -> EmbeddedServer:

@@ -55,7 +55,9 @@ class Arguments:
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The arguments of a call by their names; `ArgumentError` if they do not fit."""
         if len(args) > len(self._positions):
-            takes = f"takes {len(self._positions)} arguments by position, and {len(args)} are given"
+            takes = (
+                f"expected {len(self._positions)} arguments by position, and {len(args)} are given"
+            )
             raise self._error(None, takes)
         bound: dict[str, object] = dict(zip(self._positions, args, strict=False))
         for name, value in kwargs.items():

@@ -23,7 +23,7 @@ class Dependency(Struct, frozen=True):
             accepted = "must be hashable: what it makes is looked up by it"
             raise OptionError("factory", type(self.factory), accepted)
         if self.scope not in {"job", "app"}:
-            raise OptionError("scope", self.scope, 'takes "job" or "app"')
+            raise OptionError("scope", self.scope, 'expected "job" or "app"')
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
-from tampu.errors import OptionError, OutOfPlace
+from tampu.errors import OptionError, WrongContext
 from tampu.functions import is_async
 from tampu.schedule import ScheduleOptions, ScheduleSettings, check_rule
 from tampu.settings import check_type, settings_from
@@ -199,7 +199,7 @@ class Router:
 
     def _owned(self) -> Owner:
         if self._owner is None:
-            raise OutOfPlace("a task of a router", "to an app: include the router first")
+            raise WrongContext("use this task", "its router is not included in an app yet")
         return self._owner
 
 

@@ -21,7 +21,7 @@ _Entered: TypeAlias = AbstractAsyncContextManager[object] | AbstractContextManag
 
 def check_middleware(given: object) -> tuple[Middleware, ...]:
     """The middleware, outermost first."""
-    accepted = "takes a list of functions that take a job and give an async context manager"
+    accepted = "expected a list of functions that take a job and give an async context manager"
     if not isinstance(given, list | tuple) or not all(map(callable, given)):
         raise OptionError("middleware", given, accepted)
     for each in given:

@@ -85,7 +85,7 @@ class Home(Protocol):
 
     @property
     def producer(self) -> Producer:
-        """The app; raises `OutOfPlace` if there is none yet."""
+        """The app; raises `WrongContext` if there is none yet."""
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
@@ -252,7 +252,7 @@ class Task(Generic[P, R]):
     def _queue_of(self, call: Call[R]) -> str:
         given: object = call
         if not isinstance(given, Call) or given.task._function is not self._function:
-            accepted = f"takes calls of {self.name}, made by its call(...)"
+            accepted = f"expected calls of {self.name}, made by its call(...)"
             raise OptionError("calls", given if isinstance(given, Call) else type(given), accepted)
         return call.task.queue
 

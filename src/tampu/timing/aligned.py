@@ -22,9 +22,9 @@ class Aligned(Rule):
         rule: object = self.rule
         window: object = self.window
         if not isinstance(rule, Rule):
-            raise OptionError("rule", rule, "takes a rule such as Every(...) or Cron(...)")
+            raise OptionError("rule", rule, "expected a rule such as Every(...) or Cron(...)")
         if not isinstance(window, TimeWindow):
-            raise OptionError("window", window, "takes a TimeWindow")
+            raise OptionError("window", window, "expected a TimeWindow")
 
     def next_ms(self, after_ms: int) -> int | None:
         """The first instant strictly after, or None if there is no more."""

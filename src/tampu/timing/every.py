@@ -52,7 +52,7 @@ class Every(Rule):
         """
         given: object = seed
         if not isinstance(given, str):
-            raise OptionError("seed", seed, "takes a text, such as a task's id")
+            raise OptionError("seed", seed, "expected a text, such as a task's id")
         if self.anchor_ms is not None:
             raise OptionError(
                 "anchor", instant(self.anchor_ms), "cannot be had with a seed as well"

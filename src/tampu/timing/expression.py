@@ -33,7 +33,7 @@ _RANGE_OF_ONE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*\b")
 _ANY_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time has no zone
 _DAY: Final = timedelta(days=1)
 _ACCEPTED: Final = (
-    'takes a cron expression of 5 fields, 6 with seconds first, or a name such as "@daily"'
+    'expected a cron expression of 5 fields, 6 with seconds first, or a name such as "@daily"'
 )
 
 

@@ -23,9 +23,9 @@ _AHEAD: Final = 16
 _NEAR: Final = 3
 """Days that hold all of the next 24 hours, even if a clock jumps over one of them."""
 
-_DAYS_ACCEPTED: Final = 'takes names and ranges of weekdays, such as "mon-fri" or ["sat", "sun"]'
+_DAYS_ACCEPTED: Final = 'expected names and ranges of weekdays, such as "mon-fri" or ["sat", "sun"]'
 _SEGMENTS_ACCEPTED: Final = (
-    'takes pairs of times such as ("09:00", "17:00"), the two of a pair different; '
+    'expected pairs of times such as ("09:00", "17:00"), the two of a pair different; '
     '"24:00" may end one'
 )
 

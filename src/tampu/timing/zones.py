@@ -20,7 +20,7 @@ SECOND: Final = timedelta(seconds=1)
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
 _NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_+/-]*")  # "localtime" differs between machines
 _ACCEPTED: Final = (
-    'takes an IANA name such as "Europe/Berlin", "UTC", or an offset such as "+05:30"'
+    'expected an IANA name such as "Europe/Berlin", "UTC", or an offset such as "+05:30"'
 )
 
 

@@ -175,7 +175,7 @@ def check_name(option: str, given: str) -> str:
     try:
         return check_queue_name(given)
     except OptionError as refusal:
-        raise OptionError(option, refusal.given, refusal.accepted) from None
+        raise OptionError(option, refusal.given, refusal.problem) from None
 
 
 def check_job_id(job_id: str) -> str:

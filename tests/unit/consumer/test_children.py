@@ -152,7 +152,7 @@ async def test_progress_of_a_job_that_is_over_is_not_taken_for_the_next_ones(mak
 async def test_a_handler_cannot_wait_for_its_own_result(make: Make) -> None:
     outcome = await run(make(handlers.waits_for_itself))
     assert isinstance(outcome, Failed)
-    assert outcome.failure.error_type == "tampu.errors.OutOfPlace"
+    assert outcome.failure.error_type == "tampu.errors.WrongContext"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tampu.errors import OptionError, OutOfPlace
+from tampu.errors import OptionError, WrongContext
 from tampu.scheduler import (
     MemoryStore,
     Report,
@@ -93,14 +93,14 @@ class TestServing:
 
     async def test_what_is_shared_by_many_schedulers_cannot_overlap(self) -> None:
         scheduler = Scheduler(store=CoordinatedStore("redis://127.0.0.1:1"))
-        with pytest.raises((OptionError, OutOfPlace)):
+        with pytest.raises((OptionError, WrongContext)):
             scheduler.add(task(nothing, overlap=Overlap.ALLOW))
 
     @pytest.mark.parametrize("what", ["add", "handle", "serve", "cancel", "shutdown"])
     async def test_outside_of_async_with_there_is_nothing_to_do(self, what: str) -> None:
         scheduler = House().scheduler
         calls: dict[str, Any] = {"add": (task(nothing),), "handle": ("t",)}
-        with pytest.raises(OutOfPlace, match="inside of `async with scheduler`"):
+        with pytest.raises(WrongContext, match="inside of `async with scheduler`"):
             answer = getattr(scheduler, what)(*calls.get(what, ()))
             if what == "serve":
                 await answer

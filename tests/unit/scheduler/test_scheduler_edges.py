@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tampu.errors import OptionError, OutOfPlace, ServerUnreachable
+from tampu.errors import OptionError, WrongContext, ServerUnreachable
 from tampu.scheduler import (
     MemoryStore,
     ScheduledTask,
@@ -177,7 +177,7 @@ class TestReady:
             assert handle.report().state.next_ms == START_MS + MINUTE
             assert await store.load(["t"]) == [handle.report().state]
             handle.cancel()
-            with pytest.raises(OutOfPlace, match=r"^ready belongs to a task that is not over"):
+            with pytest.raises(WrongContext, match=r"^ready belongs to a task that is not over"):
                 await handle.ready()
 
 

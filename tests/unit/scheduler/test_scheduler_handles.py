@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tampu.errors import OutOfPlace
+from tampu.errors import WrongContext
 from tampu.scheduler import (
     MemoryStore,
     RunAsked,
@@ -307,13 +307,13 @@ class TestAfterTheEnd:
             over = scheduler.add(task(nothing, At(), id="over"))
             stopped = scheduler.add(task(nothing, id="stopped"))
             await over.wait()
-            with pytest.raises(OutOfPlace):
+            with pytest.raises(WrongContext):
                 await wish(over)
             stopped.cancel()
-            with pytest.raises(OutOfPlace):
+            with pytest.raises(WrongContext):
                 await wish(stopped)
             await stopped.wait()
-            with pytest.raises(OutOfPlace):
+            with pytest.raises(WrongContext):
                 await wish(stopped)
 
     async def test_who_waits_gets_the_report_and_who_comes_late_too(self) -> None:

@@ -11,7 +11,7 @@ from tampu.errors import (
     AccessDenied,
     ConnectionLost,
     DecodeError,
-    OutOfPlace,
+    WrongContext,
     ServerBusy,
     ServerUnreachable,
     StoreFailed,
@@ -243,7 +243,7 @@ class TestSaving:
             await asyncio.sleep(0)
             handle.cancel()
             store.trouble.clear()
-            with pytest.raises(OutOfPlace):
+            with pytest.raises(WrongContext):
                 await ended(wish)
             await house.turn(SECOND)
         assert len(house.notes.all_of(TaskStopped)) == 1

@@ -22,7 +22,7 @@ from tampu import (
     Every,
     Job,
     OptionError,
-    OutOfPlace,
+    WrongContext,
     Queue,
     Router,
 )
@@ -178,7 +178,7 @@ class TestRouters:
     def test_a_task_of_a_router_needs_an_app_to_be_enqueued(self) -> None:
         router = Router()
         task = router.task(name="a")(lambda: None)
-        with pytest.raises(OutOfPlace, match="include the router first"):
+        with pytest.raises(WrongContext, match="include the router first"):
             task.enqueue_sync()
 
     def test_a_router_belongs_to_one_app(self) -> None:
@@ -310,7 +310,7 @@ class TestWorkers:
 
 class TestPlaces:
     def test_without_a_loop_there_is_no_queue(self) -> None:
-        with pytest.raises(OutOfPlace, match="without one there is enqueue_sync"):
+        with pytest.raises(WrongContext, match="without one there is enqueue_sync"):
             app.queue()
 
     async def test_one_queue_for_each_name_and_loop(self) -> None:
@@ -337,7 +337,7 @@ class TestPlaces:
         assert left() is None
 
     def test_a_state_is_there_while_a_worker_runs(self) -> None:
-        with pytest.raises(OutOfPlace, match=r"app.state"):
+        with pytest.raises(WrongContext, match=r"app.state"):
             _ = app.state
 
 

@@ -35,7 +35,7 @@ class Given:
             raise OptionError("data", "...", "is for a job without an app; a task has --arg")
         found = {} if self.json_args is None else json_of("json_args", self.json_args)
         if not isinstance(found, dict):
-            raise OptionError("json_args", "...", 'takes an object, such as {"to": "ada"}')
+            raise OptionError("json_args", "...", 'expected an object, such as {"to": "ada"}')
         named = named_values("arg", self.arg)
         for name in named.keys() & found.keys():
             raise OptionError("arg", name, "is given twice")

@@ -38,5 +38,5 @@ def _directory(shared: Shared, given: str | None) -> str:
     address = address_of(shared.url)
     if address.kind is not Kind.EMBEDDED:
         option = URL_VARIABLE if shared.url is None else "url"
-        raise OptionError(option, str(address), "takes embedded:DIRECTORY here")
+        raise OptionError(option, str(address), "expected embedded:DIRECTORY here")
     return address.path

@@ -130,7 +130,7 @@ def check_file(probes: Probes) -> None:
     """Refuse a file that could never be touched."""
     folder = os.path.dirname(probes.file or "") or "."
     if not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(probes.file or ""):
-        accepted = "takes a file, in a directory that we may write to"
+        accepted = "expected a file, in a directory that we may write to"
         raise OptionError("health_file", probes.file, accepted)
 
 

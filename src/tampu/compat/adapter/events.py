@@ -106,7 +106,7 @@ def _follower(queue_name: str, url: str, last_event_id: object) -> Follower:
     except OptionError as refusal:
         if refusal.option != "after":
             raise
-        raise OptionError("last_event_id", last_event_id, refusal.accepted) from None
+        raise OptionError("last_event_id", last_event_id, refusal.problem) from None
 
 
 def _as_theirs(event: JobEvent) -> QueueEvent:

@@ -78,7 +78,7 @@ class ConsumerOptions:
         except OptionError as refusal:
             name = _THEIRS.get(refusal.option, refusal.option)
             given = getattr(self, name, refusal.given)
-            raise OptionError(name, given, refusal.accepted) from None
+            raise OptionError(name, given, refusal.problem) from None
 
     def for_tampu(self, *, raw: bool = False) -> WorkerOptions:
         """The same, in tampu's words."""

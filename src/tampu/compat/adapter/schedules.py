@@ -138,9 +138,9 @@ def _cron(expression: str, tz: str | None) -> Cron:
         return Cron(expression, tz=tz)
     except OptionError as refusal:
         if refusal.option == "tz":
-            problem = f'config: unsupported timezone "{tz}": it {refusal.accepted}'
+            problem = f'config: unsupported timezone "{tz}": it {refusal.problem}'
         else:
-            problem = f'config: invalid cron expression "{expression}": it {refusal.accepted}'
+            problem = f'config: invalid cron expression "{expression}": it {refusal.problem}'
         raise RuntimeError(problem) from refusal
 
 
