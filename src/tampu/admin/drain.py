@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from tampu.admin.counts import Counts, count_jobs
 from tampu.server.lane import Lane
+from tampu.util.pauses import Pauses
 from tampu.wire.keys import QueueKeys
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -27,16 +29,15 @@ async def drain(
     gets the counts of every look.
     """
     limit = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-    pause_s = _FIRST_PAUSE_S
+    pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         counts = await count_jobs(lane, keys, group.encode())
         if tell is not None:
             tell(counts)
-        left_s = pause_s if limit is None else limit - asyncio.get_running_loop().time()
+        left_s = inf if limit is None else limit - asyncio.get_running_loop().time()
         if is_drained(counts, delayed=delayed) or left_s <= 0:
             return counts
-        await asyncio.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        await asyncio.sleep(min(pauses.next_s(), left_s))
 
 
 def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
