@@ -25,7 +25,7 @@ def test_the_first_pause_can_be_skipped_and_still_counts() -> None:
 def test_spread_pauses_stay_between_half_and_all_of_their_length() -> None:
     firsts = []
     for seed in range(200):
-        pauses = Pauses(1.0, 4.0, spread=Random(seed))
+        pauses = Pauses(1.0, 4.0, spread=Random(seed))  # noqa: S311 - a test
         firsts.append(pauses.next_s())
         for ceiling in (2.0, 4.0, 4.0):
             assert ceiling / 2 <= pauses.next_s() <= ceiling
