@@ -23,7 +23,7 @@ class Pauses:
         count, self._count = self._count, self._count + 1
         if skip_first and not count:
             return 0.0
-        pause_s = min(self._longest_s, self._first_s * 2 ** min(count, _MOST_DOUBLINGS))
+        pause_s = min(self._longest_s, self._first_s * 2.0 ** min(count, _MOST_DOUBLINGS))
         if self._spread is None:
             return pause_s
         return self._spread.uniform(pause_s / 2 if count else 0.0, pause_s)
