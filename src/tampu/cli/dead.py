@@ -26,6 +26,7 @@ from tampu.cli.tables import (
     short_text,
 )
 from tampu.duration import to_ms
+from tampu.errors import OptionError
 from tampu.queue import Queue
 from tampu.wire.dead import BuryReason
 
@@ -177,13 +178,17 @@ async def purge_dead(
 
 
 async def _missing(queue: Queue, ids: Sequence[str]) -> list[str]:
-    """Which of the ids are not those of dead letters."""
-    return [each for each in ids if await queue.dead.get(each) is None]
+    """Which of the ids do not belong to dead letters."""
+    try:
+        return [each for each in ids if await queue.dead.get(each) is None]
+    except OptionError as error:
+        raise OptionError("ids", error.given, error.problem) from None
 
 
 def _check_all_found(queue: str, not_found: Sequence[str]) -> None:
     if not_found:
-        raise CommandFailed(f"Queue {queue!r} has no dead letter {', '.join(not_found)}.")
+        ids = ", ".join(not_found)
+        raise CommandFailed(f"Not found among the dead letters of {queue!r}: {ids}.")
 
 
 # --- what is printed ----------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def _parse_arguments(args: Sequence[str], json_args: str | None) -> dict[str, ob
         raise OptionError("json_args", "...", 'expected an object, such as {"to": "ada"}')
     named = parse_named_values("arg", args)
     for name in named.keys() & given.keys():
-        raise OptionError("arg", name, "is given twice")
+        raise OptionError("arg", name, "must be given only once")
     return given | named
 
 
@@ -214,7 +214,7 @@ def parse_named_values(option: str, texts: Sequence[str]) -> dict[str, object]:
         if not name or not equals:
             raise OptionError(option, name, "expected NAME=VALUE, such as to=ada or count=3")
         if name in found:
-            raise OptionError(option, name, "is given twice")
+            raise OptionError(option, name, "must be given only once")
         try:
             found[name] = json.loads(value)
         except ValueError:

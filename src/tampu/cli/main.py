@@ -155,6 +155,7 @@ def _exit_code(error: TampuError) -> ExitCode:
 def _describe_usage_error(error: BaseException) -> str:
     """The error's own sentence, and where to read on unless it says what was meant."""
     text = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+    text = text.replace("Value error, ", "")
     if text.endswith("?"):
         return text
     path = getattr(getattr(error, "ctx", None), "command_path", "tampu")

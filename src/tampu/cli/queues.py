@@ -13,7 +13,7 @@ from tampu.cli.inspect import counts_json, overviews, queues_table
 from tampu.cli.options import QueueName, SharedOptions, WorkerGroup, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
 from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import count_of
+from tampu.cli.tables import count_of, join_words
 from tampu.duration import to_s
 from tampu.server.connect import connect
 
@@ -116,8 +116,9 @@ async def _purge_states(
     connection: QueueConnection, states: list[Purgeable], *, yes: bool
 ) -> tuple[JsonObject, str]:
     """Remove the jobs in some states; what to print about it."""
-    names = ", ".join(each.value for each in states)
-    confirm(f"Remove all jobs of {connection.keys.name} in state {names}?", yes=yes)
+    names = join_words([each.value for each in states])
+    confirm(f"Remove all {names} jobs of {connection.keys.name}?", yes=yes)
     done = await purge_jobs(connection.lane, connection.keys, states)
     data: JsonObject = {"waiting": done.waiting, "delayed": done.delayed, "dead": done.dead}
-    return data, f"Removed {done.waiting} waiting, {done.delayed} delayed, {done.dead} dead."
+    counts = join_words([f"{data[each.value]} {each.value}" for each in states])
+    return data, f"Removed {counts} jobs."

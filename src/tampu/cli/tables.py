@@ -132,3 +132,9 @@ def count_of(number: int, noun: str) -> str:
     if number == 1:
         return f"{number} {noun}"
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as in a sentence: a, b and c."""
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last

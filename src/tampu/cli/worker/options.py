@@ -92,7 +92,7 @@ def parse_slots(texts: Sequence[str]) -> dict[str, int | None]:
             problem = f"expected NAME or NAME=CONCURRENCY, such as emails=50, up to {MOST_SLOTS}"
             raise OptionError("queue", text, problem)
         if name in found:
-            raise OptionError("queue", text, "is given twice")
+            raise OptionError("queue", text, "must be given only once")
         found[name] = int(number) if equals else None
     return found
 

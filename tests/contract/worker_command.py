@@ -1,4 +1,4 @@
-"""`tampu worker` as users run it: in a directory with their app, ended behind the test."""
+"""Runs `tampu worker` as users do: in a directory with their app, until the test ends."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.contract.cli import COMMAND, surroundings
+from tests.contract.cli import COMMAND, environment
 from tests.servers import RunningServer
 from tests.waiting import block_until
 
@@ -46,13 +46,13 @@ async def grow(mib: int) -> None:
     HELD.extend(os.urandom(1024) * 1024 * mib)
 
 @app.task(attempts=1)
-async def fail() -> None:
-    raise ValueError("a secret payload")
+async def fail(note: str = "") -> None:
+    raise ValueError("boom")
 '''
 
 
-class Commanded:
-    """A `tampu worker` that runs; standard output and error go to files."""
+class WorkerCommand:
+    """A running `tampu worker`. Its standard output and error go to files."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", out: Path, err: Path) -> None:
         self.process = process
@@ -71,7 +71,7 @@ class Commanded:
         return self._err.read_text()
 
     def until(self, condition: Callable[[], object], sentence: str) -> None:
-        """Wait for something; fail at once if the command ends before."""
+        """Wait for a condition; fail at once if the command ends before."""
 
         def holds() -> bool:
             assert condition() or self.process.poll() is None, f"it ended: {self.err}"
@@ -82,26 +82,27 @@ class Commanded:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.out}\n{self.err}") from None
 
-    def until_said(self, text: str, times: int = 1) -> None:
-        self.until(lambda: self.err.count(text) >= times, f"it says {text!r}")
+    def until_logged(self, text: str, times: int = 1) -> None:
+        self.until(lambda: self.err.count(text) >= times, f"it logs {text!r}")
 
     def until_up(self) -> None:
-        self.until(lambda: "runs in" in self.out, "it shows what it runs")
+        self.until(lambda: "Processes" in self.out, "it shows what it runs")
 
     def children(self) -> list[int]:
-        """The processes that it looks after."""
+        """The processes that it supervises."""
         return children_of(self.pid)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ended(self) -> int:
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
         return self.process.wait(SOON)
 
     def stop(self) -> int:
-        """Tell it to end, and wait."""
+        """Tell it to stop, and wait for its end."""
         self.signal(signal.SIGTERM)
-        return self.ended()
+        return self.wait()
 
 
 def children_of(pid: int) -> list[int]:
@@ -113,7 +114,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2][0]
     except OSError:
@@ -122,10 +123,10 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def commanded(
+def run_worker(
     running: RunningServer, home: Path, *args: str, target: str = "shop:app"
-) -> Iterator[Commanded]:
-    """A worker of the app in a directory; it and its children are ended with the block."""
+) -> Iterator[WorkerCommand]:
+    """Run a worker of the app in a directory; it and its children are killed after the block."""
     shop = home / "shop.py"
     if not shop.exists():
         shop.write_text(SHOP)
@@ -134,12 +135,12 @@ def commanded(
         process = subprocess.Popen(
             [*COMMAND, "worker", target, *args],
             cwd=home,
-            env=surroundings(running.url),
+            env=environment(running.url),
             stdin=subprocess.DEVNULL,
             stdout=out_file,
             stderr=err_file,
         )
-    worker = Commanded(process, out, err)
+    worker = WorkerCommand(process, out, err)
     try:
         yield worker
     finally:
