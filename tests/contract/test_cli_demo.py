@@ -79,7 +79,7 @@ def test_without_a_terminal_it_prints_lines(home: Path) -> None:
         "s  confirm failed; attempt 2 follows in ",
         "s  remind ran after its delay, ",
         "s  a schedule fired\n",
-        "confirm           10     5        3     2\n",
+        "confirm               10     5        3     2\n",
         "confirm: the mail server does not answer (retries_exhausted)\n",
         "tampu dead ls tampu-demo-emails\n",
     ):

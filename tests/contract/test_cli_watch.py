@@ -62,7 +62,7 @@ async def test_watch_continues_after_an_outage_of_the_server(
         screen.until(f"{QUEUE}         1")
         running.pause()
         try:
-            screen.until("within 3 s")
+            screen.until("Lost the connection")
         finally:
             running.resume()
         screen.until("Z  Press q to leave.")
