@@ -23,8 +23,7 @@ from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
 from tampu.wire.keys import QueueKeys, check_job_id
-from tampu.wire.notice import decode_burial, ids_in_notice
-from tampu.wire.result import decode_result
+from tampu.wire.result import decode_burial, decode_result, ids_in_notice
 
 logger = logging.getLogger(__name__)
 

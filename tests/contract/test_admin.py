@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from tampu import JobFailed, OptionError, Queue
-from tampu.admin.drain import drain, is_drained
-from tampu.admin.flow import EVENTS_A_LOOK, QueueFlow, ends_since
-from tampu.admin.overview import look_over
-from tampu.admin.purge import Purgeable, Purged, purge_jobs
-from tampu.admin.queues import queue_exists, queue_names, remove_queue
+from tampu.admin.queues import (
+    Purgeable,
+    Purged,
+    drain,
+    is_drained,
+    look_over,
+    purge_jobs,
+    queue_exists,
+    queue_names,
+    remove_queue,
+)
+from tampu.admin.rates import EVENTS_A_LOOK, RateMeter, ends_since
 from tampu.admin.workers import WorkerState, workers_of
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
@@ -172,7 +179,7 @@ class TestDraining:
 
 class TestFlow:
     async def test_tells_what_was_added_done_and_failed(self, work: Lane, crew: Crew) -> None:
-        flow = QueueFlow(work, KEYS)
+        flow = RateMeter(work, KEYS)
         first = await flow.step()
         assert first.rates.added is None
         await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1)
@@ -207,7 +214,7 @@ class TestFlow:
     async def test_counts_what_left_as_done_where_no_events_are_written(
         self, work: Lane, crew: Crew
     ) -> None:
-        flow = QueueFlow(work, KEYS)
+        flow = RateMeter(work, KEYS)
         await crew.hire(Calls(), events=False)
         await flow.step()
         await crew.queue.add_each("x", range(50))

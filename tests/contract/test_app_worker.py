@@ -15,9 +15,9 @@ from tampu import (
     Depends,
     Every,
     OptionError,
-    WrongContext,
     Router,
     ServerUnreachable,
+    WrongContext,
 )
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON

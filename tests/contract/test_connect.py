@@ -25,8 +25,8 @@ from tampu.errors import (
     TlsFailed,
     Verdict,
 )
-from tampu.server import keeper
 from tampu.server.connect import Server, connect
+from tampu.server.embedded import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.embedded import end_server, is_free, server_pid

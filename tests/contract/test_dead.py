@@ -6,12 +6,11 @@ import pytest
 import redis
 
 from tampu import Backoff, BuryReason, Closed, EventKind, Failure, OptionError, Queue
-from tampu.wire.dead import DeadLetter, encode_dead
-from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
+from tampu.wire.dead import DeadEntry, encode_dead
+from tampu.wire.envelope import Envelope, RetryOverride, decode_envelope, encode_envelope
 from tampu.wire.event import decode_event
 from tampu.wire.extras import Extras, append_extras, encode_extras
 from tampu.wire.payload import encode_payload
-from tampu.wire.retry import RetryOverride
 from tests.contract.queues import KEYS, QUEUE, flat_entries, waiting, waiting_ids
 from tests.servers import RunningServer
 
@@ -34,7 +33,7 @@ def bury(
     extras: Extras | None = None,
     dead_id: str = "*",
 ) -> str:
-    letter = DeadLetter(
+    letter = DeadEntry(
         envelope=body,
         source_id="1-1",
         reason=reason,

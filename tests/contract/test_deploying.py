@@ -13,11 +13,8 @@ import redis
 from redis.utils import str_if_bytes
 
 from tampu import AccessDenied, Backoff, Every, Job, JobFailed, Queue, QueueEvents, Worker
-from tampu.admin.findings import Grade, judge
-from tampu.admin.health import examine
-from tampu.admin.overview import look_over
-from tampu.admin.purge import purge_jobs
-from tampu.admin.queues import queue_names, remove_queue
+from tampu.admin.health import Grade, examine, judge
+from tampu.admin.queues import look_over, purge_jobs, queue_names, remove_queue
 from tampu.scheduler import Lease, RedisGuard, RedisStore, Scope, Slot
 from tampu.server.connect import connect
 from tampu.server.dialect import USED

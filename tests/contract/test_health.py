@@ -5,10 +5,9 @@ import re
 import pytest
 import redis
 
-from tampu.admin.findings import Finding, Grade, judge
-from tampu.admin.health import examine
-from tampu.clock import now_ms
+from tampu.admin.health import Finding, Grade, examine, judge
 from tampu.server.connect import connect
+from tampu.util.clock import now_ms
 from tests.conftest import Start
 from tests.contract.workers import KEYS, Crew
 from tests.servers import RunningServer

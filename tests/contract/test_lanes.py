@@ -9,8 +9,8 @@ import redis
 
 from tampu.errors import Closed, ServerUnreachable
 from tampu.server import lanes as lanes_module
-from tampu.server.command import pack
 from tampu.server.lanes import Lanes
+from tampu.server.protocol import pack
 from tests.contract.lanes import QUICK
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port

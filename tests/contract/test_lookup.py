@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tampu import BuryReason, OptionError
-from tampu.admin.lookup import JobInfo, JobState, find_job
+from tampu.admin.jobs import JobInfo, JobState, find_job
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tests.contract.workers import KEYS, Boom, Calls, Crew, Gate, envelope

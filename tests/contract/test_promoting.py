@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tampu import NewJob, OptionError, WrongContext, Promoter, ServerUnreachable
-from tampu.clock import now_ms
+from tampu import NewJob, OptionError, Promoter, ServerUnreachable, WrongContext
 from tampu.job import Job
 from tampu.metrics import MemorySink
 from tampu.metrics.facts import LeadChanged, Promotion
+from tampu.util.clock import now_ms
 from tampu.wire.event import EventKind
-from tampu.wire.lock import HolderKind, parse_holder
+from tampu.wire.holders import HolderKind, parse_holder
 from tests.contract.promoting import standing_alone, until_led_by
 from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Crew, envelope, own_tasks
 from tests.servers import free_port

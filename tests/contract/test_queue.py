@@ -15,12 +15,11 @@ from tampu import (
     OptionError,
     Queue,
 )
-from tampu.wire.delayed import decode_member
-from tampu.wire.envelope import decode_envelope
+from tampu.wire.entry import decode_member
+from tampu.wire.envelope import RetryOverride, decode_envelope
 from tampu.wire.event import decode_event
 from tampu.wire.extras import Extras, decode_extras
 from tampu.wire.keys import QueueKeys
-from tampu.wire.retry import RetryOverride
 from tests.contract.queues import (
     KEYS,
     QUEUE,

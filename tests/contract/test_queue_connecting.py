@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from tampu import (
     Closed,
     OptionError,
-    WrongContext,
     Queue,
     ResultTimeout,
     ServerUnreachable,
+    WrongContext,
 )
 from tests.contract.queues import (
     KEYS,

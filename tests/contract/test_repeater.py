@@ -73,7 +73,7 @@ class TestFiring:
     async def test_what_is_stored_on_the_way_is_heard_of_at_once(
         self, crew: Crew, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tampu.services.repeater._LOOK_AGAIN_S", 60.0)
+        monkeypatch.setattr("tampu.schedules.firing._LOOK_AGAIN_S", 60.0)
         calls = Calls()
         await crew.hire(calls)
         await crew.queue.schedule("far", Every("1h"))

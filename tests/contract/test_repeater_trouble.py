@@ -8,7 +8,7 @@ import pytest
 from tampu import Every
 from tampu.metrics import Firings, LeadChanged, MemorySink
 from tampu.wire.event import EventKind
-from tampu.wire.lock import HolderKind, new_holder, parse_holder
+from tampu.wire.holders import HolderKind, new_holder, parse_holder
 from tests.contract.schedules import (
     SOON,
     instants,

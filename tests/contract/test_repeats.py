@@ -8,7 +8,17 @@ from msgspec.structs import replace
 
 from tampu.errors import CommandRefused, ServerError
 from tampu.server.lane import Lane
-from tampu.server.repeats import Armed, Firing, NewFire, NewSpec, due, fire, pause, resume, upsert
+from tampu.server.scripts.schedules import (
+    Armed,
+    Firing,
+    NewFire,
+    NewSpec,
+    due,
+    fire,
+    pause,
+    resume,
+    upsert,
+)
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tampu.scheduler.events import StoreDegraded, StoreEvent, StoreOperation, StoreRecovered
-from tampu.scheduler.redis_store import RedisStore
-from tampu.scheduler.resilient_store import ResilientStore
+from tampu.scheduler.stores.redis import RedisStore
+from tampu.scheduler.stores.resilient import ResilientStore
 from tests.conftest import Start
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port

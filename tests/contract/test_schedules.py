@@ -19,10 +19,10 @@ from tampu import (
     SyncQueue,
     TimeWindow,
 )
-from tampu.clock import instant
 from tampu.errors import DecodeError
 from tampu.timing import Rule
-from tampu.wire.repeat_reader import decode_spec
+from tampu.util.clock import instant
+from tampu.wire.schedule_reader import decode_spec
 from tests.contract.queues import waiting
 from tests.contract.schedules import arm, fields, now_ms, score, store_raw, the
 from tests.contract.workers import KEYS, QUEUE, Crew

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from tampu.errors import AccessDenied, ConnectionLost, ServerUnreachable
-from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.protocol import pack
 from tests.topology import Watched, watched
 from tests.waiting import wait_until
 

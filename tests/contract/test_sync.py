@@ -16,11 +16,11 @@ from tampu import (
     Closed,
     NewJob,
     OptionError,
-    WrongContext,
     QueueFull,
     ResultTimeout,
     ServerError,
     SyncQueue,
+    WrongContext,
 )
 from tests.contract.queues import (
     KEYS,

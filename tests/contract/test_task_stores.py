@@ -20,7 +20,7 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.scheduler.redis_store import RedisStore
+from tampu.scheduler.stores.redis import RedisStore
 from tampu.wire.task_state import TaskState
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port

@@ -9,7 +9,7 @@ import pytest
 
 from tampu.consumer import reader
 from tampu.consumer.handler import Handler
-from tampu.errors import OptionError, WrongContext, ServerUnreachable
+from tampu.errors import OptionError, ServerUnreachable, WrongContext
 from tampu.job import Job
 from tampu.wire.event import EventKind
 from tampu.worker import Worker

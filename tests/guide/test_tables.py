@@ -18,21 +18,16 @@ from tampu import (
     ScheduleSettings,
     Verdict,
 )
-from tampu.admin.counts import Counts
+from tampu.admin.queues import Counts
 from tampu.backoff import DEFAULT_BACKOFF
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.job import JobOptions
 from tampu.metrics import facts
-from tampu.queue_options import QueueOptions, QueueSettings
+from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.scheduler import LogObserver, RedisStore, ScheduledTask, Scope, SkipReason, events
 from tampu.scheduler.events import LeaseEvent, RunEvent, TaskEvent
-from tampu.scheduler.lease_settings import (
-    GuardOptions,
-    GuardSettings,
-    LeaseOptions,
-    LeaseSettings,
-)
-from tampu.scheduler.settings import SchedulerOptions, SchedulerSettings
+from tampu.scheduler.guard import GuardOptions, GuardSettings, LeaseOptions, LeaseSettings
+from tampu.scheduler.scheduler import SchedulerOptions, SchedulerSettings
 from tampu.tasks.task import TaskOptions, TaskSettings
 from tests.guide.pages import GUIDE, first_cells
 

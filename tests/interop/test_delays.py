@@ -5,8 +5,8 @@ import time
 import pytest
 
 from tampu import Backoff, Promoter
-from tampu.clock import instant
-from tampu.wire.retry import RetryOverride
+from tampu.util.clock import instant
+from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
 from tests.interop.road import Road
 

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from tampu import Cron, Every, Missed, Overlap, Promoter, TimeWindow
-from tampu.clock import now_ms
+from tampu.util.clock import now_ms
 from tampu.wire.envelope import decode_envelope
 from tests.contract.workers import Boom, Calls
 from tests.interop.chasqui import Refused

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
-from tampu.duration import MAX_MS
 from tampu.errors import OptionError
-from tampu.wire.retry import BackoffKind, WireBackoff
+from tampu.util.clock import MAX_MS
+from tampu.wire.envelope import BackoffKind, WireBackoff
 
 
 def draw(seed: int = 1) -> Random:

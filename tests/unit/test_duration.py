@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from tampu.duration import MAX_MS, Duration, to_ms, to_positive_ms, to_s
 from tampu.errors import OptionError
+from tampu.util.clock import MAX_MS, Duration, to_ms, to_positive_ms, to_s
 
 
 @pytest.mark.parametrize(

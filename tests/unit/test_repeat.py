@@ -7,10 +7,16 @@ import msgpack
 import pytest
 
 from tampu import Backoff, Cron, Every, Missed, OptionError, Overlap, ScheduleSettings, TimeWindow
-from tampu.clock import instant
 from tampu.errors import DecodeError
-from tampu.repeat import Place, Wanted, open_repeat
-from tampu.wire.repeat import CronPattern, EveryPattern, StoredSpec, encode_spec, slot_of_payload
+from tampu.schedules.storing import NewSchedule, StoredPosition, read_schedule
+from tampu.util.clock import instant
+from tampu.wire.schedule import (
+    CronPattern,
+    EveryPattern,
+    ScheduleSpec,
+    encode_spec,
+    slot_of_payload,
+)
 from tests.golden.chasquimq import golden
 
 NOW_MS = 1_794_725_043_642
@@ -18,14 +24,16 @@ HOUR_MS = 3_600_000
 NIL = b"\xc0"
 
 
-def wanted(rule: Every | Cron, **options: Any) -> Wanted:  # noqa: ANN401 - as the test gives them
-    return Wanted("tick", rule, NIL, ScheduleSettings(**options))
+def wanted(rule: Every | Cron, **options: Any) -> NewSchedule:  # noqa: ANN401 - as the test gives them
+    return NewSchedule("tick", rule, NIL, ScheduleSettings(**options))
 
 
-def placed(want: Wanted, now_ms: int = NOW_MS, *, next_ms: int | None = None) -> Place:
+def placed(
+    want: NewSchedule, now_ms: int = NOW_MS, *, next_ms: int | None = None
+) -> StoredPosition:
     written = want.written(None, now_ms)
-    repeat = open_repeat(written.spec, written.own)
-    return Place(repeat, written.next_ms if next_ms is None else next_ms)
+    repeat = read_schedule(written.spec, written.own)
+    return StoredPosition(repeat, written.next_ms if next_ms is None else next_ms)
 
 
 class TestFirstInstant:
@@ -74,7 +82,7 @@ class TestKeepingItsPlace:
         assert again.keeps(place)
         written = again.written(place, NOW_MS + 1000)
         assert written.next_ms == place.next_ms
-        rule = open_repeat(written.spec, written.own).rule
+        rule = read_schedule(written.spec, written.own).rule
         assert rule.next_ms(place.next_ms) == place.next_ms + HOUR_MS
 
     @pytest.mark.parametrize(
@@ -86,7 +94,7 @@ class TestKeepingItsPlace:
             wanted(Every("1h", anchor=instant(NOW_MS + 1))),
         ],
     )
-    def test_another_rule_or_start_does_not(self, other: Wanted) -> None:
+    def test_another_rule_or_start_does_not(self, other: NewSchedule) -> None:
         assert not other.keeps(placed(wanted(Every("1h"))))
 
     def test_an_anchor_on_the_same_grid_is_the_same_rule(self) -> None:
@@ -95,19 +103,21 @@ class TestKeepingItsPlace:
 
     def test_another_zone_is_another_rule_and_none_is_utc(self) -> None:
         slot = slot_of_payload(NIL)
-        spec = StoredSpec(key="k", job_name="j", pattern=CronPattern("0 9 * * *", None), slot=slot)
-        place = Place(open_repeat(encode_spec(spec), None), NOW_MS)
+        spec = ScheduleSpec(
+            key="k", job_name="j", pattern=CronPattern("0 9 * * *", None), slot=slot
+        )
+        place = StoredPosition(read_schedule(encode_spec(spec), None), NOW_MS)
         assert wanted(Cron("0 9 * * *")).keeps(place)
         assert not wanted(Cron("0 9 * * *", tz="Europe/Berlin")).keeps(place)
 
     def test_the_grid_of_a_peer_s_interval_runs_through_its_next_instant(self) -> None:
         slot = slot_of_payload(NIL)
-        spec = StoredSpec(key="k", job_name="j", pattern=EveryPattern(HOUR_MS), slot=slot)
-        place = Place(open_repeat(encode_spec(spec), None), NOW_MS + 17)
+        spec = ScheduleSpec(key="k", job_name="j", pattern=EveryPattern(HOUR_MS), slot=slot)
+        place = StoredPosition(read_schedule(encode_spec(spec), None), NOW_MS + 17)
         again = wanted(Every("1h"))
         assert again.keeps(place)
         written = again.written(place, NOW_MS)
-        assert open_repeat(written.spec, written.own).rule.next_ms(NOW_MS) == NOW_MS + 17
+        assert read_schedule(written.spec, written.own).rule.next_ms(NOW_MS) == NOW_MS + 17
 
     def test_an_end_before_the_kept_instant_is_refused(self) -> None:
         place = placed(wanted(Every("1h")))
@@ -127,22 +137,22 @@ def test_every_setting_comes_back() -> None:
         backoff=Backoff.exponential(1, max=9, multiplier=3, jitter=2),
         timeout=timedelta(seconds=7),
     )
-    written = Wanted("tick", Cron("0 9 * * *"), NIL, settings).written(None, NOW_MS)
-    assert open_repeat(written.spec, written.own).settings() == settings
+    written = NewSchedule("tick", Cron("0 9 * * *"), NIL, settings).written(None, NOW_MS)
+    assert read_schedule(written.spec, written.own).settings() == settings
     jittered = ScheduleSettings(jitter=timedelta(seconds=3))
-    written = Wanted("tick", Every(5), NIL, jittered).written(None, NOW_MS)
-    assert open_repeat(written.spec, written.own).settings() == jittered
+    written = NewSchedule("tick", Every(5), NIL, jittered).written(None, NOW_MS)
+    assert read_schedule(written.spec, written.own).settings() == jittered
 
 
 def test_a_derived_key_that_is_too_long_is_refused() -> None:
     with pytest.raises(OptionError) as refusal:
-        _ = Wanted("n" * 1020, Every(1), NIL, ScheduleSettings()).key
+        _ = NewSchedule("n" * 1020, Every(1), NIL, ScheduleSettings()).key
     assert refusal.value.option == "key"
 
 
 @pytest.mark.parametrize("record", golden("specs"))
 def test_every_captured_spec_of_the_peer_can_be_opened(record: dict[str, Any]) -> None:
-    repeat = open_repeat(bytes.fromhex(record["spec_hex"]), None)
+    repeat = read_schedule(bytes.fromhex(record["spec_hex"]), None)
     assert repeat.spec.key == record["key"]
     assert repeat.instants(NOW_MS).next_ms(NOW_MS) is not None or record["end_before_ms"]
     assert repeat.settings().limit == record["limit"]
@@ -155,7 +165,7 @@ def _spec(**changes: object) -> bytes:
         "pattern": EveryPattern(1000),
         "slot": slot_of_payload(NIL),
     }
-    return encode_spec(StoredSpec(**(fields | changes)))
+    return encode_spec(ScheduleSpec(**(fields | changes)))
 
 
 @pytest.mark.parametrize(
@@ -176,4 +186,4 @@ def _spec(**changes: object) -> bytes:
 )
 def test_what_cannot_be_read_or_fired_is_refused(spec: bytes | None, own: bytes | None) -> None:
     with pytest.raises(DecodeError):
-        open_repeat(spec, own)
+        read_schedule(spec, own)

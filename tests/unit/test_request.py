@@ -4,19 +4,18 @@ from typing import Any
 import pytest
 
 from tampu.backoff import Backoff
-from tampu.clock import instant
 from tampu.errors import EncodeError, OptionError, TampuError
 from tampu.job import NewJob
-from tampu.request import Request, Rules, new_job, plain_columns, request_for
-from tampu.wire.delayed import decode_member
-from tampu.wire.envelope import decode_envelope
+from tampu.producer.request import JobRules, Request, new_job, plain_columns, request_for
+from tampu.util.clock import instant
+from tampu.wire.entry import decode_member
+from tampu.wire.envelope import RetryOverride, decode_envelope
 from tampu.wire.extras import NO_EXTRAS, Extras, decode_extras
 from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
-from tampu.wire.retry import RetryOverride
 
 NOW_MS = 1_794_725_043_642
-RULES = Rules(max_payload=1024, max_delay_ms=30 * 86_400_000, unique_ms=3_600_000)
+RULES = JobRules(max_payload=1024, max_delay_ms=30 * 86_400_000, unique_ms=3_600_000)
 KEYS = QueueKeys("emails")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tampu import At, Backoff, Cron, Every, Missed, OptionError, Overlap, ScheduleSettings
-from tampu.schedule import Schedule, ScheduleOptions, check_rule
-from tampu.settings import settings_from
+from tampu.schedules.model import Schedule, ScheduleOptions, check_rule
 from tampu.timing import Rule
+from tampu.util.options import parse_options
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("option", "given"), BAD)
 def test_an_option_that_cannot_be_is_named(option: str, given: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as refusal:
-        settings_from(ScheduleSettings, "a schedule", given)
+        parse_options(ScheduleSettings, "a schedule", given)
     assert refusal.value.option == option
 
 

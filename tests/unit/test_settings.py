@@ -2,13 +2,13 @@ import pytest
 
 from tampu import Queue
 from tampu.errors import OptionError
-from tampu.queue_options import QueueSettings
-from tampu.settings import at_least, settings_from
+from tampu.producer.options import QueueSettings
+from tampu.util.options import at_least, parse_options
 
 
 def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
     with pytest.raises(OptionError, match=r"^maxlen=5 .*Queue, which takes max_len, on_full"):
-        settings_from(QueueSettings, "Queue", {"maxlen": 5})
+        parse_options(QueueSettings, "Queue", {"maxlen": 5})
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.0, "1", None])

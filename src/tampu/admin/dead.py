@@ -8,12 +8,10 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.clock import instant, now_ms
-from tampu.duration import Duration, to_ms
 from tampu.errors import DecodeError, OptionError
 from tampu.events import EventWriter
 from tampu.server.lane import Lane
-from tampu.server.scripts import Replay, replay
+from tampu.server.scripts.dead import Replay, replay
 from tampu.server.streams import (
     delete_entries,
     drop_all,
@@ -22,8 +20,9 @@ from tampu.server.streams import (
     server_time_ms,
     trim_before,
 )
-from tampu.settings import at_least
-from tampu.wire.dead import BuryReason, DeadLetter, Failure, decode_dead
+from tampu.util.clock import Duration, instant, now_ms, to_ms
+from tampu.util.options import at_least
+from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, Told, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
@@ -35,7 +34,7 @@ PAGE: Final = 100
 _DEAD_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
-class DeadJob(Struct, frozen=True, kw_only=True):
+class DeadLetter(Struct, frozen=True, kw_only=True):
     """One dead letter, as far as it can be read; `raw` is what it holds, byte for byte."""
 
     dead_id: str
@@ -55,7 +54,7 @@ class DeadJob(Struct, frozen=True, kw_only=True):
         return f"<DeadJob {self.dead_id} {self.name!r} {self.reason}>"
 
 
-class Line(Protocol):
+class QueueConnection(Protocol):
     """What dead letters need of a queue that is connected."""
 
     @property
@@ -71,7 +70,7 @@ class _Kept(Struct, frozen=True):
     """A dead letter and where it lies."""
 
     dead_id: bytes
-    letter: DeadLetter
+    letter: DeadEntry
 
 
 class _Filter(Struct, frozen=True):
@@ -93,11 +92,11 @@ class _Filter(Struct, frozen=True):
 class DeadLetters:
     """The dead letters of a queue; every worker that gives up on a job adds one."""
 
-    def __init__(self, keys: QueueKeys, reach: Callable[[], Awaitable[Line]]) -> None:
+    def __init__(self, keys: QueueKeys, reach: Callable[[], Awaitable[QueueConnection]]) -> None:
         self._keys = keys
         self._reach = reach
 
-    async def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadJob]:
+    async def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadLetter]:
         """The oldest dead letters, or the oldest behind a dead letter's id; nothing is changed."""
         at_least("count", count, 1)
         start = b"-" if after is None else b"(" + _checked_id("after", after)
@@ -105,7 +104,7 @@ class DeadLetters:
         page = await entries_between(lane, self._keys.dead, start=start, count=count)
         return [dead_job(dead_id, flat or []) for dead_id, flat in page]
 
-    async def get(self, dead_id: str) -> DeadJob | None:
+    async def get(self, dead_id: str) -> DeadLetter | None:
         """One dead letter by its own id; None if there is none."""
         raw = _checked_id("dead_id", dead_id)
         (fields,) = await fields_of((await self._reach()).lane, self._keys.dead, [raw])
@@ -206,7 +205,7 @@ class DeadLetters:
             self._keys.failure(envelope.id),
         )
 
-    async def _put_back(self, line: Line, letters: list[Replay]) -> int:
+    async def _put_back(self, line: QueueConnection, letters: list[Replay]) -> int:
         done = await replay(line.lane, self._keys.dead, stream=self._keys.stream, letters=letters)
         if line.events is not None:
             now = now_ms()
@@ -216,7 +215,7 @@ class DeadLetters:
         return sum(done)
 
 
-def _opened(letter: DeadLetter) -> tuple[Envelope, bytes]:
+def _opened(letter: DeadEntry) -> tuple[Envelope, bytes]:
     """The envelope of a letter and its extras, wherever they are; b"" for none."""
     body, behind = split_extras(letter.envelope)
     envelope = decode_envelope(body)
@@ -231,12 +230,12 @@ def _opened(letter: DeadLetter) -> tuple[Envelope, bytes]:
     return envelope, extras or b""
 
 
-def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadJob:
+def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
     """What an entry of the dead letters tells."""
     letter = decode_dead(fields)
     job_id, data = _content(letter)
     stamp_ms = letter.buried_at_ms
-    return DeadJob(
+    return DeadLetter(
         dead_id=dead_id.decode(),
         buried_at=instant(_stamp_ms(dead_id) if stamp_ms is None else stamp_ms),
         name=letter.name,
@@ -252,7 +251,7 @@ def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadJob:
     )
 
 
-def _content(letter: DeadLetter) -> tuple[str | None, object]:
+def _content(letter: DeadEntry) -> tuple[str | None, object]:
     """The job's id and data, as far as they can be decoded."""
     try:
         envelope = decode_envelope(split_extras(letter.envelope)[0])

@@ -1,11 +1,48 @@
-"""Which queues a server has."""
+"""Queues as a whole: listed, counted, looked over, drained, purged."""
 
+import asyncio
+from collections.abc import Callable, Collection
+from datetime import datetime
+from enum import Enum
 from typing import Final
 
+from msgspec import Struct
+
+from tampu.admin.workers import WorkerInfo, workers_of
+from tampu.errors import DecodeError
 from tampu.server.connect import Server
+from tampu.server.inspection import exist, first_due_ms, groups_of, nodes_of, take_delayed
 from tampu.server.lane import Lane
-from tampu.server.looks import exist, nodes_of
+from tampu.server.scripts.dead import purge
+from tampu.server.streams import delete, drop_all, entries_between, server_time_ms, sizes
+from tampu.util.clock import instant
+from tampu.wire.entry import id_of_member
+from tampu.wire.envelope import decode_envelope
+from tampu.wire.extras import split_extras
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_known_by
+
+
+class Counts(Struct, frozen=True):
+    """The jobs of a queue at one moment."""
+
+    waiting: int  # in the stream, and no worker has them yet
+    active: int  # with a worker
+    delayed: int  # to be run later, retries included
+    dead: int
+    schedules: int
+
+
+async def count_jobs(lane: Lane, keys: QueueKeys, group: bytes) -> Counts:
+    """Ask the server; `active` are the jobs of one group of workers."""
+    found = await sizes(lane, keys, group)
+    return Counts(
+        waiting=max(0, found.stream - found.pending),
+        active=found.pending,
+        delayed=found.delayed,
+        dead=found.dead,
+        schedules=found.repeat,
+    )
+
 
 _KINDS: Final = ("stream", "zset")  # the types of the keys that a queue is known by
 
@@ -37,3 +74,138 @@ async def remove_queue(server: Server, keys: QueueKeys) -> int:
             async for page in node.keys(keys.pattern):
                 removed += await node.remove(page)
     return removed
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """A queue at one moment, seen from one group of workers; times are the server's."""
+
+    queue: str
+    group: str
+    at: datetime
+    counts: Counts
+    oldest_waiting_at: datetime | None  # since when the first that waits does
+    next_due_at: datetime | None  # of the delayed jobs
+    workers: list[WorkerInfo]
+
+
+async def look_over(lane: Lane, keys: QueueKeys, group: str = "default") -> Overview:
+    """Ask the server; what it tells was true within a few milliseconds, not at one."""
+    raw_group = group.encode()
+    due_ms = await first_due_ms(lane, keys.delayed)
+    return Overview(
+        queue=keys.name,
+        group=group,
+        at=instant(await server_time_ms(lane)),
+        counts=await count_jobs(lane, keys, raw_group),
+        oldest_waiting_at=await _oldest_waiting(lane, keys, raw_group),
+        next_due_at=None if due_ms is None else instant(due_ms),
+        workers=await workers_of(lane, keys, raw_group),
+    )
+
+
+async def _oldest_waiting(lane: Lane, keys: QueueKeys, group: bytes) -> datetime | None:
+    """When the first entry was written that nobody of the group was given."""
+    groups = await groups_of(lane, keys.stream)
+    last = next((each.last_id for each in groups if each.name == group), None)
+    start = b"-" if last is None else b"(" + last
+    page = await entries_between(lane, keys.stream, start=start, count=1)
+    return instant(int(page[0][0].partition(b"-")[0])) if page else None
+
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+
+
+async def drain(
+    lane: Lane,
+    keys: QueueKeys,
+    *,
+    group: str = "default",
+    delayed: bool = False,
+    timeout_s: float | None = None,
+    tell: Callable[[Counts], None] | None = None,
+) -> Counts:
+    """Wait until no job waits or runs; with `delayed`, until none is delayed either.
+
+    Returns the last counts, and that is what `is_drained` is for, when the time is up too. `tell`
+    gets the counts of every look.
+    """
+    limit = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        counts = await count_jobs(lane, keys, group.encode())
+        if tell is not None:
+            tell(counts)
+        left_s = pause_s if limit is None else limit - asyncio.get_running_loop().time()
+        if is_drained(counts, delayed=delayed) or left_s <= 0:
+            return counts
+        await asyncio.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
+    """Whether nothing is left to wait for."""
+    return not counts.waiting and not counts.active and not (delayed and counts.delayed)
+
+
+_JOBS_A_CALL: Final = 500
+
+
+class Purgeable(Enum):
+    """Where jobs can be done away with; one that runs belongs to its worker."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    DEAD = "dead"
+
+
+class Purged(Struct, frozen=True):
+    """How many jobs were removed."""
+
+    waiting: int = 0
+    delayed: int = 0
+    dead: int = 0
+
+
+async def purge_jobs(
+    lane: Lane, keys: QueueKeys, states: Collection[Purgeable] = tuple(Purgeable)
+) -> Purged:
+    """Remove jobs for good; their ids are free again. Jobs that run are left alone.
+
+    What is added meanwhile may go as well. After a lost connection this raises, and more may have
+    been removed than was told.
+    """
+    waiting = await _purge_waiting(lane, keys) if Purgeable.WAITING in states else 0
+    delayed = await _purge_delayed(lane, keys) if Purgeable.DELAYED in states else 0
+    dead = await drop_all(lane, keys.dead) if Purgeable.DEAD in states else 0
+    return Purged(waiting, delayed, dead)
+
+
+async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
+    removed = 0
+    while bodies := await purge(lane, keys.stream, count=_JOBS_A_CALL):
+        removed += len(bodies)
+        await _free(lane, keys, [_id_of(body) for body in bodies])
+    return removed
+
+
+async def _purge_delayed(lane: Lane, keys: QueueKeys) -> int:
+    removed = 0
+    while members := await take_delayed(lane, keys.delayed, count=_JOBS_A_CALL):
+        removed += len(members)
+        await _free(lane, keys, [id_of_member(member) for member in members])
+    return removed
+
+
+async def _free(lane: Lane, keys: QueueKeys, job_ids: list[str | None]) -> None:
+    """Have ids be free again; most were never taken, which does not matter."""
+    known = [job_id for job_id in job_ids if job_id is not None]
+    if known:
+        await delete(lane, [make(job_id) for job_id in known for make in (keys.marker, keys.index)])
+
+
+def _id_of(body: bytes) -> str | None:
+    try:
+        return decode_envelope(split_extras(body)[0]).id
+    except DecodeError:
+        return None

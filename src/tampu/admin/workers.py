@@ -6,13 +6,13 @@ from enum import Enum
 
 from msgspec import Struct
 
-from tampu.clock import instant
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
-from tampu.server.streams import Consumer, consumers, values_of
+from tampu.server.streams import ConsumerInfo, consumers, values_of
+from tampu.util.clock import instant
 from tampu.wire.fields import show_text
+from tampu.wire.holders import CONSUMER_PREFIX, WorkerHeartbeat, decode_heartbeat
 from tampu.wire.keys import QueueKeys
-from tampu.wire.mark import CONSUMER_PREFIX, WorkerMark, decode_mark
 
 
 class WorkerState(Enum):
@@ -50,7 +50,7 @@ async def workers_of(lane: Lane, keys: QueueKeys, group: bytes) -> list[WorkerIn
     return [_told(each, mark) for each, mark in zip(found, marks, strict=True)]
 
 
-def _told(consumer: Consumer, raw: bytes | None) -> WorkerInfo:
+def _told(consumer: ConsumerInfo, raw: bytes | None) -> WorkerInfo:
     mark = _mark(raw)
     ours = consumer.name.startswith(CONSUMER_PREFIX)
     state = WorkerState.GONE if ours else WorkerState.UNKNOWN
@@ -71,8 +71,8 @@ def _told(consumer: Consumer, raw: bytes | None) -> WorkerInfo:
     )
 
 
-def _mark(raw: bytes | None) -> WorkerMark | None:
+def _mark(raw: bytes | None) -> WorkerHeartbeat | None:
     try:
-        return None if raw is None else decode_mark(raw)
+        return None if raw is None else decode_heartbeat(raw)
     except DecodeError:
         return None

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from tampu.clock import instant_ms
-from tampu.duration import to_ms
 from tampu.errors import OptionError
+from tampu.util.clock import instant_ms, to_ms
 
 MOST_SLOTS: Final = 100_000
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?", re.IGNORECASE)

@@ -44,7 +44,7 @@ class Failure(Struct, frozen=True):
     traceback: str = ""
 
 
-class DeadLetter(Struct, frozen=True, kw_only=True):
+class DeadEntry(Struct, frozen=True, kw_only=True):
     """A buried job. `envelope` and `raw_name` are exactly the bytes that were in the entry."""
 
     envelope: bytes
@@ -65,7 +65,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
         return show_text(self.raw_name)
 
 
-def encode_dead(letter: DeadLetter) -> list[bytes]:
+def encode_dead(letter: DeadEntry) -> list[bytes]:
     """The fields in the peer's order, then ours; what is not there is not written.
 
     Message and traceback are cut to a size that thousands of dead letters can have.
@@ -79,11 +79,11 @@ def encode_dead(letter: DeadLetter) -> list[bytes]:
     return flat + _own_fields(letter)
 
 
-def decode_dead(flat: Sequence[bytes]) -> DeadLetter:
+def decode_dead(flat: Sequence[bytes]) -> DeadEntry:
     """The dead letter that the fields of an entry hold; fields that are missing count as empty."""
     given = pair_fields(flat, what="dead letter")
     reason = show_text(given.get(b"reason", b""))
-    return DeadLetter(
+    return DeadEntry(
         envelope=given.get(b"d", b""),
         source_id=show_text(given.get(b"source_id", b"")),
         reason=_REASONS.get(reason, reason),
@@ -98,7 +98,7 @@ def decode_dead(flat: Sequence[bytes]) -> DeadLetter:
     )
 
 
-def _own_fields(letter: DeadLetter) -> list[bytes]:
+def _own_fields(letter: DeadEntry) -> list[bytes]:
     flat: list[bytes] = []
     if letter.failure is not None:
         failure = letter.failure

@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.record import decode_as, is_map
-from tampu.wire.retry import Uint64
-from tampu.wire.scan import end_of_value
+from tampu.wire.envelope import Uint64
+from tampu.wire.msgpack import decode_as, end_of_value, is_map
 
 MAX_EXTRAS_BYTES: Final = 65_536
 

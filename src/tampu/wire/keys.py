@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from tampu.errors import OptionError
 
 MAX_QUEUE_NAME_BYTES: Final = 128
@@ -16,7 +18,6 @@ MAX_JOB_NAME_BYTES: Final = 256
 MAX_SCHEDULE_KEY_BYTES: Final = 1024
 MAX_TASK_ID_BYTES: Final = 256
 MAX_PREFIX_BYTES: Final = 256
-
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Braces would move the hash tag, glob characters would make a SCAN pattern match its neighbours.
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
@@ -117,7 +118,6 @@ class QueueKeys:
 
 EVERY_QUEUE: Final = b"{chasqui:*}:*"
 """Matches every key of every queue in a SCAN."""
-
 _QUEUE_OF: Final = re.compile(rb"\{chasqui:([^}]+)\}:(.+)", re.DOTALL)
 _LASTING: Final = (b"stream", b"delayed", b"dlq", b"repeat", b"tampu:paused", b"events")
 _EXPIRING: Final = (
@@ -239,3 +239,75 @@ def _refused(option: str, given: object, accepted: str) -> OptionError:
     if isinstance(given, str) and len(given) > _SHOWN_CHARACTERS:
         given = given[:_SHOWN_CHARACTERS] + "…"
     return OptionError(option, given, accepted)
+
+
+DEFAULT_TASK_PREFIX: Final = "tampu:task:"
+# Where cloudiful-scheduler keeps its states, and where it kept them before.
+_PEER_PREFIXES: Final = (b"scheduler:valkey:job-state:", b"scheduler:job-state:")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKeys:
+    """Every key of the tasks under one prefix, as bytes."""
+
+    prefix: str = DEFAULT_TASK_PREFIX
+    _begin: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_begin", check_prefix(self.prefix).encode() + b"{")
+
+    @property
+    def peer_prefixes(self) -> tuple[bytes, ...]:
+        """Where a peer's states may be, the newest first; a prefix of one's own has no peers."""
+        return _PEER_PREFIXES if self.prefix == DEFAULT_TASK_PREFIX else ()
+
+    def state(self, task_id: str) -> bytes:
+        """Holds the JSON of a task's state."""
+        return b"%b%b}:state" % (self._begin, task_id.encode())
+
+    def peer_states(self, task_id: str) -> list[bytes]:
+        """Keys in which a peer may have left the task's state, in slots of their own."""
+        return [prefix + task_id.encode() for prefix in self.peer_prefixes]
+
+
+DEFAULT_GUARD_PREFIX: Final = "tampu:guard:"
+_WHOLE_RESOURCE: Final = b"*"
+
+
+class GuardKeys(Struct, frozen=True):
+    """The keys of one resource."""
+
+    held: bytes  # who holds what of it
+    done: bytes  # which occurrences have been run
+
+
+class SharedTaskKeys(Struct, frozen=True):
+    """The keys of one task."""
+
+    course: bytes  # its state, its version and its run in flight
+    plain: bytes  # its state as a plain store keeps it
+
+
+def guard_keys(prefix: str, resource: str) -> GuardKeys:
+    """The keys of a resource under a prefix."""
+    begin = b"%b{%b}:" % (
+        check_prefix(prefix).encode(),
+        check_task_id("resource", resource).encode(),
+    )
+    return GuardKeys(held=begin + b"held", done=begin + b"done")
+
+
+def shared_task_keys(keys: TaskKeys, task_id: str) -> SharedTaskKeys:
+    """The keys of a task, beside those that a plain store has for it."""
+    plain = keys.state(check_task_id("task_id", task_id))
+    return SharedTaskKeys(course=plain.removesuffix(b"state") + b"course", plain=plain)
+
+
+def held_field(at_ms: int | None) -> bytes:
+    """The field of `held` of one occurrence, or of the whole resource."""
+    return _WHOLE_RESOURCE if at_ms is None else b"%d" % at_ms
+
+
+def done_member(task_id: str, at_ms: int) -> bytes:
+    """An occurrence as a member of `done`."""
+    return b"%b@%d" % (task_id.encode(), at_ms)

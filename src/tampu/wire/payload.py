@@ -22,7 +22,7 @@ from msgspec import MsgspecError, Raw
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.scan import MAX_DEPTH, may_nest_too_deep
+from tampu.wire.msgpack import MAX_DEPTH, may_nest_too_deep
 
 _CONTAINERS: Final = frozenset({list, dict})
 _TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"

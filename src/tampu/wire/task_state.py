@@ -8,8 +8,8 @@ from msgspec import DecodeError as MsgspecDecodeError
 from msgspec import Meta, Struct, ValidationError, json
 from msgspec.structs import replace
 
-from tampu.clock import instant, instant_ms
 from tampu.errors import DecodeError, OptionError
+from tampu.util.clock import instant, instant_ms
 
 _WHAT: Final = "task state"
 # A body nested too deeply ends in a RecursionError, even inside a field that nobody reads.

@@ -5,8 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tampu.admin.findings import Grade, judge
-from tampu.admin.health import Endless, Facts, NodeFacts
+from tampu.admin.health import Endless, Facts, Grade, NodeFacts, judge
 
 GOOD = {
     "role": "master",

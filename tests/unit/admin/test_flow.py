@@ -1,11 +1,11 @@
 """Rates are told from two looks and, where there are any, from events."""
 
-from tampu.admin.counts import Counts
-from tampu.admin.flow import Ends, Look, Rates, rates
+from tampu.admin.queues import Counts
+from tampu.admin.rates import Ends, QueueSample, Rates, rates
 
 
-def look(at_ms: int, waiting: int, added: int | None, *, active: int = 0) -> Look:
-    return Look(at_ms, Counts(waiting, active, 0, 0, 0), added)
+def look(at_ms: int, waiting: int, added: int | None, *, active: int = 0) -> QueueSample:
+    return QueueSample(at_ms, Counts(waiting, active, 0, 0, 0), added)
 
 
 def test_what_was_added_is_counted_by_the_server() -> None:

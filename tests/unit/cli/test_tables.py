@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from rich.console import Console, RenderableType
 
-from tampu import BuryReason, Counts, Cron, DeadJob, Every, Failure, Schedule
-from tampu.admin.findings import Finding, Grade
-from tampu.admin.flow import Flow, Rates
-from tampu.admin.overview import Overview
+from tampu import BuryReason, Counts, Cron, DeadLetter, Every, Failure, Schedule
+from tampu.admin.health import Finding, Grade
+from tampu.admin.queues import Overview
+from tampu.admin.rates import QueueRates, Rates
 from tampu.admin.workers import WorkerInfo, WorkerState
 from tampu.cli.acts.bench import percentile
 from tampu.cli.acts.events import event_line
@@ -56,7 +56,7 @@ def printed(view: RenderableType, width: int = 80) -> list[str]:
     return lines
 
 
-def letter(number: int, **more: object) -> DeadJob:
+def letter(number: int, **more: object) -> DeadLetter:
     facts = {
         "dead_id": f"179475114468{number}-0",
         "buried_at": NOW - timedelta(hours=2),
@@ -71,7 +71,7 @@ def letter(number: int, **more: object) -> DeadJob:
         "raw": b"",
         "source_id": "1794751144680-0",
     }
-    return DeadJob(**(facts | more))  # type: ignore[arg-type]
+    return DeadLetter(**(facts | more))  # type: ignore[arg-type]
 
 
 def test_numbers_are_never_cut_however_long_a_queues_name() -> None:
@@ -102,7 +102,7 @@ def test_a_queues_page_tells_ages_and_workers_in_full() -> None:
 
 
 def test_a_flow_is_a_row_or_a_line() -> None:
-    flow = Flow(
+    flow = QueueRates(
         queue="emails", at=NOW, counts=COUNTS, rates=Rates(1.25, 100_000, None), workers=[ALIVE]
     )
     assert printed(flow_table([flow]))[1].split() == [

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from tampu import DeadJob, Failure
+from tampu import DeadLetter, Failure
 from tampu.cli.acts.events import event_line
 from tampu.cli.show.plain import as_json
 from tampu.cli.show.tables import letter_page, letters_table
@@ -41,7 +41,7 @@ def test_json_stays_what_it_was() -> None:
 
 def test_nothing_that_a_job_holds_reaches_the_terminal_as_it_is() -> None:
     failure = Failure(error_type=EVIL, message=EVIL, traceback=f"first\n{EVIL}")
-    letter = DeadJob(
+    letter = DeadLetter(
         dead_id="1-0",
         buried_at=NOW,
         reason=EVIL,

@@ -16,9 +16,8 @@ from tampu.errors import (
     TampuError,
 )
 from tampu.scheduler.events import StoreDegraded, StoreEvent, StoreOperation, StoreRecovered
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.store import Store
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.store import MemoryStore, Store
 from tests.stores import FULL, state_of
 from tests.unit.scheduler.fragile import AWAY, UNREADABLE, Fragile, House, housed, returning
 

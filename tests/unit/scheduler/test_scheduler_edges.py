@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tampu.errors import OptionError, WrongContext, ServerUnreachable
+from tampu.errors import OptionError, ServerUnreachable, WrongContext
 from tampu.scheduler import (
     MemoryStore,
     ScheduledTask,

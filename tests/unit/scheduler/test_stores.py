@@ -7,10 +7,9 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.scheduler import CoordinatedStore, RedisGuard, RedisStore
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.sqlite_store import SqliteStore
-from tampu.scheduler.store import Store
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.sqlite import SqliteStore
+from tampu.scheduler.stores.store import MemoryStore, Store
 from tests.stores import StoreSuite
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.scheduler import LogObserver, MemoryStore, ScheduledTask, Scheduler, Scope, TaskRun
-from tampu.scheduler.coordinated_store import CoordinatedStore
 from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
+from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

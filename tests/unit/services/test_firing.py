@@ -6,34 +6,34 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, Cron, Every, Missed, Overlap, ScheduleSettings, TimeWindow
-from tampu.clock import instant
-from tampu.repeat import Repeat, Wanted, open_repeat
-from tampu.server.repeats import Armed, Firing
-from tampu.services.firing import Ruling, Standing, firing_of, judge
-from tampu.wire.delayed import decode_member
+from tampu.schedules.firing import Ruling, Standing, firing_of, judge
+from tampu.schedules.storing import NewSchedule, StoredSchedule, read_schedule
+from tampu.server.scripts.schedules import Armed, Firing
+from tampu.util.clock import instant
+from tampu.wire.entry import decode_member
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import decode_extras
-from tampu.wire.repeat import EveryPattern, StoredSpec, encode_spec, slot_of_payload
+from tampu.wire.schedule import EveryPattern, ScheduleSpec, encode_spec, slot_of_payload
 
 DAY_MS = 86_400_000
 DUE_MS = 20_000 * DAY_MS  # a midnight
 S = 1000
 
 
-def repeat(rule: Every | Cron | None = None, **options: Any) -> Repeat:  # noqa: ANN401
+def repeat(rule: Every | Cron | None = None, **options: Any) -> StoredSchedule:  # noqa: ANN401
     """A schedule that is armed for `DUE_MS`."""
     rule = rule or Every(10, anchor=instant(DUE_MS))
-    want = Wanted("tick", rule, b"\x07", ScheduleSettings(**options))
+    want = NewSchedule("tick", rule, b"\x07", ScheduleSettings(**options))
     written = want.written(None, DUE_MS - 1)
     assert written.next_ms == DUE_MS
-    return open_repeat(written.spec, written.own)
+    return read_schedule(written.spec, written.own)
 
 
-def ruled(schedule: Repeat, late_ms: int, *, held_ms: int | None = None) -> Ruling:
+def ruled(schedule: StoredSchedule, late_ms: int, *, held_ms: int | None = None) -> Ruling:
     return judge(Standing(schedule, DUE_MS, held_ms), DUE_MS + late_ms)
 
 
-def fired(schedule: Repeat, late_ms: int) -> Firing:
+def fired(schedule: StoredSchedule, late_ms: int) -> Firing:
     standing, ids = Standing(schedule, DUE_MS), (f"id-{number}" for number in count())
     return firing_of(standing, Armed(b"k", b"%d" % DUE_MS), DUE_MS + late_ms, ids=ids)
 
@@ -48,10 +48,10 @@ class TestOnTime:
         assert ruled(repeat(), 9_999).next_ms == DUE_MS + 10 * S
 
     def test_an_interval_of_a_peer_counts_from_what_it_is_armed_for(self) -> None:
-        spec = StoredSpec(
+        spec = ScheduleSpec(
             key="k", job_name="j", pattern=EveryPattern(700), slot=slot_of_payload(b"\xc0")
         )
-        ruling = ruled(open_repeat(encode_spec(spec), None), 1500)
+        ruling = ruled(read_schedule(encode_spec(spec), None), 1500)
         assert list(ruling.fires) == [DUE_MS, DUE_MS + 700, DUE_MS + 1400]
         assert ruling.next_ms == DUE_MS + 2100
 
@@ -79,14 +79,14 @@ class TestMissed:
     def test_large_jobs_go_on_in_the_next_decision_too(self) -> None:
         rule = Every(10, anchor=instant(DUE_MS))
         window = TimeWindow(segments=[("00:00:30", "00:10:00")])
-        want = Wanted(
+        want = NewSchedule(
             "tick",
             rule,
             b"\xc6" + (2**20).to_bytes(4, "big") + bytes(2**20),
             ScheduleSettings(window=window),
         )
         written = want.written(None, DUE_MS - 1)
-        schedule = open_repeat(written.spec, written.own)
+        schedule = read_schedule(written.spec, written.own)
         first = ruled(schedule, 55 * S)
         assert (first.fires, first.outside) == ([], 3)
         assert first.next_ms == DUE_MS + 30 * S

@@ -22,12 +22,12 @@ from tampu import (
     Every,
     Job,
     OptionError,
-    WrongContext,
     Queue,
     Router,
+    WrongContext,
 )
-from tampu.functions import is_async
-from tampu.tasks.marks import INJECTED
+from tampu.tasks.signature import INJECTED
+from tampu.util.functions import is_async
 
 NOWHERE = "redis://127.0.0.1:1"
 app = App(NOWHERE)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tampu.clock import instant
 from tampu.errors import OptionError
 from tampu.timing import At
+from tampu.util.clock import instant
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tampu.errors import OptionError
 from tampu.timing import Cron
-from tampu.timing.expression import MAX_LENGTH
+from tampu.timing.cron import MAX_LENGTH
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 

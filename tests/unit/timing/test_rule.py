@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tampu.clock import instant
 from tampu.errors import OptionError
 from tampu.timing import At, Cron, Every, Rule
 from tampu.timing.rule import Around
+from tampu.util.clock import instant
 
 MINUTE = datetime(2027, 1, 1, 9, 1, tzinfo=UTC)
 EVERY_MINUTE = [

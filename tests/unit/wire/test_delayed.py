@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.delayed import (
+from tampu.wire.entry import (
     DelayedMember,
     deadline_of,
     decode_member,

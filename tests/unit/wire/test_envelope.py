@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.envelope import (
     Envelope,
+    RetryOverride,
+    WireBackoff,
     decode_envelope,
     decode_envelope_prefix,
     decode_envelopes,
     encode_envelope,
     encode_fresh,
 )
-from tampu.wire.retry import RetryOverride, WireBackoff
 from tests.golden.chasquimq import envelope_of, golden
 from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts, uint64
 

@@ -4,8 +4,7 @@ import pytest
 from redis.crc import key_slot
 
 from tampu.errors import OptionError
-from tampu.wire.guard_keys import course_keys, done_member, guard_keys, held_field
-from tampu.wire.task_keys import TaskKeys
+from tampu.wire.keys import TaskKeys, done_member, guard_keys, held_field, shared_task_keys
 
 
 def test_a_resource_s_keys_share_its_hash_tag() -> None:
@@ -16,7 +15,7 @@ def test_a_resource_s_keys_share_its_hash_tag() -> None:
 
 
 def test_a_task_s_course_is_beside_its_plain_state() -> None:
-    keys = course_keys(TaskKeys("mine:"), "t:state")
+    keys = shared_task_keys(TaskKeys("mine:"), "t:state")
     assert (keys.course, keys.plain) == (b"mine:{t:state}:course", b"mine:{t:state}:state")
     assert key_slot(keys.course) == key_slot(keys.plain)
 
@@ -31,4 +30,4 @@ def test_names_that_would_move_the_hash_tag_are_refused(name: str) -> None:
     with pytest.raises(OptionError, match="resource"):
         guard_keys("tampu:guard:", name)
     with pytest.raises(OptionError, match="task_id"):
-        course_keys(TaskKeys(), name)
+        shared_task_keys(TaskKeys(), name)

@@ -8,13 +8,13 @@ from contextlib import suppress
 import pytest
 
 from tampu.errors import DecodeError
-from tampu.wire.delayed import decode_member
+from tampu.wire.entry import decode_member
 from tampu.wire.envelope import decode_envelope, decode_envelopes
 from tampu.wire.extras import MAGIC, decode_extras, split_extras
+from tampu.wire.msgpack import end_of_value
 from tampu.wire.payload import decode_payload
-from tampu.wire.repeat_reader import decode_spec
 from tampu.wire.result import decode_result
-from tampu.wire.scan import end_of_value
+from tampu.wire.schedule_reader import decode_spec
 from tests.unit.wire.shapes import HOSTILE
 
 DECODERS: dict[str, Callable[[bytes], object]] = {

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError
-from tampu.wire.lock import HolderKind, LockHolder, new_holder, parse_holder
+from tampu.wire.holders import HolderKind, LockHolder, new_holder, parse_holder
 from tests.golden.chasquimq import golden
 
 UNIQUE = UUID("2deed097-5ca8-4d41-813a-cde5707b2f3c")

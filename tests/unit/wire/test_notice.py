@@ -5,7 +5,7 @@ from msgspec.msgpack import decode, encode
 
 from tampu.errors import DecodeError
 from tampu.wire.dead import BuryReason, Failure
-from tampu.wire.notice import (
+from tampu.wire.result import (
     Burial,
     decode_burial,
     decode_notice,

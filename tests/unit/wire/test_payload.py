@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tampu.errors import DecodeError, EncodeError
+from tampu.wire.msgpack import MAX_DEPTH
 from tampu.wire.payload import decode_payload, encode_payload, encode_payloads
-from tampu.wire.scan import MAX_DEPTH
 from tests.unit.wire.shapes import HOSTILE, mutated, plain_values
 
 LIMIT = 1_048_576

@@ -2,9 +2,9 @@ import pytest
 from msgspec.msgpack import encode
 
 from tampu.errors import DecodeError
-from tampu.wire.record import Shape, read_name, read_optional_uint, read_record, read_uint
+from tampu.wire.msgpack import RecordShape, read_name, read_optional_uint, read_record, read_uint
 
-SHAPE = Shape(what="thing", names=("a", "b", "c"), least=2, needed=1)
+SHAPE = RecordShape(what="thing", names=("a", "b", "c"), least=2, needed=1)
 
 
 def test_a_record_is_read_by_position_or_by_name() -> None:

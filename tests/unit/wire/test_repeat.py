@@ -6,24 +6,24 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.repeat import (
+from tampu.wire.envelope import RetryOverride
+from tampu.wire.schedule import (
     CronPattern,
     EveryPattern,
     FireAll,
     MissedPolicy,
     MissedRule,
     Pattern,
-    StoredSpec,
+    ScheduleSpec,
     encode_spec,
     slot_of_payload,
     spec_key,
 )
-from tampu.wire.repeat_reader import decode_spec
-from tampu.wire.retry import RetryOverride
+from tampu.wire.schedule_reader import decode_spec
 from tests.golden.chasquimq import golden
 from tests.unit.wire.shapes import texts, uint32, uint64
 
-PLAIN = StoredSpec(
+PLAIN = ScheduleSpec(
     key="k", job_name="j", pattern=EveryPattern(60_000), slot=bytes.fromhex("c40481a17801")
 )
 
@@ -43,7 +43,7 @@ def missed_of(stated: Any) -> MissedPolicy:  # noqa: ANN401 - as the golden file
 @pytest.mark.parametrize("record", golden("specs"))
 def test_a_captured_spec_is_read_and_written_byte_for_byte(record: dict[str, Any]) -> None:
     captured = bytes.fromhex(record["spec_hex"])
-    stated = StoredSpec(
+    stated = ScheduleSpec(
         key=record["key"],
         job_name=record["job_name"],
         pattern=pattern_of(record["pattern"]),
@@ -244,7 +244,7 @@ def test_a_spec_that_cannot_be_written_is_refused(spec: dict[str, Any]) -> None:
 
 
 specs = st.builds(
-    StoredSpec,
+    ScheduleSpec,
     key=texts,
     job_name=texts,
     pattern=st.builds(CronPattern, texts, st.none() | texts)
@@ -260,5 +260,5 @@ specs = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(specs)
-def test_a_spec_comes_back(spec: StoredSpec) -> None:
+def test_a_spec_comes_back(spec: ScheduleSpec) -> None:
     assert decode_spec(encode_spec(spec)) == spec

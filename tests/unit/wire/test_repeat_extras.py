@@ -4,20 +4,20 @@ import msgpack
 import pytest
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.repeat_extras import (
-    NO_REPEAT_EXTRAS,
+from tampu.wire.envelope import RetryOverride, WireBackoff
+from tampu.wire.schedule import (
+    NO_SCHEDULE_EXTRAS,
     OverlapRule,
-    RepeatExtras,
+    ScheduleExtras,
     WireWindow,
     decode_count,
-    decode_repeat_extras,
+    decode_schedule_extras,
     digest_of_spec,
-    encode_repeat_extras,
+    encode_schedule_extras,
 )
-from tampu.wire.retry import RetryOverride, WireBackoff
 
 SPEC = b"spec"
-FULL = RepeatExtras(
+FULL = ScheduleExtras(
     of=digest_of_spec(SPEC),
     anchor_ms=1_794_725_043_642,
     window=WireWindow("Europe/Berlin", ("mon", "fri"), (("09:00", "17:00"),)),
@@ -31,25 +31,25 @@ FULL = RepeatExtras(
 
 
 def test_what_is_written_is_read() -> None:
-    assert decode_repeat_extras(encode_repeat_extras(FULL), SPEC) == FULL
+    assert decode_schedule_extras(encode_schedule_extras(FULL), SPEC) == FULL
 
 
 def test_the_bytes_are_a_map_of_what_was_set() -> None:
-    data = encode_repeat_extras(RepeatExtras(of=b"12345678", overlap=OverlapRule.SKIP))
+    data = encode_schedule_extras(ScheduleExtras(of=b"12345678", overlap=OverlapRule.SKIP))
     assert msgpack.unpackb(data) == {"of": b"12345678", "overlap": "skip"}
 
 
 def test_what_belongs_to_another_spec_does_not_count() -> None:
-    assert decode_repeat_extras(encode_repeat_extras(FULL), b"another") == NO_REPEAT_EXTRAS
+    assert decode_schedule_extras(encode_schedule_extras(FULL), b"another") == NO_SCHEDULE_EXTRAS
 
 
 def test_a_spec_of_a_peer_has_none() -> None:
-    assert decode_repeat_extras(None, SPEC) == NO_REPEAT_EXTRAS
+    assert decode_schedule_extras(None, SPEC) == NO_SCHEDULE_EXTRAS
 
 
 def test_settings_of_a_later_version_are_passed_over() -> None:
     data = msgpack.packb({"of": digest_of_spec(SPEC), "jitter_ms": 7, "later": [1]})
-    assert decode_repeat_extras(data, SPEC).jitter_ms == 7
+    assert decode_schedule_extras(data, SPEC).jitter_ms == 7
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_settings_of_a_later_version_are_passed_over() -> None:
 )
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError, match="settings of a repeat"):
-        decode_repeat_extras(data, SPEC)
+        decode_schedule_extras(data, SPEC)
 
 
 def test_a_number_beyond_the_wire_cannot_be_written() -> None:
     with pytest.raises(EncodeError):
-        encode_repeat_extras(RepeatExtras(jitter_ms=2**64))
+        encode_schedule_extras(ScheduleExtras(jitter_ms=2**64))
 
 
 def test_counters_are_numbers_or_nothing() -> None:

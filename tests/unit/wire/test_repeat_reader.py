@@ -3,12 +3,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError
-from tampu.wire.repeat import CronPattern, FireAll, StoredSpec, encode_spec
-from tampu.wire.repeat_reader import decode_spec
+from tampu.wire.schedule import CronPattern, FireAll, ScheduleSpec, encode_spec
+from tampu.wire.schedule_reader import decode_spec
 from tests.unit.wire.shapes import HOSTILE, mutated
 
 SPEC = encode_spec(
-    StoredSpec(
+    ScheduleSpec(
         key="k",
         job_name="j",
         pattern=CronPattern("0 2 * * *", "UTC"),

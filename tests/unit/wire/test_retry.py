@@ -1,7 +1,7 @@
 import pytest
 from msgspec.msgpack import decode, encode
 
-from tampu.wire.retry import BackoffKind, RetryOverride, WireBackoff
+from tampu.wire.envelope import BackoffKind, RetryOverride, WireBackoff
 
 
 def test_a_backoff_has_all_five_slots_and_a_float_multiplier() -> None:

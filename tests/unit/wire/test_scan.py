@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError
-from tampu.wire.scan import MAX_DEPTH, end_of_value, may_nest_too_deep
+from tampu.wire.msgpack import MAX_DEPTH, end_of_value, may_nest_too_deep
 from tests.unit.wire.shapes import HOSTILE, mutated, plain_values
 
 # One of each head that MessagePack has, with content that fits it.

@@ -2,7 +2,7 @@ import pytest
 from redis.crc import key_slot
 
 from tampu.errors import OptionError
-from tampu.wire.task_keys import TaskKeys
+from tampu.wire.keys import TaskKeys
 
 
 def test_a_task_s_state_lies_under_its_id_as_a_hash_tag() -> None:

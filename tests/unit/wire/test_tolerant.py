@@ -7,10 +7,17 @@ import pytest
 from msgspec.msgpack import encode
 
 from tampu.errors import DecodeError
-from tampu.wire.envelope import Envelope, decode_envelope, decode_envelope_prefix, encode_envelope
+from tampu.wire.envelope import (
+    BackoffKind,
+    Envelope,
+    RetryOverride,
+    WireBackoff,
+    decode_envelope,
+    decode_envelope_prefix,
+    encode_envelope,
+    payload_of_slot,
+)
 from tampu.wire.payload import decode_payload
-from tampu.wire.retry import BackoffKind, RetryOverride, WireBackoff
-from tampu.wire.tolerant import payload_of_slot
 from tests.golden.chasquimq import golden
 
 BIN = bytes.fromhex("c40481a17801")

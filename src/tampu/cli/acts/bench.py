@@ -10,11 +10,11 @@ from tampu.admin.queues import remove_queue
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.cli.show.grid import facts
-from tampu.clock import now_ms
-from tampu.ids import new_id
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import Server, connect
+from tampu.util.clock import now_ms
+from tampu.util.ids import new_id
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 

@@ -10,8 +10,8 @@ from tampu.cli.shared import Shared
 from tampu.cli.show.shapes import letter_shape
 from tampu.cli.show.tables import letter_page, letters_table
 from tampu.cli.show.text import counted
-from tampu.duration import to_ms
 from tampu.errors import OptionError
+from tampu.util.clock import to_ms
 
 
 @dataclass(frozen=True, slots=True)

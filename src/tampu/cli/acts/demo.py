@@ -14,7 +14,7 @@ from tampu.cli.ending import no
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.cli.show.demo import demo_frame, demo_line, demo_page, demo_shape
-from tampu.consumer import telling
+from tampu.consumer import reporter as telling
 from tampu.demo.play import Ending, play
 from tampu.demo.shop import EMAILS, ORDERS, app
 from tampu.demo.tally import Tally

@@ -1,7 +1,6 @@
 """What `tampu doctor` does."""
 
-from tampu.admin.findings import Grade, judge
-from tampu.admin.health import examine
+from tampu.admin.health import Grade, examine, judge
 from tampu.cli.ending import no
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared

@@ -9,7 +9,7 @@ from tampu.cli.shared import Shared
 from tampu.cli.show.shapes import event_shape
 from tampu.cli.show.text import NOTHING, shortened, stamp
 from tampu.events import JobEvent, QueueEvents, job_event
-from tampu.server.looks import newest_entries
+from tampu.server.inspection import newest_entries
 from tampu.server.streams import entries_between, server_time_ms
 from tampu.wire.event import EventKind
 

@@ -1,7 +1,6 @@
 """What `tampu inspect` does."""
 
-from tampu.admin.overview import Overview, look_over
-from tampu.admin.queues import queue_names
+from tampu.admin.queues import Overview, look_over, queue_names
 from tampu.cli.acts.desk import desk_for
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared

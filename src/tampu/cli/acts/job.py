@@ -1,6 +1,6 @@
 """What `tampu job` does."""
 
-from tampu.admin.lookup import MOST, JobState, find_job
+from tampu.admin.jobs import MOST, JobState, find_job
 from tampu.cli.acts.desk import desk_for, queue_for
 from tampu.cli.ending import no
 from tampu.cli.screen import Screen

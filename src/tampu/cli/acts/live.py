@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from tampu.admin.flow import Flow
+from tampu.admin.rates import QueueRates
 from tampu.cli.screen import Screen
 from tampu.cli.show.shapes import flow_shape
 from tampu.cli.show.tables import flow_line, flow_table, workers_table
@@ -23,7 +23,7 @@ from tampu.cli.show.tables import flow_line, flow_table, workers_table
 class View(Protocol):
     """Shows one look after the other."""
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, flows: Sequence[QueueRates]) -> None:
         """What the queues are like now."""
 
     def trouble(self, problem: str) -> None:
@@ -36,7 +36,7 @@ class Lines:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, flows: Sequence[QueueRates]) -> None:
         """Print them."""
         for flow in flows:
             self._screen.line(flow, flow_shape, flow_line)
@@ -54,7 +54,7 @@ class Page:
         self._body: RenderableType = Text("Looking ...")
         self._note = ""
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, flows: Sequence[QueueRates]) -> None:
         """Draw them; a single queue with its workers."""
         self._note = f"{flows[0].at:%H:%M:%S}Z" if flows else ""
         parts: list[RenderableType] = [flow_table(flows) if flows else Text("There are no queues.")]

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tampu.admin.drain import drain as drained
-from tampu.admin.drain import is_drained
-from tampu.admin.purge import Purgeable, purge_jobs
-from tampu.admin.queues import remove_queue
+from tampu.admin.queues import Purgeable, is_drained, purge_jobs, remove_queue
+from tampu.admin.queues import drain as drained
 from tampu.cli.acts.desk import Desk, desk_for
 from tampu.cli.acts.inspect import look_over_all
 from tampu.cli.ending import Ended, ExitCode
@@ -14,9 +12,9 @@ from tampu.cli.screen import Screen, confirm
 from tampu.cli.shared import Shared
 from tampu.cli.show.shapes import Shape, counts_shape
 from tampu.cli.show.tables import queues_table
-from tampu.duration import to_s
 from tampu.errors import OptionError
 from tampu.server.connect import connect
+from tampu.util.clock import to_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tampu.cli.show.shapes import schedule_shape
 from tampu.cli.show.tables import schedules_table
 from tampu.cli.show.text import clock, counted
 from tampu.queue import Queue
-from tampu.schedule import Schedule
+from tampu.schedules.model import Schedule
 
 _ALL = 1_000_000
 

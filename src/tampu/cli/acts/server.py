@@ -7,9 +7,9 @@ from tampu.cli.running import told_to_stop
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
 from tampu.errors import OptionError
-from tampu.server.address import Kind
+from tampu.server.address import ServerKind
 from tampu.server.connect import URL_VARIABLE, address_of
-from tampu.server.embedded import EmbeddedServer, join
+from tampu.server.embedded.server import EmbeddedServer, join
 
 
 async def server(shared: Shared, directory: str | None) -> None:
@@ -36,7 +36,7 @@ def _directory(shared: Shared, given: str | None) -> str:
             raise OptionError("url", "...", "cannot be given along with a directory")
         return given
     address = address_of(shared.url)
-    if address.kind is not Kind.EMBEDDED:
+    if address.kind is not ServerKind.EMBEDDED:
         option = URL_VARIABLE if shared.url is None else "url"
         raise OptionError(option, str(address), "expected embedded:DIRECTORY here")
     return address.path

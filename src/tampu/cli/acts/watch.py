@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from tampu.admin.flow import Flow, QueueFlow
 from tampu.admin.queues import queue_exists, queue_names
+from tampu.admin.rates import QueueRates, RateMeter
 from tampu.cli.acts.desk import no_queue
 from tampu.cli.acts.live import view_on
 from tampu.cli.running import told_to_stop
 from tampu.cli.screen import Screen
 from tampu.cli.shared import Shared
-from tampu.duration import to_positive_ms
 from tampu.errors import ServerError
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.util.clock import to_positive_ms
 from tampu.wire.keys import QueueKeys
 
 _NAMES_EVERY_S = 5.0
@@ -60,7 +60,7 @@ class _Watched:
     def __init__(self, server: Server, group: str) -> None:
         self._server = server
         self._group = group
-        self._flows: dict[str, QueueFlow] = {}
+        self._flows: dict[str, RateMeter] = {}
         self._lanes = AsyncExitStack()
         self._named_at = float("-inf")
 
@@ -77,9 +77,9 @@ class _Watched:
         await self._lanes.enter_async_context(lane)
         if must_exist and not await queue_exists(lane, keys):
             raise no_queue(name, self._server.name, await queue_names(self._server))
-        self._flows[name] = QueueFlow(lane, keys, self._group)
+        self._flows[name] = RateMeter(lane, keys, self._group)
 
-    async def step(self, *, find_more: bool) -> list[Flow]:
+    async def step(self, *, find_more: bool) -> list[QueueRates]:
         """One look at each, in the order of their names."""
         now = asyncio.get_running_loop().time()
         if find_more and now - self._named_at > _NAMES_EVERY_S:

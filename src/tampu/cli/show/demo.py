@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tampu.admin.dead import DeadJob
+from tampu.admin.dead import DeadLetter
 from tampu.cli.show.grid import facts, table
 from tampu.cli.show.shapes import Shape
 from tampu.cli.show.tables import error_of, reason_of
@@ -93,7 +93,7 @@ def _times(ending: Ending) -> Iterator[tuple[str, str]]:
         yield "reminders", f"{len(late)}, at most {late[-1]:.1f} ms behind their time"
 
 
-def _buried(dead: Sequence[DeadJob]) -> Iterator[tuple[str, str]]:
+def _buried(dead: Sequence[DeadLetter]) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(dead):
         told = each.failure.message if each.failure else error_of(each)
         yield ("" if number else "dead letters"), f"{each.name}: {told} ({reason_of(each)})"

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tampu.admin.counts import Counts
-from tampu.admin.dead import DeadJob
-from tampu.admin.findings import Finding, Grade
-from tampu.admin.flow import Flow
-from tampu.admin.lookup import JobInfo
-from tampu.admin.overview import Overview
+from tampu.admin.dead import DeadLetter
+from tampu.admin.health import Finding, Grade
+from tampu.admin.jobs import JobInfo
+from tampu.admin.queues import Counts, Overview
+from tampu.admin.rates import QueueRates
 from tampu.admin.workers import WorkerInfo, alive
-from tampu.duration import Duration, to_s
 from tampu.errors import JobFailed
 from tampu.events import JobEvent
-from tampu.schedule import Schedule
+from tampu.schedules.model import Schedule
 from tampu.timing import Cron, Every, Missed, TimeWindow
-from tampu.timing.missed import MissedKind
+from tampu.timing.policies import MissedKind
+from tampu.util.clock import Duration, to_s
 
 Shape: TypeAlias = dict[str, object]
 
@@ -43,7 +42,7 @@ def overview_shape(overview: Overview) -> Shape:
     }
 
 
-def flow_shape(flow: Flow) -> Shape:
+def flow_shape(flow: QueueRates) -> Shape:
     """One line of `watch`."""
     return {
         "at": flow.at,
@@ -68,7 +67,7 @@ def event_shape(event: JobEvent) -> Shape:
     }
 
 
-def letter_shape(letter: DeadJob) -> Shape:
+def letter_shape(letter: DeadLetter) -> Shape:
     """One dead letter; its bytes are there only if they could not be read."""
     failure = letter.failure
     return {

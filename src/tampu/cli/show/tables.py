@@ -8,16 +8,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tampu.admin.dead import DeadJob
-from tampu.admin.findings import Finding, Grade
-from tampu.admin.flow import Flow
-from tampu.admin.lookup import JobInfo, JobState
-from tampu.admin.overview import Overview
+from tampu.admin.dead import DeadLetter
+from tampu.admin.health import Finding, Grade
+from tampu.admin.jobs import JobInfo, JobState
+from tampu.admin.queues import Overview
+from tampu.admin.rates import QueueRates
 from tampu.admin.workers import WorkerInfo, WorkerState, alive
 from tampu.cli.show.grid import cut, facts, table, whole
 from tampu.cli.show.plain import as_json
 from tampu.cli.show.text import NOTHING, clock, rate, span
-from tampu.schedule import Schedule
+from tampu.schedules.model import Schedule
 from tampu.timing import Cron, Every
 from tampu.wire.dead import BuryReason
 
@@ -87,7 +87,7 @@ def workers_table(workers: Sequence[WorkerInfo], now: datetime) -> Table:
     return made
 
 
-def flow_table(flows: Sequence[Flow]) -> Table:
+def flow_table(flows: Sequence[QueueRates]) -> Table:
     """Queues as they change."""
     numbers = ("waiting", "active", "delayed", "dead", "added/s", "done/s", "failed/s", "workers")
     made = table("queue", *numbers, numbers=numbers, folds=("queue",))
@@ -102,7 +102,7 @@ def flow_table(flows: Sequence[Flow]) -> Table:
     return made
 
 
-def flow_line(flow: Flow) -> str:
+def flow_line(flow: QueueRates) -> str:
     """The same in one line, for where there is no terminal."""
     counts, rates = flow.counts, flow.rates
     return (
@@ -115,7 +115,7 @@ def flow_line(flow: Flow) -> str:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def letters_table(letters: Sequence[DeadJob], total: int, now: datetime) -> RenderableType:
+def letters_table(letters: Sequence[DeadLetter], total: int, now: datetime) -> RenderableType:
     """Dead letters, one a line, and how many of each reason."""
     if not letters:
         return Text("There are no dead letters." if not total else "There are no more.")
@@ -135,7 +135,7 @@ def letters_table(letters: Sequence[DeadJob], total: int, now: datetime) -> Rend
     return Group(made, Text(""), whole(f"{len(letters)} of {total}: {told}"))
 
 
-def letter_page(letter: DeadJob) -> RenderableType:
+def letter_page(letter: DeadLetter) -> RenderableType:
     """One dead letter in full."""
     page: list[RenderableType] = [
         facts(
@@ -179,12 +179,12 @@ def job_page(job: JobInfo) -> RenderableType:
     return facts(pairs)
 
 
-def reason_of(letter: DeadJob) -> str:
+def reason_of(letter: DeadLetter) -> str:
     """Why a job was buried, as it is spelled on the wire."""
     return letter.reason.value if isinstance(letter.reason, BuryReason) else letter.reason
 
 
-def error_of(letter: DeadJob) -> str:
+def error_of(letter: DeadLetter) -> str:
     """What its last attempt raised, or what else is told."""
     if letter.failure is None:
         return letter.detail or ""
@@ -232,7 +232,7 @@ def _rule(schedule: Schedule) -> str:
     return schedule.problem or NOTHING
 
 
-def _data(letter: DeadJob) -> str:
+def _data(letter: DeadLetter) -> str:
     if letter.job_id is None:
         return f"cannot be read; {len(letter.raw)} bytes"
     return as_json(letter.data, indent=None)

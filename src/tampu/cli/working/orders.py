@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tampu.cli.given import bytes_of, slots_of
-from tampu.duration import to_ms
 from tampu.errors import OptionError
+from tampu.util.clock import to_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from tampu.cli.working.stopper import Stopper, first_of
 from tampu.cli.working.tally import Tally
 from tampu.cli.working.words import Beat, Leaving, Reason, Started
 from tampu.consumer.options import WorkerOptions, WorkerSettings
-from tampu.duration import to_s
 from tampu.errors import ServerError
 from tampu.server.connect import connect
-from tampu.server.delays import left
 from tampu.server.dialect import Dialect
 from tampu.server.lanes import Lanes
+from tampu.server.scripts.delayed import left
+from tampu.util.clock import to_s
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger("tampu.worker")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tampu.metrics.facts import Fact, JobEnded
-from tampu.metrics.sink import MetricsSink
+from tampu.metrics.sinks import MetricsSink
 
 
 class Tally:

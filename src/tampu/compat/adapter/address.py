@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from tampu.compat.adapter.kinds import instance
-from tampu.server.address import Kind, parse
+from tampu.server.address import ServerKind, parse
 from tampu.server.client import Credentials
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
@@ -62,7 +62,7 @@ def credentials_of(provider: CredentialProvider | None, url: str) -> ProvidedCre
 
 def _host_of(url: str) -> str | None:
     address = parse(url)
-    if address.kind is not Kind.TCP:
+    if address.kind is not ServerKind.TCP:
         return None
     ((host, port),) = address.hosts
     return f"{host}:{port}"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tampu.admin.dead import DeadJob
+from tampu.admin.dead import DeadLetter
 from tampu.compat.adapter.errors import as_theirs
 from tampu.compat.adapter.integers import at_most
 from tampu.compat.adapter.line import Line
@@ -27,7 +27,7 @@ async def replayed(line: Line, limit: int) -> int:
         return await line.queue().dead.replay(count)
 
 
-def _letter(letter: DeadJob) -> dict[str, Any]:
+def _letter(letter: DeadLetter) -> dict[str, Any]:
     reason = letter.reason
     return {
         "dlq_id": letter.dead_id,

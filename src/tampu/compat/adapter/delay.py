@@ -4,9 +4,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from tampu.clock import instant, now_ms
-from tampu.duration import MAX_MS
 from tampu.job import JobOptions
+from tampu.util.clock import MAX_MS, instant, now_ms
 
 DelayMsLike: TypeAlias = int | float | datetime
 

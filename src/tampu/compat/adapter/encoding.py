@@ -1,7 +1,7 @@
 """A user's value as bytes, and back."""
 
 from tampu.compat.adapter.errors import as_theirs
-from tampu.queue_options import MAX_PAYLOAD_CAP
+from tampu.producer.options import MAX_PAYLOAD_CAP
 from tampu.wire import payload
 
 

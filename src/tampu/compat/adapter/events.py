@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tampu.clock import instant_ms
 from tampu.compat.adapter.address import DEFAULT_URL, url_of
 from tampu.compat.adapter.errors import as_theirs
 from tampu.compat.adapter.integers import unsigned, unused
 from tampu.errors import OptionError, ServerError, Verdict
 from tampu.events import JobEvent
 from tampu.events import QueueEvents as Follower
+from tampu.util.clock import instant_ms
 from tampu.wire.event import EventKind
 
 _FROM_NOW: Final = "$"

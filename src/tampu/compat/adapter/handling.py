@@ -6,8 +6,8 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from tampu.consumer.handler import Function
-from tampu.functions import is_async
 from tampu.job import Job
+from tampu.util.functions import is_async
 
 J = TypeVar("J")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tampu.compat.adapter.address import CredentialProvider, credentials_of
 from tampu.compat.adapter.errors import as_theirs
-from tampu.duration import MAX_MS
 from tampu.job import Job, JobOptions, NewJob
+from tampu.producer.options import MAX_PAYLOAD_CAP
 from tampu.queue import Queue
-from tampu.queue_options import MAX_PAYLOAD_CAP
+from tampu.util.clock import MAX_MS
 from tampu.wire.keys import MAX_JOB_NAME_BYTES, QueueKeys
 
 _LONGEST = timedelta(milliseconds=MAX_MS)

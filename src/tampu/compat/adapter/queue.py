@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeAlias
 
-from tampu.clock import now_ms
 from tampu.compat.adapter.address import DEFAULT_URL, CredentialProvider, url_of
 from tampu.compat.adapter.dead import peeked, replayed
 from tampu.compat.adapter.delay import DelayMsLike, when
@@ -20,6 +19,7 @@ from tampu.compat.adapter.retrying import BackoffLike, retrying_of
 from tampu.compat.adapter.schedules import NewSchedule, listed
 from tampu.errors import JobFailed
 from tampu.job import JobOptions, NewJob
+from tampu.util.clock import now_ms
 
 RepeatLike: TypeAlias = RepeatPattern | dict[str, Any]
 MissedFiresLike: TypeAlias = MissedFiresPolicy | dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.compat.adapter.dicts import count_of, dict_of, needed, needed_text, number_of
 from tampu.compat.adapter.repeat import BackoffSpec
-from tampu.wire.retry import BackoffKind, WireBackoff
+from tampu.wire.envelope import BackoffKind, WireBackoff
 
 BackoffLike: TypeAlias = int | BackoffSpec | dict[str, Any]
 

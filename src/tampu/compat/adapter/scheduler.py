@@ -7,7 +7,7 @@ from tampu.compat.adapter.integers import non_negative, unsigned, unused
 from tampu.compat.adapter.kinds import instance
 from tampu.compat.adapter.shift import Shift
 from tampu.compat.adapter.started import started
-from tampu.repeater import Repeater
+from tampu.standalone import ScheduleFirer
 from tampu.wire.keys import check_name, check_queue_name
 
 
@@ -55,6 +55,6 @@ class Scheduler:
         """Have `run` end, and do not wait for it; from any thread."""
         self._shift.end()
 
-    def _repeater(self) -> Repeater:
+    def _repeater(self) -> ScheduleFirer:
         credentials = credentials_of(self._provider, self._url)
-        return Repeater(self._name, self._url, credentials=credentials, name=self._holder_id)
+        return ScheduleFirer(self._name, self._url, credentials=credentials, name=self._holder_id)

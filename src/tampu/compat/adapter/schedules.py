@@ -7,17 +7,16 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from tampu.clock import instant_if_any, instant_ms
 from tampu.compat.adapter.dicts import count_of, dict_of, needed, needed_text, text_of
 from tampu.compat.adapter.errors import as_theirs
 from tampu.compat.adapter.integers import at_most
 from tampu.compat.adapter.line import Line, checked_name
 from tampu.compat.adapter.repeat import MissedFiresPolicy, RepeatableMeta, RepeatPattern
 from tampu.compat.adapter.retrying import Retrying
-from tampu.duration import MAX_MS
 from tampu.errors import OptionError
-from tampu.schedule import Schedule, ScheduleOptions
+from tampu.schedules.model import Schedule, ScheduleOptions
 from tampu.timing import Cron, Every, Missed, MissedKind
+from tampu.util.clock import MAX_MS, instant_if_any, instant_ms
 
 _ANY_AGE: Final = timedelta(milliseconds=MAX_MS)
 """chasquimq makes up for missed fires however old they are."""
