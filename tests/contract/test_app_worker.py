@@ -182,7 +182,7 @@ class TestLife:
         app.task(name="a")(lambda: None)
 
         async def act() -> None:
-            with pytest.raises(OptionError, match=r"lifespan=None.*@asynccontextmanager"):
+            with pytest.raises(OptionError, match=r"Invalid lifespan None.*@asynccontextmanager"):
                 await AppWorker(app).start()
 
         await nothing_left(running, act)

@@ -298,7 +298,7 @@ class TestAddMany:
         assert admin.zcard(KEYS.delayed) == 3
 
     async def test_one_id_cannot_be_that_of_many(self, queue: Queue, admin: redis.Redis) -> None:
-        with pytest.raises(OptionError, match=r"^job_id='x'"):
+        with pytest.raises(OptionError, match=r"^Invalid job_id 'x'"):
             await queue.add_each("a", [1], job_id="x")
         assert everything(admin) == {}
         (job,) = await queue.add_many([NewJob("a", 1, job_id="x")])

@@ -44,7 +44,7 @@ def wait_commands(server: RunningServer, command: str) -> int:
 async def test_fsync_returns_when_the_job_is_on_disk_or_says_that_it_cannot(start: Start) -> None:
     on_disk = start("--appendonly", "yes", "--appendfsync", "always")
     if not await can_confirm(on_disk):
-        with pytest.raises(OptionError, match=r"^durability='fsync'"):
+        with pytest.raises(OptionError, match=r"^Invalid durability 'fsync'"):
             await Queue(QUEUE, on_disk.url, durability="fsync").add("a")
         return
     async with Queue(QUEUE, on_disk.url, durability="fsync") as queue:
@@ -61,7 +61,7 @@ async def test_fsync_where_nothing_is_written_to_disk_is_told_before_anything_is
     running: RunningServer,
 ) -> None:
     queue = Queue(QUEUE, running.url, durability="fsync")
-    with pytest.raises(OptionError, match=r"^durability='fsync'"):
+    with pytest.raises(OptionError, match=r"^Invalid durability 'fsync'"):
         await queue.add("a")
     with running.admin() as admin:
         assert admin.keys("*") == []

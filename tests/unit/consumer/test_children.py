@@ -207,5 +207,5 @@ def test_a_handler_that_a_child_could_not_import_is_refused_at_once() -> None:
 
 
 def test_there_is_at_least_one_child() -> None:
-    with pytest.raises(OptionError, match="limit=0"):
+    with pytest.raises(OptionError, match="Invalid limit 0"):
         Children(handlers.echo, limit=0)

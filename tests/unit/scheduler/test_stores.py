@@ -34,5 +34,5 @@ class TestEveryStore(StoreSuite):
 def test_a_url_that_leads_to_no_server_is_refused_when_it_is_made(
     kind: Callable[[str], object],
 ) -> None:
-    with pytest.raises(OptionError, match=r"^url="):
+    with pytest.raises(OptionError, match=r"^Invalid url "):
         kind("http://house")

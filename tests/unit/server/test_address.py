@@ -111,7 +111,7 @@ def test_credentials_are_read(url: str, user: str | None, password: str | None) 
     ],
 )
 def test_a_url_that_cannot_be_is_refused_with_what_is_accepted(url: str, complaint: str) -> None:
-    with pytest.raises(OptionError, match=r"^url=") as caught:
+    with pytest.raises(OptionError, match=r"^Invalid url ") as caught:
         parse(url)
     assert complaint in str(caught.value)
 

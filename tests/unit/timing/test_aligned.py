@@ -125,9 +125,9 @@ class TestValues:
         assert hash(Aligned(Every("60s"), OFFICE)) == hash(Aligned(Every("1m"), OFFICE))
 
     def test_what_is_no_rule_or_no_window_is_refused(self) -> None:
-        with pytest.raises(OptionError, match=r"^rule='5m'"):
+        with pytest.raises(OptionError, match=r"^Invalid rule '5m'"):
             Aligned("5m", OFFICE)  # type: ignore[arg-type]
-        with pytest.raises(OptionError, match=r"^window='mon-fri'"):
+        with pytest.raises(OptionError, match=r"^Invalid window 'mon-fri'"):
             Aligned(Every("5m"), "mon-fri")  # type: ignore[arg-type]
 
 

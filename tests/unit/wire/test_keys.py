@@ -192,7 +192,7 @@ def test_a_task_id_that_cannot_be_is_refused_under_its_option(task_id: str) -> N
 
 @pytest.mark.parametrize("prefix", ["", "a{", "}", "a\0", "x" * 257, None])
 def test_a_prefix_that_would_move_the_hash_tag_is_refused(prefix: str) -> None:
-    with pytest.raises(OptionError, match="prefix="):
+    with pytest.raises(OptionError, match="Invalid prefix "):
         check_prefix(prefix)
 
 

@@ -29,5 +29,5 @@ def test_a_prefix_of_one_s_own_has_no_peers() -> None:
 
 
 def test_a_prefix_that_cannot_be_is_refused() -> None:
-    with pytest.raises(OptionError, match="prefix="):
+    with pytest.raises(OptionError, match="Invalid prefix "):
         TaskKeys("{a}:")
