@@ -8,7 +8,7 @@ import pytest
 from tampu import Every
 from tampu.metrics import Firings, LeadChanged, MemorySink
 from tampu.wire.event import EventKind
-from tampu.wire.holders import HolderKind, new_holder, parse_holder
+from tampu.wire.holders import HolderKind, LockHolder, new_holder
 from tests.contract.schedules import (
     SOON,
     instants,
@@ -63,7 +63,7 @@ class TestLeading:
         await wait_until(
             lambda: crew.admin.exists(KEYS.scheduler_lock), within=SOON, sentence="it leads"
         )
-        holder = parse_holder(crew.admin.get(KEYS.scheduler_lock))
+        holder = LockHolder(crew.admin.get(KEYS.scheduler_lock).decode())
         assert holder.kind is HolderKind.SCHEDULER
         assert 0 < crew.admin.ttl(KEYS.scheduler_lock) <= 5
         await worker.stop()

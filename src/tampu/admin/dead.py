@@ -24,9 +24,9 @@ from tampu.util.clock import Duration, instant, now_ms, to_ms
 from tampu.util.options import at_least
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
-from tampu.wire.event import EventKind, Told, encode_event
+from tampu.wire.event import EventFields, EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
 
@@ -263,9 +263,9 @@ def _content(letter: DeadEntry) -> tuple[str | None, object]:
         return envelope.id, None
 
 
-def _replayed(letter: Replay, now: int) -> Told:
+def _replayed(letter: Replay, now: int) -> EventFields:
     job_id = decode_envelope(letter.body).id
-    name = show_text(letter.name)
+    name = decode_text(letter.name)
     return encode_event(EventKind.REPLAYED, job_id=job_id, ts_ms=now, name=name)
 
 

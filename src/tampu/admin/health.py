@@ -13,7 +13,7 @@ from tampu.server.dialect import USED
 from tampu.server.inspection import Node, groups_of, nodes_of
 from tampu.server.lane import Lane
 from tampu.util.clock import now_ms
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, must_expire
 
 MOST_KEYS: Final = 100_000
@@ -102,7 +102,7 @@ async def _endless(nodes: list[Node], most: int) -> Endless:
             expiring = [key for key in page if must_expire(key)]
             looked_at += len(expiring)
             if expiring:
-                found += [show_text(key) for key in await node.endless(expiring)]
+                found += [decode_text(key) for key in await node.endless(expiring)]
             if looked_at >= most:
                 return Endless(sorted(set(found)), looked_at, searched_all=False)
     return Endless(sorted(set(found)), looked_at, searched_all=True)
@@ -116,7 +116,7 @@ async def _left_on(server: Server, keys: QueueKeys) -> list[Left]:
             gone = [each for each in workers if each.state is WorkerState.GONE and each.active]
             alive = sum(each.state is not WorkerState.GONE for each in workers)
             if gone:
-                found.append(Left(keys.name, show_text(group.name), gone, alive))
+                found.append(Left(keys.name, decode_text(group.name), gone, alive))
     return found
 
 

@@ -22,7 +22,7 @@ from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_mem
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import split_extras
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.payload import decode_payload
 from tampu.wire.result import decode_result
@@ -133,7 +133,7 @@ class _Search:
                     info,
                     state=JobState.ACTIVE,
                     attempt=envelope.attempt + held.deliveries,
-                    worker=show_text(held.consumer),
+                    worker=decode_text(held.consumer),
                 )
         return info
 
@@ -321,6 +321,6 @@ def _tell(events: EventWriter, jobs: list[Delayed], names: list[bytes | None]) -
         if name is not None:
             events.tell(
                 encode_event(
-                    EventKind.CANCELLED, job_id=job.job_id, ts_ms=now, name=show_text(name)
+                    EventKind.CANCELLED, job_id=job.job_id, ts_ms=now, name=decode_text(name)
                 )
             )

@@ -19,7 +19,7 @@ from tampu.util.clock import instant
 from tampu.wire.entry import id_of_member
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import split_extras
-from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_known_by
+from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
 
 
 class Counts(Struct, frozen=True):
@@ -57,7 +57,7 @@ async def queue_names(server: Server) -> list[str]:
         for node in nodes:
             for kind in _KINDS:
                 async for page in node.keys(EVERY_QUEUE, kind=kind):
-                    names |= {name for key in page if (name := queue_known_by(key)) is not None}
+                    names |= {name for key in page if (name := queue_of_key(key)) is not None}
     return sorted(names)
 
 

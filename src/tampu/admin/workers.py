@@ -10,7 +10,7 @@ from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.streams import ConsumerInfo, consumers, values_of
 from tampu.util.clock import instant
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.holders import CONSUMER_PREFIX, WorkerHeartbeat, decode_heartbeat
 from tampu.wire.keys import QueueKeys
 
@@ -54,7 +54,7 @@ def _told(consumer: ConsumerInfo, raw: bytes | None) -> WorkerInfo:
     mark = _mark(raw)
     ours = consumer.name.startswith(CONSUMER_PREFIX)
     state = WorkerState.GONE if ours else WorkerState.UNKNOWN
-    name, active, idle_ms = show_text(consumer.name), consumer.pending, consumer.idle_ms
+    name, active, idle_ms = decode_text(consumer.name), consumer.pending, consumer.idle_ms
     if raw is not None:
         state = WorkerState.ALIVE
     if mark is None:

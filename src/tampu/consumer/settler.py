@@ -37,7 +37,7 @@ from tampu.wire.dead import BuryReason, Failure, encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
-from tampu.wire.result import encode_burial, encode_notice
+from tampu.wire.result import encode_failure, encode_notice
 
 logger = logging.getLogger(__name__)
 
@@ -264,7 +264,7 @@ class Settler:
     def _entry_buried(self, grave: Grave) -> BuriedEntry:
         if self._place.result_ttl_s is None or not grave.job_id:
             return BuriedEntry(grave.entry_id, grave.fields)
-        failure = encode_burial(grave.reason, grave.failure)
+        failure = encode_failure(grave.reason, grave.failure)
         key = self._place.keys.failure(grave.job_id)
         return BuriedEntry(grave.entry_id, grave.fields, failure, key)
 

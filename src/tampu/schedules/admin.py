@@ -29,7 +29,7 @@ from tampu.server.streams import server_time_ms
 from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
 from tampu.util.options import at_least
-from tampu.wire.fields import encode_name, show_text
+from tampu.wire.fields import decode_text, encode_name
 from tampu.wire.keys import QueueKeys, check_schedule_key
 from tampu.wire.payload import decode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
@@ -257,7 +257,7 @@ def _is_to_come(found: _Found) -> bool:
 
 
 def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
-    key, due_ms = show_text(armed.key), armed.due_ms
+    key, due_ms = decode_text(armed.key), armed.due_ms
     next_at = None if due_ms is None else instant_if_any(due_ms)
     fields = [None] * len(_FIELDS) if fields is None else fields
     try:

@@ -29,7 +29,7 @@ from tampu.util.ids import new_ids
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.extras import encode_extras
-from tampu.wire.fields import encode_name, show_text
+from tampu.wire.fields import decode_text, encode_name
 from tampu.wire.holders import LockHolder
 from tampu.wire.keys import QueueKeys
 from tampu.wire.schedule import HELD, OWN, SPEC, decode_count
@@ -264,7 +264,7 @@ class FiringService(LeaderService):
         self._resting[armed] = monotonic() + _UNREADABLE_S
         if armed.key not in self._reported:
             self._reported.add(armed.key)
-            facts = {"key": show_text(armed.key), "problem": str(problem)}
+            facts = {"key": decode_text(armed.key), "problem": str(problem)}
             logger.warning("a schedule cannot be read", extra=facts)
 
     def _wake_rested(self) -> None:

@@ -1,20 +1,31 @@
+"""Our settings beside a spec."""
+
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.envelope import RetryOverride
+from tampu.wire.envelope import RetryOverride, WireBackoff
 from tampu.wire.schedule import (
+    NO_SCHEDULE_EXTRAS,
     CronPattern,
     EveryPattern,
     FireAll,
     MissedPolicy,
     MissedRule,
+    OverlapRule,
     Pattern,
+    ScheduleExtras,
     ScheduleSpec,
+    WireWindow,
+    decode_count,
+    decode_schedule_extras,
+    digest_of_spec,
+    encode_schedule_extras,
     encode_spec,
     slot_of_payload,
     spec_key,
@@ -238,8 +249,8 @@ def test_a_payload_is_wrapped_twice_and_a_bare_one_is_read_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"key": "\ud800"}, {"limit": 2**64}])
-def test_a_spec_that_cannot_be_written_is_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(EncodeError, match="repeat spec"):
+def test_a_spec_that_cannot_be_encoded_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(EncodeError, match="schedule spec"):
         encode_spec(structs.replace(PLAIN, **spec))
 
 
@@ -262,3 +273,64 @@ specs = st.builds(
 @given(specs)
 def test_a_spec_comes_back(spec: ScheduleSpec) -> None:
     assert decode_spec(encode_spec(spec)) == spec
+
+
+SPEC = b"spec"
+FULL = ScheduleExtras(
+    of=digest_of_spec(SPEC),
+    anchor_ms=1_794_725_043_642,
+    window=WireWindow("Europe/Berlin", ("mon", "fri"), (("09:00", "17:00"),)),
+    overlap=OverlapRule.QUEUE_ONE,
+    jitter_ms=500,
+    retry=RetryOverride(3, WireBackoff("fixed", 100, 100, 1.0, 0)),
+    timeout_ms=1000,
+    grace_ms=5,
+    catch_up_ms=6,
+)
+
+
+def test_settings_survive_a_round_trip() -> None:
+    assert decode_schedule_extras(encode_schedule_extras(FULL), SPEC) == FULL
+
+
+def test_settings_are_a_map_without_defaults() -> None:
+    data = encode_schedule_extras(ScheduleExtras(of=b"12345678", overlap=OverlapRule.SKIP))
+    assert msgpack.unpackb(data) == {"of": b"12345678", "overlap": "skip"}
+
+
+def test_settings_of_another_spec_are_ignored() -> None:
+    assert decode_schedule_extras(encode_schedule_extras(FULL), b"another") == NO_SCHEDULE_EXTRAS
+
+
+def test_a_peers_spec_has_no_settings() -> None:
+    assert decode_schedule_extras(None, SPEC) == NO_SCHEDULE_EXTRAS
+
+
+def test_settings_of_a_later_version_are_passed_over() -> None:
+    data = msgpack.packb({"of": digest_of_spec(SPEC), "jitter_ms": 7, "later": [1]})
+    assert decode_schedule_extras(data, SPEC).jitter_ms == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb([1]),
+        msgpack.packb({"of": digest_of_spec(SPEC), "overlap": "no"}),
+        msgpack.packb({"of": digest_of_spec(SPEC), "jitter_ms": -1}),
+        msgpack.packb({"of": digest_of_spec(SPEC), "window": "always"}),
+    ],
+)
+def test_malformed_settings_are_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="schedule settings"):
+        decode_schedule_extras(data, SPEC)
+
+
+def test_a_number_above_64_bits_is_refused() -> None:
+    with pytest.raises(EncodeError):
+        encode_schedule_extras(ScheduleExtras(jitter_ms=2**64))
+
+
+def test_counters_are_numbers_or_nothing() -> None:
+    assert [decode_count(text) for text in (None, b"17", b"x", b"")] == [0, 17, 0, 0]
