@@ -13,8 +13,8 @@ import redis
 from redis.utils import str_if_bytes
 
 from tampu import AccessDenied, Backoff, Every, Job, JobFailed, Queue, QueueEvents, Worker
-from tampu.admin.health import Grade, examine, judge
-from tampu.admin.queues import look_over, purge_jobs, queue_names, remove_queue
+from tampu.admin.health import Grade, examine, judge_server
+from tampu.admin.queues import purge_jobs, queue_names, remove_queue, summarise_queue
 from tampu.scheduler import Lease, RedisGuard, RedisStore, Scope, Slot
 from tampu.server.connect import connect
 from tampu.server.dialect import USED
@@ -157,7 +157,7 @@ async def test_a_user_with_the_rule_looks_at_queues_and_removes_them(url: str) -
         await queue.add("work", 1)
     async with await connect(url) as server:
         async with await Lane.open(server, KEYS.stream) as lane:
-            assert (await look_over(lane, KEYS)).counts.waiting == 1
+            assert (await summarise_queue(lane, KEYS)).counts.waiting == 1
             assert (await purge_jobs(lane, KEYS)).waiting == 1
         assert await queue_names(server) == [QUEUE]
         assert await remove_queue(server, KEYS) > 0
@@ -166,7 +166,7 @@ async def test_a_user_with_the_rule_looks_at_queues_and_removes_them(url: str) -
 async def test_a_user_with_the_rule_for_doctor_is_told_all(running: RunningServer) -> None:
     with user_of(running, "Looking after it") as url:
         async with await connect(url) as server:
-            found = judge(await examine(server))
+            found = judge_server(await examine(server))
     assert {each.check for each in found if each.grade is not Grade.OK} == {"persistence"}
     assert "it keeps nothing" in next(e.sentence for e in found if e.check == "persistence")
 

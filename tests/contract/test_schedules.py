@@ -232,7 +232,7 @@ class TestPausing:
         await crew.queue.pause("k")
         crew.admin.delete(KEYS.spec("k"))
         assert await crew.queue.resume("k") is False
-        with pytest.raises(OptionError, match="names no schedule"):
+        with pytest.raises(OptionError, match="no such schedule"):
             await crew.queue.preview("k")
         assert not (await crew.queue.schedule("tick", Every("1h"), key="k")).paused
         assert score(crew, "k") is not None
@@ -367,7 +367,7 @@ class TestOutOfTurn:
             lambda: crew.queue.preview("k"),
             lambda: crew.queue.backfill("k", start, start + timedelta(1)),
         ):
-            with pytest.raises(OptionError, match="no schedule of this queue"):
+            with pytest.raises(OptionError, match="no such schedule"):
                 await call()
         store_raw(crew, "k", b"nonsense", 1)
         with pytest.raises(DecodeError):

@@ -6,7 +6,7 @@ from rich.console import Console, RenderableType
 
 from tampu import BuryReason, Counts, Cron, DeadLetter, Every, Failure, Schedule
 from tampu.admin.health import Finding, Grade
-from tampu.admin.queues import Overview
+from tampu.admin.queues import QueueSummary
 from tampu.admin.rates import QueueRates, Rates
 from tampu.admin.workers import WorkerInfo, WorkerState
 from tampu.cli.acts.bench import percentile
@@ -36,7 +36,7 @@ ALIVE = WorkerInfo(
     started_at=NOW - timedelta(days=3, hours=4),
     concurrency=100,
 )
-OVERVIEW = Overview(
+OVERVIEW = QueueSummary(
     queue="a-queue-with-quite-a-long-name-as-people-have-them",
     group="default",
     at=NOW,

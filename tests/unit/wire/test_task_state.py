@@ -91,7 +91,9 @@ class TestOurOwn:
             (b'{"task_id":"t","queued":{}}', "at_ms"),
         ],
     )
-    def test_a_malformed_state_is_reported_without_quoting_it(self, body: bytes, problem: str) -> None:
+    def test_a_malformed_state_is_reported_without_quoting_it(
+        self, body: bytes, problem: str
+    ) -> None:
         with pytest.raises(DecodeError, match=problem) as caught:
             decode_task_state(body)
         assert "secret" not in str(caught.value)

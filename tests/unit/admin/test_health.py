@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tampu.admin.health import Endless, Facts, Grade, NodeFacts, judge
+from tampu.admin.health import Grade, MissingExpiries, NodeFacts, ServerFacts, judge_server
 
 GOOD = {
     "role": "master",
@@ -19,10 +19,10 @@ GOOD = {
 }
 
 
-def facts(*nodes: NodeFacts) -> Facts:
-    return Facts(
-        server="redis://x", version="Redis 8", nodes=list(nodes), queues=[], left=[],
-        endless=Endless([], 0, searched_all=True),
+def facts(*nodes: NodeFacts) -> ServerFacts:
+    return ServerFacts(
+        server="redis://x", version="Redis 8", nodes=list(nodes), queues=[], orphaned=[],
+        missing_expiries=MissingExpiries([], 0, searched_all=True),
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def node(
     ],
 )
 def test_each_trouble_is_its_own_finding(changed: dict[str, str], grades: dict[str, str]) -> None:
-    found = judge(facts(node(changed=changed)))
+    found = judge_server(facts(node(changed=changed)))
     assert {each.check: each.grade.value for each in found if each.grade is not Grade.OK} == grades
 
 
@@ -67,13 +67,13 @@ def test_each_trouble_is_its_own_finding(changed: dict[str, str], grades: dict[s
     ],
 )
 def test_a_clock_is_judged_by_what_is_certain(skew_ms: float, trip_ms: float, grade: Grade) -> None:
-    found = judge(facts(node(skew_ms=skew_ms, trip_ms=trip_ms)))
+    found = judge_server(facts(node(skew_ms=skew_ms, trip_ms=trip_ms)))
     (clock,) = (each for each in found if each.check == "clock")
     assert clock.grade is grade
 
 
 def test_of_several_nodes_each_finding_names_its_own() -> None:
-    found = judge(facts(node("a:1"), node("b:2", {"role": "slave"})))
+    found = judge_server(facts(node("a:1"), node("b:2", {"role": "slave"})))
     roles = [each.sentence for each in found if each.check == "role"]
-    assert roles[0].startswith("a:1: it takes writes")
+    assert roles[0].startswith("a:1: primary")
     assert roles[1].startswith("b:2: it is a replica")

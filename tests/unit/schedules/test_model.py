@@ -45,7 +45,7 @@ def test_an_option_that_cannot_be_is_named(option: str, given: dict[str, Any]) -
 
 
 def test_the_refusal_of_cancelling_says_why() -> None:
-    with pytest.raises(OptionError, match="another worker's"):
+    with pytest.raises(OptionError, match="not supported for a queue's schedules"):
         ScheduleSettings(overlap=Overlap.CANCEL_RUNNING)
 
 

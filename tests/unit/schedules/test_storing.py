@@ -8,7 +8,7 @@ import pytest
 
 from tampu import Backoff, Cron, Every, Missed, OptionError, Overlap, ScheduleSettings, TimeWindow
 from tampu.errors import DecodeError
-from tampu.schedules.storing import NewSchedule, StoredPosition, read_schedule
+from tampu.schedules.storing import ArmedSchedule, NewSchedule, read_schedule
 from tampu.util.clock import instant
 from tampu.wire.schedule import (
     CronPattern,
@@ -28,31 +28,29 @@ def wanted(rule: Every | Cron, **options: Any) -> NewSchedule:  # noqa: ANN401 -
     return NewSchedule("tick", rule, NIL, ScheduleSettings(**options))
 
 
-def placed(
-    want: NewSchedule, now_ms: int = NOW_MS, *, next_ms: int | None = None
-) -> StoredPosition:
-    written = want.written(None, now_ms)
+def placed(want: NewSchedule, now_ms: int = NOW_MS, *, next_ms: int | None = None) -> ArmedSchedule:
+    written = want.encode(None, now_ms)
     repeat = read_schedule(written.spec, written.own)
-    return StoredPosition(repeat, written.next_ms if next_ms is None else next_ms)
+    return ArmedSchedule(repeat, written.next_ms if next_ms is None else next_ms)
 
 
 class TestFirstInstant:
     def test_an_interval_begins_one_interval_from_now(self) -> None:
-        assert wanted(Every("1h")).written(None, NOW_MS).next_ms == NOW_MS + HOUR_MS
+        assert wanted(Every("1h")).encode(None, NOW_MS).next_ms == NOW_MS + HOUR_MS
 
     def test_a_start_ahead_is_itself_the_first_instant_of_an_interval(self) -> None:
         start = instant(NOW_MS + 5_000)
-        assert wanted(Every("1h"), start=start).written(None, NOW_MS).next_ms == NOW_MS + 5_000
+        assert wanted(Every("1h"), start=start).encode(None, NOW_MS).next_ms == NOW_MS + 5_000
 
     def test_a_start_that_has_passed_anchors_the_interval(self) -> None:
         start = instant(NOW_MS - HOUR_MS - 1)
-        first = wanted(Every("1h"), start=start).written(None, NOW_MS).next_ms
+        first = wanted(Every("1h"), start=start).encode(None, NOW_MS).next_ms
         assert first == NOW_MS - 1 + HOUR_MS
 
     def test_an_anchor_is_kept_whatever_the_start(self) -> None:
         rule = Every("1h", anchor=instant(7))
         start = instant(10 * HOUR_MS)
-        assert wanted(rule, start=start).written(None, 0).next_ms == 10 * HOUR_MS + 7
+        assert wanted(rule, start=start).encode(None, 0).next_ms == 10 * HOUR_MS + 7
 
     def test_an_anchor_before_1970_can_be_written(self) -> None:
         rule = Every("1h", anchor=datetime(1960, 1, 1, 0, 20, tzinfo=UTC))
@@ -60,19 +58,19 @@ class TestFirstInstant:
 
     def test_a_cron_rule_may_match_at_the_start_and_not_now(self) -> None:
         rule = Cron("0 * * * *")
-        assert wanted(rule).written(None, HOUR_MS).next_ms == 2 * HOUR_MS
+        assert wanted(rule).encode(None, HOUR_MS).next_ms == 2 * HOUR_MS
         start = instant(5 * HOUR_MS)
-        assert wanted(rule, start=start).written(None, 0).next_ms == 5 * HOUR_MS
+        assert wanted(rule, start=start).encode(None, 0).next_ms == 5 * HOUR_MS
 
     def test_cron_instants_are_whole_seconds(self) -> None:
-        assert wanted(Cron("* * * * * *")).written(None, NOW_MS).next_ms % 1000 == 0
+        assert wanted(Cron("* * * * * *")).encode(None, NOW_MS).next_ms % 1000 == 0
 
     def test_an_end_before_the_first_instant_is_refused(self) -> None:
         end = instant(NOW_MS + HOUR_MS - 1)
         with pytest.raises(OptionError) as refusal:
-            wanted(Every("1h"), end=end).written(None, NOW_MS)
+            wanted(Every("1h"), end=end).encode(None, NOW_MS)
         assert refusal.value.option == "end"
-        wanted(Every("1h"), end=instant(NOW_MS + HOUR_MS)).written(None, NOW_MS)
+        wanted(Every("1h"), end=instant(NOW_MS + HOUR_MS)).encode(None, NOW_MS)
 
 
 class TestKeepingItsPlace:
@@ -80,7 +78,7 @@ class TestKeepingItsPlace:
         place = placed(wanted(Every("1h")))
         again = wanted(Every("1h"), limit=3, missed=Missed.ONCE)
         assert again.keeps(place)
-        written = again.written(place, NOW_MS + 1000)
+        written = again.encode(place, NOW_MS + 1000)
         assert written.next_ms == place.next_ms
         rule = read_schedule(written.spec, written.own).rule
         assert rule.next_ms(place.next_ms) == place.next_ms + HOUR_MS
@@ -106,23 +104,23 @@ class TestKeepingItsPlace:
         spec = ScheduleSpec(
             key="k", job_name="j", pattern=CronPattern("0 9 * * *", None), slot=slot
         )
-        place = StoredPosition(read_schedule(encode_spec(spec), None), NOW_MS)
+        place = ArmedSchedule(read_schedule(encode_spec(spec), None), NOW_MS)
         assert wanted(Cron("0 9 * * *")).keeps(place)
         assert not wanted(Cron("0 9 * * *", tz="Europe/Berlin")).keeps(place)
 
     def test_the_grid_of_a_peer_s_interval_runs_through_its_next_instant(self) -> None:
         slot = slot_of_payload(NIL)
         spec = ScheduleSpec(key="k", job_name="j", pattern=EveryPattern(HOUR_MS), slot=slot)
-        place = StoredPosition(read_schedule(encode_spec(spec), None), NOW_MS + 17)
+        place = ArmedSchedule(read_schedule(encode_spec(spec), None), NOW_MS + 17)
         again = wanted(Every("1h"))
         assert again.keeps(place)
-        written = again.written(place, NOW_MS)
+        written = again.encode(place, NOW_MS)
         assert read_schedule(written.spec, written.own).rule.next_ms(NOW_MS) == NOW_MS + 17
 
     def test_an_end_before_the_kept_instant_is_refused(self) -> None:
         place = placed(wanted(Every("1h")))
         with pytest.raises(OptionError, match="next instant"):
-            wanted(Every("1h"), end=instant(NOW_MS)).written(place, NOW_MS)
+            wanted(Every("1h"), end=instant(NOW_MS)).encode(place, NOW_MS)
 
 
 def test_every_setting_comes_back() -> None:
@@ -137,10 +135,10 @@ def test_every_setting_comes_back() -> None:
         backoff=Backoff.exponential(1, max=9, multiplier=3, jitter=2),
         timeout=timedelta(seconds=7),
     )
-    written = NewSchedule("tick", Cron("0 9 * * *"), NIL, settings).written(None, NOW_MS)
+    written = NewSchedule("tick", Cron("0 9 * * *"), NIL, settings).encode(None, NOW_MS)
     assert read_schedule(written.spec, written.own).settings() == settings
     jittered = ScheduleSettings(jitter=timedelta(seconds=3))
-    written = NewSchedule("tick", Every(5), NIL, jittered).written(None, NOW_MS)
+    written = NewSchedule("tick", Every(5), NIL, jittered).encode(None, NOW_MS)
     assert read_schedule(written.spec, written.own).settings() == jittered
 
 

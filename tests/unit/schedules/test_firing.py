@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, Cron, Every, Missed, Overlap, ScheduleSettings, TimeWindow
-from tampu.schedules.firing import Ruling, Standing, firing_of, judge
+from tampu.schedules.firing import DueSchedule, FireDecision, decide_fires, make_firing
 from tampu.schedules.storing import NewSchedule, StoredSchedule, read_schedule
 from tampu.server.scripts.schedules import Armed, Firing
 from tampu.util.clock import instant
@@ -24,25 +24,25 @@ def repeat(rule: Every | Cron | None = None, **options: Any) -> StoredSchedule: 
     """A schedule that is armed for `DUE_MS`."""
     rule = rule or Every(10, anchor=instant(DUE_MS))
     want = NewSchedule("tick", rule, b"\x07", ScheduleSettings(**options))
-    written = want.written(None, DUE_MS - 1)
+    written = want.encode(None, DUE_MS - 1)
     assert written.next_ms == DUE_MS
     return read_schedule(written.spec, written.own)
 
 
-def ruled(schedule: StoredSchedule, late_ms: int, *, held_ms: int | None = None) -> Ruling:
-    return judge(Standing(schedule, DUE_MS, held_ms), DUE_MS + late_ms)
+def ruled(schedule: StoredSchedule, late_ms: int, *, held_ms: int | None = None) -> FireDecision:
+    return decide_fires(DueSchedule(schedule, DUE_MS, held_ms), DUE_MS + late_ms)
 
 
 def fired(schedule: StoredSchedule, late_ms: int) -> Firing:
-    standing, ids = Standing(schedule, DUE_MS), (f"id-{number}" for number in count())
-    return firing_of(standing, Armed(b"k", b"%d" % DUE_MS), DUE_MS + late_ms, ids=ids)
+    standing, ids = DueSchedule(schedule, DUE_MS), (f"id-{number}" for number in count())
+    return make_firing(standing, Armed(b"k", b"%d" % DUE_MS), DUE_MS + late_ms, ids=ids)
 
 
 class TestOnTime:
     @pytest.mark.parametrize("missed", [Missed.SKIP, Missed.ONCE, Missed.all()])
     def test_one_instant_fires_under_every_policy(self, missed: Missed) -> None:
         ruling = ruled(repeat(missed=missed), 3)
-        assert ruling == Ruling(fires=[DUE_MS], next_ms=DUE_MS + 10 * S)
+        assert ruling == FireDecision(fires=[DUE_MS], next_ms=DUE_MS + 10 * S)
 
     def test_lateness_does_not_shift_the_grid(self) -> None:
         assert ruled(repeat(), 9_999).next_ms == DUE_MS + 10 * S
@@ -59,11 +59,11 @@ class TestOnTime:
 class TestMissed:
     def test_skip_fires_none_and_counts_them(self) -> None:
         ruling = ruled(repeat(missed=Missed.SKIP.within(grace=1)), 300 * 10 * S + 5 * S)
-        assert ruling == Ruling(fires=[], missed=301, next_ms=DUE_MS + 301 * 10 * S)
+        assert ruling == FireDecision(fires=[], missed=301, next_ms=DUE_MS + 301 * 10 * S)
 
     def test_once_fires_the_latest(self) -> None:
         ruling = ruled(repeat(missed=Missed.ONCE.within(grace=1)), 35 * S)
-        assert ruling == Ruling(fires=[DUE_MS + 30 * S], missed=3, next_ms=DUE_MS + 40 * S)
+        assert ruling == FireDecision(fires=[DUE_MS + 30 * S], missed=3, next_ms=DUE_MS + 40 * S)
 
     def test_all_fires_up_to_its_number(self) -> None:
         ruling = ruled(repeat(missed=Missed.all(max=3).within(grace=1)), 55 * S)
@@ -85,12 +85,12 @@ class TestMissed:
             b"\xc6" + (2**20).to_bytes(4, "big") + bytes(2**20),
             ScheduleSettings(window=window),
         )
-        written = want.written(None, DUE_MS - 1)
+        written = want.encode(None, DUE_MS - 1)
         schedule = read_schedule(written.spec, written.own)
         first = ruled(schedule, 55 * S)
         assert (first.fires, first.outside) == ([], 3)
         assert first.next_ms == DUE_MS + 30 * S
-        second = judge(Standing(schedule, DUE_MS + 30 * S), DUE_MS + 75 * S)
+        second = decide_fires(DueSchedule(schedule, DUE_MS + 30 * S), DUE_MS + 75 * S)
         assert [(at - DUE_MS) // S for at in second.fires] == [30, 40, 50]
         assert (second.outside, second.next_ms) == (0, DUE_MS + 60 * S)
 
@@ -100,11 +100,11 @@ class TestBounds:
         schedule = repeat(end=instant(DUE_MS + 15 * S))
         assert ruled(schedule, 1).next_ms == DUE_MS + 10 * S
         late = ruled(schedule, 40 * S)
-        assert late == Ruling(fires=[DUE_MS, DUE_MS + 10 * S], next_ms=None)
+        assert late == FireDecision(fires=[DUE_MS, DUE_MS + 10 * S], next_ms=None)
 
     def test_missed_ones_behind_the_end_are_not_counted(self) -> None:
         schedule = repeat(missed=Missed.SKIP.within(grace=1), end=instant(DUE_MS + 15 * S))
-        assert ruled(schedule, 500 * S) == Ruling(fires=[], missed=2, next_ms=None)
+        assert ruled(schedule, 500 * S) == FireDecision(fires=[], missed=2, next_ms=None)
 
     def test_once_fires_the_latest_before_the_end(self) -> None:
         schedule = repeat(missed=Missed.ONCE.within(grace=1), end=instant(DUE_MS + 15 * S))
@@ -112,7 +112,7 @@ class TestBounds:
 
     def test_one_that_is_armed_behind_its_end_is_over(self) -> None:
         schedule = repeat(end=instant(DUE_MS))
-        assert judge(Standing(schedule, DUE_MS + 1), DUE_MS + 2) == Ruling()
+        assert decide_fires(DueSchedule(schedule, DUE_MS + 1), DUE_MS + 2) == FireDecision()
 
 
 class TestWindow:
@@ -127,11 +127,11 @@ class TestQueueOne:
     WAITS = repeat(overlap=Overlap.QUEUE_ONE)
 
     def test_instants_are_taken_one_at_a_time(self) -> None:
-        assert ruled(self.WAITS, 25 * S) == Ruling(fires=(DUE_MS,), next_ms=DUE_MS + 10 * S)
+        assert ruled(self.WAITS, 25 * S) == FireDecision(fires=(DUE_MS,), next_ms=DUE_MS + 10 * S)
 
     def test_the_one_that_waited_fires_however_late_and_the_others_are_counted(self) -> None:
         ruling = ruled(self.WAITS, 600 * S, held_ms=DUE_MS)
-        assert ruling == Ruling(fires=(DUE_MS,), overlapped=60, next_ms=DUE_MS + 610 * S)
+        assert ruling == FireDecision(fires=(DUE_MS,), overlapped=60, next_ms=DUE_MS + 610 * S)
 
     def test_what_waited_for_another_instant_does_not_count(self) -> None:
         ruling = ruled(self.WAITS, 600 * S, held_ms=DUE_MS - 10 * S)
@@ -140,7 +140,7 @@ class TestQueueOne:
     def test_those_outside_the_window_before_it_are_counted_at_once(self) -> None:
         window = TimeWindow(segments=[("00:00:20", "00:01:00")])
         ruling = ruled(repeat(overlap=Overlap.QUEUE_ONE, window=window), 45 * S)
-        assert ruling == Ruling(fires=(DUE_MS + 20 * S,), outside=2, next_ms=DUE_MS + 30 * S)
+        assert ruling == FireDecision(fires=(DUE_MS + 20 * S,), outside=2, next_ms=DUE_MS + 30 * S)
 
 
 class TestJobs:
