@@ -158,7 +158,7 @@ def wrap_handler(
     """
 
     async def run(job: Job[Any]) -> object:
-        return await finish(handler(to_job(job)))
+        return to_result(await _await_in_new_task(handler(to_job(job))))
 
     async def finish(value: Awaitable[object]) -> object:
         return to_result(await _await_in_new_task(value))
