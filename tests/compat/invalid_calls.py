@@ -1,6 +1,6 @@
-"""What chasquimq says to each mistake of a caller: a program for either package.
+"""A program that makes invalid calls, for chasquimq or the drop-in.
 
-`python mistakes.py URL` prints the errors by their cases as JSON.
+`python invalid_calls.py URL` prints the error of each call as JSON.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from chasquimq import (
     Worker,
 )
 
-Mistake = Callable[[], Any]
+InvalidCall = Callable[[], Any]
 
 EVERY = RepeatPattern.every(60_000)
 SPEC: dict[str, Any] = {"job_name": "t", "pattern": EVERY.to_dict(), "payload": b"\x01"}
@@ -32,7 +32,7 @@ async def handler(job: Job) -> None:
     """Never called."""
 
 
-def of_adding(queue: Queue) -> dict[str, Mistake]:
+def calls_of_add(queue: Queue) -> dict[str, InvalidCall]:
     add = queue.add
     return {
         "name 257 bytes": lambda: add("x" * 257, 1),
@@ -55,7 +55,7 @@ def of_adding(queue: Queue) -> dict[str, Mistake]:
     }
 
 
-def of_asking(queue: Any, producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - of any type
+def calls_with_ids_and_limits(queue: Any, producer: Any) -> dict[str, InvalidCall]:  # noqa: ANN401 - arguments of any type
     return {
         "cancel int": lambda: queue.cancel_delayed(5),
         "cancel none": lambda: producer.cancel_delayed(None),
@@ -69,8 +69,8 @@ def of_asking(queue: Any, producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 
     }
 
 
-def of_scheduling(queue: Queue) -> dict[str, Mistake]:
-    def add(repeat: Any, **more: Any) -> Any:  # noqa: ANN401 - mistakes of any type
+def calls_with_schedules(queue: Queue) -> dict[str, InvalidCall]:
+    def add(repeat: Any, **more: Any) -> Any:  # noqa: ANN401 - arguments of any type
         return queue.add("t", 1, repeat=repeat, **more)
 
     once: dict[str, Any] = {"kind": "fire-all"}
@@ -94,7 +94,7 @@ def of_scheduling(queue: Queue) -> dict[str, Mistake]:
     }
 
 
-def of_bytes(producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - mistakes of any type
+def calls_of_producer(producer: Any) -> dict[str, InvalidCall]:  # noqa: ANN401 - arguments of any type
     def add(**opts: Any) -> Any:  # noqa: ANN401 - as above
         return producer.add_with_options(b"x", opts)
 
@@ -143,8 +143,8 @@ def of_bytes(producer: Any) -> dict[str, Mistake]:  # noqa: ANN401 - mistakes of
     }
 
 
-def of_running(url: str) -> dict[str, Mistake]:
-    def worker(**options: Any) -> Worker:  # noqa: ANN401 - mistakes of any type
+def calls_of_worker(url: str) -> dict[str, InvalidCall]:
+    def worker(**options: Any) -> Worker:  # noqa: ANN401 - arguments of any type
         return Worker("q", handler, redis_url=url, **options)
 
     job = Job("j", "n", 1, 0, 0)
@@ -172,26 +172,26 @@ def of_running(url: str) -> dict[str, Mistake]:
     }
 
 
-async def raised_by(mistake: Mistake) -> str:
-    """The error in words; what goes through is told as such."""
+async def error_of(call: InvalidCall) -> str:
+    """The error as text."""
     try:
-        made = mistake()
-        if inspect.isawaitable(made):
-            made = await made
-    except Exception as error:  # noqa: BLE001 - that is what is asked for
+        returned = call()
+        if inspect.isawaitable(returned):
+            returned = await returned
+    except Exception as error:  # noqa: BLE001 - the error is what is wanted
         return f"{type(error).__name__}: {error}"
-    return f"went through: {made!r}"
+    return f"no error: {returned!r}"
 
 
 async def main(url: str) -> dict[str, str]:
     queue, producer = Queue("q", redis_url=url), Producer(url, "q")
-    mistakes = of_adding(queue) | of_scheduling(queue) | of_bytes(producer) | of_running(url)
-    mistakes |= of_asking(queue, producer)
-    told = {case: await raised_by(mistake) for case, mistake in mistakes.items()}
+    calls = calls_of_add(queue) | calls_with_schedules(queue) | calls_of_producer(producer)
+    calls |= calls_of_worker(url) | calls_with_ids_and_limits(queue, producer)
+    errors = {case: await error_of(call) for case, call in calls.items()}
     await queue.close()
     await producer.shutdown()
-    return told
+    return errors
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1]))), flush=True)  # noqa: T201 - for who runs it
+    print(json.dumps(asyncio.run(main(sys.argv[1]))), flush=True)  # noqa: T201 - read by the test

@@ -1,4 +1,4 @@
-"""Programs for either package, run with the real one or with ours in its place."""
+"""Runs programs written for chasquimq, with the real package or with the drop-in."""
 
 import os
 import subprocess
@@ -12,12 +12,14 @@ from tests.golden.chasquimq import golden
 from tests.peers import PACKAGE, PYTHON, is_made
 from tests.servers import IN_CI, ROOT
 
-GOLDEN: Final = {each.values[0]["case"]: each.values[0]["raised"] for each in golden("errors")}
-"""What the real package raises, by the case."""
+EXPECTED_ERRORS: Final = {
+    each.values[0]["case"]: each.values[0]["raised"] for each in golden("errors")
+}
+"""The errors of the real package, by case."""
 
 _HERE: Final = Path(__file__).parent
 _LIMIT_S: Final = 60
-_IN_ITS_PLACE: Final = """
+_RUN_WITH_DROP_IN: Final = """
 import runpy, sys
 import tampu.compat.chasquimq
 sys.modules["chasquimq"] = tampu.compat.chasquimq
@@ -26,21 +28,24 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def with_ours(program: str, *args: str) -> str:
-    """What a program prints with ours in place of the real package."""
-    return printed_by(sys.executable, "-c", _IN_ITS_PLACE, _HERE / program, *args)
+def run_with_drop_in(program: str, *args: str) -> str:
+    """Run a program with the drop-in in place of the real package; returns its output."""
+    return run_command(sys.executable, "-c", _RUN_WITH_DROP_IN, _HERE / program, *args)
 
 
-def with_theirs(program: str, *args: str) -> str:
-    """What a program prints with the real package."""
+def run_with_real_package(program: str, *args: str) -> str:
+    """Run a program with the real package; returns its output."""
     if not is_made():
         missing = pytest.fail if IN_CI else pytest.skip
         missing(f"{PACKAGE} is not on this machine: make peers")
-    return printed_by(PYTHON, _HERE / program, *args)
+    return run_command(PYTHON, _HERE / program, *args)
 
 
-def printed_by(*command: object) -> str:
-    """What a command prints. How it ends does not count: the real package may crash at its exit."""
+def run_command(*command: object) -> str:
+    """Run a command and return its output.
+
+    The exit code is ignored, because the real package may crash when its process exits.
+    """
     done = subprocess.run(
         [str(part) for part in command],
         capture_output=True,
