@@ -76,4 +76,4 @@ def test_of_several_nodes_each_finding_names_its_own() -> None:
     found = judge_server(facts(node("a:1"), node("b:2", {"role": "slave"})))
     roles = [each.sentence for each in found if each.check == "role"]
     assert roles[0].startswith("a:1: primary")
-    assert roles[1].startswith("b:2: it is a replica")
+    assert roles[1].startswith("b:2: this is a replica")
