@@ -51,12 +51,13 @@ faults: servers peers ## the fault tests, with many more deaths and restarts; in
 	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_INTEROP_S=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop $(PARALLEL) $(ARGS)
 
-check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
+check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.sizes
+	$(BIN)/python -m tools.house
 	$(BIN)/python -m tools.lua_heads
 
 format: $(STAMP) ## put the code in shape
