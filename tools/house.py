@@ -80,7 +80,8 @@ def longest_chain(imports: dict[str, set[str]]) -> list[str]:
         open_names.add(name)
         chains = [below(each) for each in sorted(imports[name] - open_names)]
         open_names.discard(name)
-        return (name, *max(chains, key=len, default=nothing))
+        rest = max(chains, key=len, default=nothing)
+        return (name, *rest)
 
     return list(max(map(below, sorted(imports)), key=len, default=nothing))
 
