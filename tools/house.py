@@ -83,7 +83,8 @@ def longest_chain(imports: dict[str, set[str]]) -> list[str]:
         rest = max(chains, key=len, default=nothing)
         return (name, *rest)
 
-    return list(max(map(below, sorted(imports)), key=len, default=nothing))
+    longest = max(map(below, sorted(imports)), key=len, default=nothing)
+    return list(longest)
 
 
 def repeated_classes(trees: dict[str, ast.Module]) -> list[str]:
