@@ -9,21 +9,8 @@ import pytest
 from tampu.compat.chasquimq import Producer, Queue
 from tests.compat.shop import QUEUE, Shop
 from tests.contract.workers import connections, own_tasks
-from tests.peers import can_run_on
 from tests.servers import RunningServer
 from tests.waiting import wait_until
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The real package works on few servers: on the others there is nothing to be asked of it."""
-    items[:] = [each for each in items if not _is_spare(each)]
-
-
-def _is_spare(item: pytest.Item) -> bool:
-    asked = getattr(item, "callspec", None)
-    if item.path.name != "test_theirs.py" or asked is None:
-        return False
-    return not can_run_on(asked.params["backend"])
 
 
 @pytest.fixture

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.golden.chasquimq import golden
-from tests.peers import PACKAGE, PYTHON, is_made
-from tests.servers import IN_CI, ROOT
+from tests.peers import PYTHON
+from tests.servers import ROOT
 
 GOLDEN: Final = {each.values[0]["case"]: each.values[0]["raised"] for each in golden("errors")}
 """What the real package raises, by the case."""
@@ -33,9 +31,6 @@ def with_ours(program: str, *args: str) -> str:
 
 def with_theirs(program: str, *args: str) -> str:
     """What a program prints with the real package."""
-    if not is_made():
-        missing = pytest.fail if IN_CI else pytest.skip
-        missing(f"{PACKAGE} is not on this machine: make peers")
     return printed_by(PYTHON, _HERE / program, *args)
 
 

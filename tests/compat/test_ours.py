@@ -3,6 +3,8 @@
 import json
 import sys
 
+import pytest
+
 from tampu.compat import chasquimq
 from tests.compat.either import GOLDEN, printed_by, with_ours
 from tests.compat.surface import pinned, surface_of
@@ -10,6 +12,7 @@ from tests.servers import RunningServer
 
 
 class TestProgram:
+    @pytest.mark.every_server
     def test_it_runs_with_ours_on_every_server(self, running: RunningServer) -> None:
         assert with_ours("program.py", running.url) == "all is well\n"
 

@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from tests.compat.either import GOLDEN, with_theirs
 from tests.compat.surface import pinned
 from tests.servers import RunningServer
+
+pytestmark = pytest.mark.chasquimq
 
 
 def test_the_program_runs_with_it(running: RunningServer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tampu import NewJob, OptionError, WrongContext, Promoter, ServerUnreachable
+from tampu import NewJob, OptionError, Promoter, ServerUnreachable, WrongContext
 from tampu.clock import now_ms
 from tampu.job import Job
 from tampu.metrics import MemorySink
@@ -18,6 +18,8 @@ from tests.contract.promoting import standing_alone, until_led_by
 from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Crew, envelope, own_tasks
 from tests.servers import free_port
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 class Timed(Calls):

@@ -32,6 +32,8 @@ from tests.contract.queues import (
 )
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 
 def everything(admin: redis.Redis) -> dict[bytes, bytes]:
     keys: Any = admin.keys("*")

@@ -19,6 +19,8 @@ from tampu.wire.retry import RetryOverride, WireBackoff
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 SHORT = Backoff.fixed(0.01)
 
