@@ -9,21 +9,8 @@ import pytest
 from tampu.compat.chasquimq import Producer, Queue
 from tests.compat.harness import QUEUE, Harness
 from tests.contract.workers import connections, own_tasks
-from tests.peers import can_run_on
 from tests.servers import RunningServer
 from tests.waiting import wait_until
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop the tests of the real package on servers on which it does not work."""
-    items[:] = [each for each in items if not _needs_another_server(each)]
-
-
-def _needs_another_server(item: pytest.Item) -> bool:
-    parameters = getattr(item, "callspec", None)
-    if item.path.name != "test_real_package.py" or parameters is None:
-        return False
-    return not can_run_on(parameters.params["backend"])
 
 
 @pytest.fixture

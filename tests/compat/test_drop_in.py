@@ -4,6 +4,8 @@ import json
 import sys
 from textwrap import dedent
 
+import pytest
+
 from tampu.compat import chasquimq
 from tests.compat.programs import EXPECTED_ERRORS, run_command, run_with_drop_in
 from tests.compat.surface import expected_surface, surface_of
@@ -28,6 +30,7 @@ def run_in_its_place(code: str) -> str:
     return run_python(TAKE_ITS_PLACE + dedent(code))
 
 
+@pytest.mark.every_server
 def test_a_program_runs_on_every_server(running: RunningServer) -> None:
     assert run_with_drop_in("program.py", running.url) == "ok\n"
 

@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
+
 from tests.compat.programs import EXPECTED_ERRORS, run_with_real_package
 from tests.compat.surface import expected_surface
 from tests.servers import RunningServer
+
+pytestmark = pytest.mark.chasquimq
 
 
 def test_the_program_runs(running: RunningServer) -> None:

@@ -27,6 +27,8 @@ from tests.contract.workers import GROUP, KEYS, QUEUE, Boom, Calls, Crew, Gate
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 @pytest.fixture
 async def work(server: Server, crew: Crew) -> AsyncIterator[Lane]:

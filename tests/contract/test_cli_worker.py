@@ -42,6 +42,7 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.every_server
 async def test_on_every_server_it_shows_what_it_runs_and_ends_when_told(
     running: RunningServer, home: Path
 ) -> None:

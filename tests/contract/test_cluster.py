@@ -27,6 +27,8 @@ from tests.servers import Backend, RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
 QUEUES = [b"{chasqui:q%d}" % n for n in range(12)]
 

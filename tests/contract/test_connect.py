@@ -26,13 +26,15 @@ from tampu.errors import (
     Verdict,
 )
 from tampu.server.connect import Server, connect
-from tampu.server.embedded import keeper
+from tampu.server.embedded.server import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.embedded import end_server, is_free, server_pid
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 KEY = b"{chasqui:connect}:stream"
 SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere

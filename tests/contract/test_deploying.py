@@ -27,6 +27,8 @@ from tests.stores import state_of
 from tests.topology import cluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 PAGE = GUIDE / "deploying.md"
 USER = "tampu"
 CALL = re.compile(r"redis\.p?call\('([A-Z]+)'")

@@ -15,6 +15,8 @@ from tests.contract.lanes import PATIENT, QUICK, Through
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEY = QueueKeys("events").events
 SOON = 10.0
 

@@ -25,6 +25,8 @@ from tests.contract.workers import KEYS, Boom, Calls, Crew, Gate
 from tests.golden.chasquimq import golden
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 LATE = Missed.SKIP.within(grace="1s")
 
 

@@ -21,6 +21,8 @@ from tests.contract.workers import KEYS, Calls, Crew
 from tests.golden.chasquimq import golden
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class TestBadNeighbours:
     async def test_what_cannot_be_read_stops_nobody_and_stays(

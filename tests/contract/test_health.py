@@ -12,6 +12,8 @@ from tests.conftest import Start
 from tests.contract.workers import KEYS, Crew
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 
 async def findings(url: str) -> dict[str, Finding]:
     async with await connect(url) as server:

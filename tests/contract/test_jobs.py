@@ -10,6 +10,8 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tests.contract.workers import KEYS, Boom, Calls, Crew, Gate, envelope
 
+pytestmark = pytest.mark.every_server
+
 
 @pytest.fixture
 async def work(server: Server, crew: Crew) -> AsyncIterator[Lane]:

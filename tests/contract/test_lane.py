@@ -25,6 +25,8 @@ from tests.contract.lanes import KEY, QUICK, Through, until_lost
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 async def test_a_call_gets_its_reply(lane: Lane) -> None:
     assert await lane.call("PING") == b"PONG"

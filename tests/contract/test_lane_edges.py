@@ -20,6 +20,8 @@ from tests.contract.lanes import COUNTER, KEY, PATIENT, QUICK, Through, until_lo
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 @contextmanager
 def replica_of_another(start: Start) -> Iterator[RunningServer]:

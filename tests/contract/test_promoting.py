@@ -19,6 +19,8 @@ from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Crew, envelope, own
 from tests.servers import free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class Timed(Calls):
     """A handler that notes when each job began."""

@@ -22,6 +22,8 @@ from tampu.server.scripts.schedules import (
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 Admin: TypeAlias = Any  # a client, whose replies are typed as anything that could be
 
 KEYS = QueueKeys("repeats")

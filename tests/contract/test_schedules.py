@@ -29,6 +29,8 @@ from tests.contract.workers import KEYS, QUEUE, Crew
 from tests.golden.chasquimq import golden
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 HOUR_MS = 3_600_000
 NINE = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
