@@ -26,7 +26,7 @@ from tampu.errors import (
     Verdict,
 )
 from tampu.server.connect import Server, connect
-from tampu.server.embedded.server import keeper
+from tampu.server.embedded import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.embedded import end_server, is_free, server_pid
