@@ -170,7 +170,7 @@ async def test_a_user_with_the_rule_for_doctor_is_told_all(running: RunningServe
         async with await connect(url) as server:
             found = judge_server(await examine(server))
     assert {each.check for each in found if each.grade is not Grade.OK} == {"persistence"}
-    assert "it keeps nothing" in next(e.sentence for e in found if e.check == "persistence")
+    assert "no persistence" in next(e.sentence for e in found if e.check == "persistence")
 
 
 async def test_a_user_with_the_rule_of_the_scheduler_keeps_states(running: RunningServer) -> None:
