@@ -12,8 +12,8 @@ from benchmarks.envelope import ENVELOPE
 from benchmarks.figure import Figure, Measured, in_turns
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.script import Script
-from tampu.server.scripts import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, add
+from tampu.server.scripts.script import Script
 from tampu.wire.keys import QueueKeys
 
 BATCH: Final = 1000

@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 from benchmarks.bench import Bench
 from benchmarks.envelope import ENVELOPE
 from benchmarks.figure import Figure, Measured, in_turns
-from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts import AddKeys, PlainJobs, add
+from tampu.server.protocol import pack
+from tampu.server.scripts.adding import AddKeys, PlainJobs, add
 from tampu.server.streams import ack
 from tampu.wire.keys import QueueKeys
 

@@ -10,7 +10,7 @@ from benchmarks.peer import NAME as PEER
 from benchmarks.peer import Peer
 from benchmarks.sample import CONCURRENCY, NAME, QUEUE
 from tampu import NewJob, Queue
-from tampu.clock import instant
+from tampu.util.clock import instant
 from tampu.worker import Worker
 
 JOBS: Final = 400

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import redis
 
-from tampu.server import keeper
-from tampu.server.embedded import EmbeddedServer
-from tampu.server.filelock import FileLock
+from tampu.server.embedded import keeper
+from tampu.server.embedded.files import FileLock
+from tampu.server.embedded.server import EmbeddedServer
 from tests.waiting import block_until
 
 

@@ -8,12 +8,10 @@ from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 import redis
 
-from tampu.clock import now_ms
 from tampu.scheduler import (
     CoordinatedStore,
     Event,
     RedisGuard,
-    Report,
     RunSkipped,
     ScheduledTask,
     Scheduler,
@@ -21,14 +19,16 @@ from tampu.scheduler import (
     StateLoaded,
     Store,
     TaskHandle,
+    TaskReport,
     TaskRun,
     TaskState,
 )
 from tampu.scheduler.clock import Alarm, WallClock
-from tampu.scheduler.lease_settings import LeaseOptions
-from tampu.scheduler.run import Function
-from tampu.scheduler.settings import SchedulerOptions
+from tampu.scheduler.guard import LeaseOptions
+from tampu.scheduler.scheduler import SchedulerOptions
+from tampu.scheduler.task import Function
 from tampu.timing import Every, Missed, Rule
+from tampu.util.clock import now_ms
 from tests.proxy import Proxy
 from tests.waiting import wait_until
 
@@ -144,7 +144,7 @@ class Member(NamedTuple):
         self.handle.cancel()
         return (await self.end()).state
 
-    async def end(self) -> Report:
+    async def end(self) -> TaskReport:
         """Until it has ended by itself."""
         return await asyncio.wait_for(self.handle.wait(), WITHIN)
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec.structs import fields, replace
 
-from tampu.scheduler.store import Store
+from tampu.scheduler.stores.store import Store
 from tampu.wire.task_state import TaskState, Waiting
 
 ODD_IDS = ["a b:ü*", "'; DROP TABLE tasks; --", "%", "日本", "[x]?", "A", "a", "x" * 256]

@@ -6,11 +6,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tampu.server import coordination, delays, guards, repeats, scripts
+from tampu.server.scripts import (
+    adding,
+    dead,
+    delayed,
+    scheduler,
+    schedules,
+    settling,
+    workers,
+)
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (coordination, delays, guards, repeats, scripts)
+MODULES = (adding, dead, delayed, scheduler, schedules, settling, workers)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 

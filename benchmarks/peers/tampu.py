@@ -9,8 +9,8 @@ import uvloop
 from benchmarks.peers.handler import RESULTS, URL, ran
 from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
 from tampu import NewJob, Queue, Worker
-from tampu.clock import instant
 from tampu.job import Job
+from tampu.util.clock import instant
 
 
 async def handle(job: Job[Any]) -> object:

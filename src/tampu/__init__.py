@@ -17,7 +17,6 @@ from tampu.errors import (
     MissingExtra,
     NotDurable,
     OptionError,
-    WrongContext,
     QueueFull,
     ResultTimeout,
     ServerBusy,
@@ -28,11 +27,12 @@ from tampu.errors import (
     TampuError,
     TlsFailed,
     Verdict,
+    WrongContext,
 )
 
 if TYPE_CHECKING:
-    from tampu.admin.counts import Counts
-    from tampu.admin.dead import DeadJob, DeadLetters
+    from tampu.admin.dead import DeadLetter, DeadLetters
+    from tampu.admin.queues import Counts
     from tampu.app import App
     from tampu.app_worker import AppWorker
     from tampu.backoff import Backoff
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from tampu.events import JobEvent, QueueEvents
     from tampu.job import Job, NewJob, current_job
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
-    from tampu.promoter import Promoter
     from tampu.queue import Queue
-    from tampu.schedule import Schedule, ScheduleCounts, ScheduleSettings
+    from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
+    from tampu.standalone import Promoter
     from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
-    from tampu.tasks.marks import INJECTED, Depends
     from tampu.tasks.router import Router
+    from tampu.tasks.signature import INJECTED, Depends
     from tampu.tasks.task import Call, Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.wire.dead import BuryReason, Failure
@@ -68,7 +68,7 @@ __all__ = [
     "ConnectionLost",
     "Counts",
     "Cron",
-    "DeadJob",
+    "DeadLetter",
     "DeadLetters",
     "DecodeError",
     "Depends",
@@ -86,7 +86,6 @@ __all__ = [
     "NewJob",
     "NotDurable",
     "OptionError",
-    "WrongContext",
     "Overlap",
     "Promoter",
     "Queue",
@@ -114,6 +113,7 @@ __all__ = [
     "Unrecoverable",
     "Verdict",
     "Worker",
+    "WrongContext",
     "__version__",
     "current_job",
 ]
@@ -121,8 +121,8 @@ __all__ = [
 # Each of the others is imported when it is first asked for (docs/decisions/0023): the command line
 # shows its help without redis-py, and who needs a part pays for that part.
 _HOMES: Final = {
-    "tampu.admin.counts": "Counts",
-    "tampu.admin.dead": "DeadJob DeadLetters",
+    "tampu.admin.queues": "Counts",
+    "tampu.admin.dead": "DeadLetter DeadLetters",
     "tampu.app": "App",
     "tampu.app_worker": "AppWorker",
     "tampu.backoff": "Backoff",
@@ -130,11 +130,11 @@ _HOMES: Final = {
     "tampu.events": "JobEvent QueueEvents",
     "tampu.job": "Job NewJob current_job",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
-    "tampu.promoter": "Promoter",
+    "tampu.standalone": "Promoter",
     "tampu.queue": "Queue",
-    "tampu.schedule": "Schedule ScheduleCounts ScheduleSettings",
+    "tampu.schedules.model": "Schedule ScheduleCounts ScheduleSettings",
     "tampu.sync": "SyncDeadLetters SyncJob SyncQueue",
-    "tampu.tasks.marks": "INJECTED Depends",
+    "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",

@@ -10,17 +10,17 @@ from typing import Any, Final, Self, TypeAlias, Unpack
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
-from tampu.functions import is_async, yields
+from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
-from tampu.queue_options import QueueOptions, QueueSettings
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.settings import check_type, settings_from
 from tampu.sync import Portal
+from tampu.tasks.handlers import settings_for
+from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, refuse_clash
-from tampu.tasks.serving import settings_for
-from tampu.tasks.surroundings import Middleware
 from tampu.tasks.task import AnyTask
+from tampu.util.functions import is_async, yields
+from tampu.util.options import check_type, parse_options
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
@@ -63,7 +63,7 @@ class App(Router):
     ) -> None:
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
-        settings_from(QueueSettings, "App", options)
+        parse_options(QueueSettings, "App", options)
         self.worker = _shared(options) | _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue

@@ -12,16 +12,15 @@ from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.handler import Handler
-from tampu.consumer.options import WorkerOptions
-from tampu.consumer.pulse import Pulse
-from tampu.duration import Duration, to_s
+from tampu.consumer.options import WorkerHealth, WorkerOptions
 from tampu.errors import OptionError
-from tampu.lifetime import Lifetime, Living
-from tampu.settings import at_least, check_type
+from tampu.tasks.execution import Runtime, make
+from tampu.tasks.handlers import app_wide, handler_of, settings_for
+from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
-from tampu.tasks.run import Runtime, make
-from tampu.tasks.serving import app_wide, handler_of, settings_for
-from tampu.tasks.surroundings import Surroundings
+from tampu.util.clock import Duration, to_s
+from tampu.util.lifecycle import Lifetime, Runnable
+from tampu.util.options import at_least, check_type
 from tampu.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class _AtWork(Struct, frozen=True):
                 group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
 
 
-class AppWorker(Living):
+class AppWorker(Runnable):
     """Runs the tasks of an app: one worker for each queue, each with slots of its own.
 
     `queues` says how many runs at a time each queue has; None: all queues that the app's tasks
@@ -89,11 +88,11 @@ class AppWorker(Living):
         return self._queues
 
     @property
-    def pulse(self) -> Pulse | None:
+    def pulse(self) -> WorkerHealth | None:
         """How its workers are now, as one; None before all have started."""
         if self._life.opened is None:
             return None
-        return reduce(Pulse.joined, (each.pulse for each in self._workers if each.pulse))
+        return reduce(WorkerHealth.joined, (each.pulse for each in self._workers if each.pulse))
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""
@@ -124,7 +123,7 @@ class AppWorker(Living):
 
     @asynccontextmanager
     async def _app_wide(self) -> AsyncIterator[None]:
-        around, error = Surroundings(), None
+        around, error = ContextStack(), None
         try:
             await make(self._steps, self._runtime.values, job=None, around=around)
             yield

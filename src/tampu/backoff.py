@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Self
 
-from tampu.duration import MAX_MS, Duration, to_ms
 from tampu.errors import OptionError
-from tampu.wire.retry import BackoffKind, WireBackoff
+from tampu.util.clock import MAX_MS, Duration, to_ms
+from tampu.wire.envelope import BackoffKind, WireBackoff
 
 
 @dataclass(frozen=True, slots=True)

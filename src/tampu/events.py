@@ -12,14 +12,14 @@ from typing import Final, Self
 
 from msgspec import Struct
 
-from tampu.clock import instant
-from tampu.errors import DecodeError, OptionError, WrongContext, ServerError
+from tampu.errors import DecodeError, OptionError, ServerError, WrongContext
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
-from tampu.server.scripts import emit
+from tampu.server.scripts.dead import emit
 from tampu.server.streams import last_id, read_after
-from tampu.wire.event import Event, EventKind, Told, decode_event, pack_events
+from tampu.util.clock import instant
+from tampu.wire.event import Event, EventFields, EventKind, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class EventWriter:
         self._lane = lane
         self._key = key
         self.max_len = max_len
-        self._buffer: list[Told] = []
+        self._buffer: list[EventFields] = []
         self._alarm = 0  # more events than this in the buffer need attention
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class EventWriter:
         """Events that were told and, as far as is known, not written."""
         return self._dropped
 
-    def tell(self, fields: Told) -> None:
+    def tell(self, fields: EventFields) -> None:
         """Have an event written soon."""
         # Twice a job on the hot path, so one comparison serves all that can be the matter.
         buffer = self._buffer
@@ -142,7 +142,7 @@ class EventWriter:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _send(self, batch: Sequence[Told]) -> None:
+    async def _send(self, batch: Sequence[EventFields]) -> None:
         try:
             await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:
@@ -206,7 +206,7 @@ class QueueEvents:
         self._target = url
         self._credentials = credentials
         self._after = None if after is None else after.encode()
-        self._follower: _Follower | None = None
+        self._follower: _EventCursor | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
@@ -215,7 +215,7 @@ class QueueEvents:
             await opened.enter_async_context(lane)
             after = self._after or await last_id(lane, self._key)
             opened.pop_all()  # from here on the follower's to close
-        self._follower = _Follower(server, lane, key=self._key, after=after)
+        self._follower = _EventCursor(server, lane, key=self._key, after=after)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -238,7 +238,7 @@ class QueueEvents:
             await self._follower.close()
 
 
-class _Follower:
+class _EventCursor:
     """A place in an events stream, and what was read from there and not handed out yet."""
 
     def __init__(self, server: Server, lane: Lane, *, key: bytes, after: bytes) -> None:

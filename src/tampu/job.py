@@ -8,9 +8,8 @@ from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 from msgspec import Struct
 
 from tampu.backoff import Backoff
-from tampu.clock import instant
-from tampu.duration import Duration
 from tampu.errors import WrongContext
+from tampu.util.clock import Duration, instant
 from tampu.wire.extras import NO_EXTRAS, Extras
 
 R = TypeVar("R")

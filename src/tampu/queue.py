@@ -8,28 +8,27 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
-from tampu.admin.counts import Counts, count_jobs
 from tampu.admin.dead import DeadLetters
-from tampu.admin.delayed import DelayedJobs
-from tampu.admin.schedules import Key, Schedules
-from tampu.batch import Batch, FullBatch, PlainBatch
-from tampu.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
-from tampu.clock import now_ms
-from tampu.duration import Duration, to_s
-from tampu.errors import Closed, CommandRefused, OptionError, WrongContext, QueueFull
+from tampu.admin.jobs import DelayedJobs
+from tampu.admin.queues import Counts, count_jobs
+from tampu.errors import Closed, CommandRefused, OptionError, QueueFull, WrongContext
 from tampu.events import EventWriter
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
-from tampu.queue_options import QueueOptions, QueueSettings
-from tampu.repeat import Wanted
-from tampu.request import Request, new_job, plain_columns, request_for
+from tampu.producer.batch import Batch, FullBatch, PlainBatch
+from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
+from tampu.producer.options import QueueOptions, QueueSettings
+from tampu.producer.request import Request, new_job, plain_columns, request_for
 from tampu.results import ResultReader
-from tampu.schedule import Schedule, ScheduleOptions, ScheduleSettings, check_rule
+from tampu.schedules.admin import Key, Schedules
+from tampu.schedules.model import Schedule, ScheduleOptions, ScheduleSettings, check_rule
+from tampu.schedules.storing import NewSchedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.streams import Copies, probe_copies
-from tampu.settings import settings_from
 from tampu.timing import Rule
+from tampu.util.clock import Duration, now_ms, to_s
+from tampu.util.options import parse_options
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys, check_job_name
 from tampu.wire.payload import encode_payload, encode_payloads
@@ -70,7 +69,7 @@ class Queue:
     ) -> None:
         check_target(url, credentials)
         self._keys = QueueKeys(name)
-        self._settings = settings_from(QueueSettings, "Queue", options)
+        self._settings = parse_options(QueueSettings, "Queue", options)
         self._rules = self._settings.rules
         self._waits = self._settings.on_full == "wait"
         self._url, self._credentials = url, credentials
@@ -259,10 +258,10 @@ class Queue:
         A schedule of the same key is replaced. If its rule and its start are the same, it keeps
         its next instant and its counts; otherwise it begins anew. A paused one stays paused.
         """
-        settings = settings_from(ScheduleSettings, "a schedule", options)
+        settings = parse_options(ScheduleSettings, "a schedule", options)
         checked = check_rule(rule, settings)
         payload = encode_payload(data, max_bytes=self._rules.max_payload)
-        wanted = Wanted(check_job_name(name), checked, payload, settings)
+        wanted = NewSchedule(check_job_name(name), checked, payload, settings)
         return await self._schedules.store(wanted)
 
     async def schedules(self, limit: int = 100) -> list[Schedule]:

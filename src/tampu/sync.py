@@ -8,18 +8,18 @@ from concurrent.futures import CancelledError, Future
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from tampu.admin.counts import Counts
-from tampu.admin.dead import DeadJob, DeadLetters
-from tampu.admin.schedules import Key
-from tampu.duration import Duration
+from tampu.admin.dead import DeadLetter, DeadLetters
+from tampu.admin.queues import Counts
 from tampu.errors import Closed, WrongContext
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
+from tampu.producer.options import QueueOptions
 from tampu.queue import Queue
-from tampu.queue_options import QueueOptions
-from tampu.schedule import Schedule, ScheduleOptions
+from tampu.schedules.admin import Key
+from tampu.schedules.model import Schedule, ScheduleOptions
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
 from tampu.timing import Rule
+from tampu.util.clock import Duration
 from tampu.wire.dead import BuryReason
 
 T = TypeVar("T")
@@ -161,11 +161,11 @@ class SyncDeadLetters:
     def __init__(self, letters: DeadLetters, portal: Portal) -> None:
         self._letters, self._portal = letters, portal
 
-    def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadJob]:
+    def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadLetter]:
         """The oldest dead letters; see `DeadLetters.peek`."""
         return self._portal.call(lambda: self._letters.peek(count, after=after))
 
-    def get(self, dead_id: str) -> DeadJob | None:
+    def get(self, dead_id: str) -> DeadLetter | None:
         """One dead letter by its own id; see `DeadLetters.get`."""
         return self._portal.call(lambda: self._letters.get(dead_id))
 

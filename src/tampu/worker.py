@@ -3,23 +3,21 @@
 from functools import partial
 from typing import Unpack
 
-from tampu.clock import now_ms
+from tampu.consumer.engine import Engine, EngineConfig
 from tampu.consumer.handler import Handlers, by_name
-from tampu.consumer.options import WorkerOptions, WorkerSettings
-from tampu.consumer.plans import make_plans
-from tampu.consumer.pulse import Pulse
-from tampu.duration import Duration, to_s
-from tampu.engine import Blueprint, Engine
-from tampu.ids import new_id
-from tampu.lifetime import Lifetime, Living
+from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
+from tampu.consumer.runners.local import make_plans
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.settings import settings_from
+from tampu.util.clock import Duration, now_ms, to_s
+from tampu.util.ids import new_id
+from tampu.util.lifecycle import Lifetime, Runnable
+from tampu.util.options import parse_options
+from tampu.wire.holders import CONSUMER_PREFIX
 from tampu.wire.keys import QueueKeys
-from tampu.wire.mark import CONSUMER_PREFIX
 
 
-class Worker(Living):
+class Worker(Runnable):
     """Runs the jobs of one queue with a handler, or with a handler for each name.
 
     `await worker.run()` works until `stop()`; `async with worker:` works inside the block. A worker
@@ -36,9 +34,9 @@ class Worker(Living):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_target(url, credentials)
-        settings = settings_from(WorkerSettings, "Worker", options)
+        settings = parse_options(WorkerSettings, "Worker", options)
         self._grace = settings.grace
-        self._blueprint = Blueprint(
+        self._blueprint = EngineConfig(
             keys=QueueKeys(queue),
             consumer=_consumer(settings.name),
             settings=settings,
@@ -59,7 +57,7 @@ class Worker(Living):
         return self._blueprint.consumer.decode()
 
     @property
-    def pulse(self) -> Pulse | None:
+    def pulse(self) -> WorkerHealth | None:
         """How it is now; None before it has started."""
         engine = self._life.opened
         return None if engine is None else engine.pulse

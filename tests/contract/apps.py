@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-from tampu import App, AppWorker, DeadJob
+from tampu import App, AppWorker, DeadLetter
 from tampu.consumer.options import WorkerOptions
 from tests.contract.workers import SOON, connections, handler_threads, own_tasks
 from tests.servers import RunningServer
@@ -23,9 +23,9 @@ async def working(
         yield worker
 
 
-async def dead(app: App, queue: str = "default", count: int = 1) -> list[DeadJob]:
+async def dead(app: App, queue: str = "default", count: int = 1) -> list[DeadLetter]:
     """So many dead letters, as soon as they are there."""
-    letters: list[DeadJob] = []
+    letters: list[DeadLetter] = []
 
     async def there() -> bool:
         letters[:] = await app.queue(queue).dead.peek(count + 1)

@@ -3,16 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tampu.scheduler.coordinated_store import CoordinatedStore, Inflight
-from tampu.server import coordination
-from tampu.server.coordination import Decided, Term
+from tampu.scheduler.stores.coordinated import CoordinatedStore, Inflight
 from tampu.server.lane import Lane
-from tampu.wire.guard_keys import course_keys
-from tampu.wire.task_keys import TaskKeys
+from tampu.server.scripts import scheduler as coordination
+from tampu.server.scripts.scheduler import Decided, Term
+from tampu.wire.keys import TaskKeys, shared_task_keys
 from tampu.wire.task_state import TaskState, Waiting, encode_task_state
 from tests.waiting import wait_until
 
-KEYS = course_keys(TaskKeys(), "t")
+KEYS = shared_task_keys(TaskKeys(), "t")
 RUN = Waiting(1000, catch_up=True)
 SHORT_MS = 50
 

@@ -5,23 +5,20 @@ from collections.abc import Sequence
 
 from tampu.results import ResultReader
 from tampu.server.lane import Lane
-from tampu.server.scripts import (
-    AddKeys,
-    Buried,
+from tampu.server.scripts.adding import AddKeys, PlainJobs, add
+from tampu.server.scripts.settling import (
+    BuriedEntry,
     Claim,
-    Finished,
-    Graveyard,
-    PlainJobs,
-    Shelf,
-    add,
+    DeadTarget,
+    FinishedEntry,
+    ResultTarget,
     bury,
     finish,
 )
 from tampu.server.streams import create_group, packed_read, read_entries
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.keys import QueueKeys
-from tampu.wire.notice import NOTICE_FIELD, encode_burial, encode_notice
-from tampu.wire.result import encode_result
+from tampu.wire.result import NOTICE_FIELD, encode_failure, encode_notice, encode_result
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -55,18 +52,18 @@ class Desk:
         """Have jobs end with these results."""
         entry_ids = await self.take(len(values))
         entries = [
-            Finished(entry_id, encode_result(value, max_bytes=1000), KEYS.result(job_id))
+            FinishedEntry(entry_id, encode_result(value, max_bytes=1000), KEYS.result(job_id))
             for entry_id, (job_id, value) in zip(entry_ids, values.items(), strict=True)
         ]
-        shelf = Shelf(notices=KEYS.notices, notice=encode_notice(list(values)), ttl_s=60)
+        shelf = ResultTarget(notices=KEYS.notices, notice=encode_notice(list(values)), ttl_s=60)
         assert await finish(self._lane, CLAIM, entries, shelf=shelf) == b"1" * len(values)
 
     async def bury(self, job_id: str, reason: BuryReason, failure: Failure | None) -> None:
         """Have a job end among the dead letters."""
         (entry_id,) = await self.take(1)
-        told = encode_burial(reason, failure)
-        buried = Buried(entry_id, [b"d", b"e"], failure=told, key=KEYS.failure(job_id))
-        yard = Graveyard(dead=KEYS.dead, notices=KEYS.notices, max_len=0, ttl_s=60)
+        told = encode_failure(reason, failure)
+        buried = BuriedEntry(entry_id, [b"d", b"e"], failure=told, key=KEYS.failure(job_id))
+        yard = DeadTarget(dead=KEYS.dead, notices=KEYS.notices, max_len=0, ttl_s=60)
         notice = encode_notice([job_id])
         assert await bury(self._lane, CLAIM, [buried], graveyard=yard, notice=notice) == b"1"
 

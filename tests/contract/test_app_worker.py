@@ -15,9 +15,9 @@ from tampu import (
     Depends,
     Every,
     OptionError,
-    WrongContext,
     Router,
     ServerUnreachable,
+    WrongContext,
 )
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
@@ -182,7 +182,7 @@ class TestLife:
         app.task(name="a")(lambda: None)
 
         async def act() -> None:
-            with pytest.raises(OptionError, match=r"lifespan=None.*@asynccontextmanager"):
+            with pytest.raises(OptionError, match=r"Invalid lifespan None.*@asynccontextmanager"):
                 await AppWorker(app).start()
 
         await nothing_left(running, act)

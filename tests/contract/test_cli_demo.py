@@ -25,6 +25,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     end_server(tmp_path / ".tampu")
 
 
+@pytest.mark.every_server
 async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     running: RunningServer,
 ) -> None:

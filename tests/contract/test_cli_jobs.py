@@ -2,7 +2,7 @@
 
 import pytest
 
-from tampu import Bury, DeadJob
+from tampu import Bury, DeadLetter
 from tampu.job import Job
 from tests.contract.cli import tampu
 from tests.contract.workers import QUEUE, Boom, Calls, Crew, Gate
@@ -73,7 +73,7 @@ async def fail(job: Job[object]) -> None:
     raise Bury("no address") if job.name == "odd" else ValueError("x" * 200)
 
 
-async def bury_three(crew: Crew) -> list[DeadJob]:
+async def bury_three(crew: Crew) -> list[DeadLetter]:
     worker = await crew.hire(fail, attempts=1)
     await crew.queue.add_each("boom", [{"to": "ada"}, {"to": "bob"}])
     await crew.queue.add("odd")

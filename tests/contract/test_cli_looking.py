@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from tampu.queue import Queue
 from tests.contract.cli import COMMAND, environment, tampu
 from tests.contract.workers import QUEUE, Calls, Crew, Gate
@@ -16,6 +18,7 @@ WORKER_KEYS = ["id", "state", "active", "idle_ms", "host", "pid", "started_at", 
 EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]
 
 
+@pytest.mark.every_server
 async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_queues(
     running: RunningServer, crew: Crew
 ) -> None:

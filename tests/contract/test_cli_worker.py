@@ -45,6 +45,7 @@ def listens(port: int) -> bool:
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z (INFO|WARNING|ERROR) \d+ tampu[\w.]*: \S")
 
 
+@pytest.mark.every_server
 async def test_on_every_server_it_shows_what_it_runs_and_stops_on_a_signal(
     running: RunningServer, home: Path
 ) -> None:

@@ -18,14 +18,16 @@ from tampu.errors import (
     ServerUnreachable,
 )
 from tampu.queue import Queue
-from tampu.server import scripts
-from tampu.server.command import pack
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.protocol import pack
+from tampu.server.scripts import adding, workers
 from tampu.wire.keys import QueueKeys
 from tests.servers import Backend, RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
 QUEUES = [b"{chasqui:q%d}" % n for n in range(12)]
@@ -47,8 +49,8 @@ def has(answers: list[int], enough: int) -> bool:
     return len(answers) > enough
 
 
-def keys_of(queue: bytes) -> scripts.AddKeys:
-    return scripts.AddKeys(
+def keys_of(queue: bytes) -> adding.AddKeys:
+    return adding.AddKeys(
         stream=queue + b":stream",
         delayed=queue + b":delayed",
         memory=queue + b":memory",
@@ -63,7 +65,7 @@ async def test_each_queue_s_lane_leads_to_the_node_of_its_slot(
     for queue in QUEUES:
         async with await Lane.open(server, queue + b":stream") as lane:
             flat = [b"envelope", b"name"] * 10
-            await scripts.add(lane, keys_of(queue), scripts.PlainJobs(flat), number=1)
+            await adding.add(lane, keys_of(queue), adding.PlainJobs(flat), number=1)
             assert await lane.call("XLEN", queue + b":stream") == 10
             owners.add(built.owner(queue).port)
     assert len(owners) == 3, "the queues should spread over all nodes"
@@ -164,10 +166,10 @@ async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
     queue = b"{chasqui:stuck}"
     async with await Lane.open(server, queue, options=QUICK) as lane:
         with built.moving(queue):
-            jobs = scripts.PlainJobs([b"e", b"n"])
+            jobs = adding.PlainJobs([b"e", b"n"])
             # Unknown only if the time is up in the very moment that the other node is asked.
             with pytest.raises((ServerBusy, ConnectionLost)):
-                await scripts.add(lane, keys_of(queue), jobs, number=1, limit_s=0.3)
+                await adding.add(lane, keys_of(queue), jobs, number=1, limit_s=0.3)
 
 
 async def test_a_call_that_waits_for_its_slot_fails_at_close(
@@ -198,7 +200,7 @@ async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
             admin.script_flush()
     async with await Lane.open(server, queue, options=QUICK) as lane:
         with built.moving(queue):
-            assert await scripts.lead(lane, queue + b":lock", holder=b"me", ttl_s=5)
+            assert await workers.lead(lane, queue + b":lock", holder=b"me", ttl_s=5)
 
 
 async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(
@@ -206,12 +208,12 @@ async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(
 ) -> None:
     queue = b"{chasqui:halfway}"
     async with await Lane.open(server, queue, options=QUICK) as lane:
-        jobs = scripts.PlainJobs([b"e", b"n"])
+        jobs = adding.PlainJobs([b"e", b"n"])
         with built.moving(queue):
-            adding = asyncio.create_task(scripts.add(lane, keys_of(queue), jobs, number=1))
-            await asyncio.wait([adding], timeout=0.2)
-            assert not adding.done(), "such a call cannot be carried out while the slot moves"
-        assert await adding == b""
+            task = asyncio.create_task(adding.add(lane, keys_of(queue), jobs, number=1))
+            await asyncio.wait([task], timeout=0.2)
+            assert not task.done(), "such a call cannot be carried out while the slot moves"
+        assert await task == b""
         assert await lane.call("XLEN", queue + b":stream") == 1
 
 
@@ -221,7 +223,7 @@ async def test_a_script_that_meets_a_moving_slot_adds_once(server: Server, built
         for number in range(1, 31):
             if number % 10 == 0:
                 await asyncio.to_thread(built.move, queue, built.other(queue))
-            await scripts.add(lane, keys_of(queue), scripts.PlainJobs([b"e", b"n"]), number=number)
+            await adding.add(lane, keys_of(queue), adding.PlainJobs([b"e", b"n"]), number=number)
         assert await lane.call("XLEN", queue + b":stream") == 30
 
 
@@ -319,7 +321,7 @@ async def test_queues_are_found_examined_and_removed_on_every_node(
     assert set(names) <= set(await queue_names(server))
     facts = await examine(server)
     assert len(facts.nodes) == 3
-    assert facts.endless.looked_at >= 2 * len(names)
+    assert facts.missing_expiries.checked >= 2 * len(names)
     for name in names:
         assert await remove_queue(server, QueueKeys(name)) >= 4
     assert not set(names) & set(await queue_names(server))

@@ -25,14 +25,16 @@ from tampu.errors import (
     TlsFailed,
     Verdict,
 )
-from tampu.server import keeper
 from tampu.server.connect import Server, connect
+from tampu.server.embedded import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.embedded import end_server, is_free, server_pid
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 KEY = b"{chasqui:connect}:stream"
 SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
@@ -254,7 +256,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
     async def test_a_file_that_is_not_there(self, secure: "Secure", option: str) -> None:
-        with pytest.raises(OptionError, match=f"{option}=.* must be a file"):
+        with pytest.raises(OptionError, match=f"Invalid {option} .* must be a file"):
             await connect(f"rediss://127.0.0.1:{secure.port}?{option}=/nowhere/it.pem")
 
     async def test_one_limit_holds_for_all_steps(self, running: RunningServer) -> None:

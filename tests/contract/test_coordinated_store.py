@@ -7,10 +7,10 @@ import pytest
 import redis
 
 from tampu.errors import CommandRefused, DecodeError
-from tampu.scheduler.coordinated_store import CoordinatedStore, Inflight
-from tampu.server import coordination
-from tampu.server.coordination import Completion, Decided, Term
+from tampu.scheduler.stores.coordinated import CoordinatedStore, Inflight
 from tampu.server.lane import Lane
+from tampu.server.scripts import scheduler as coordination
+from tampu.server.scripts.scheduler import Completion, Decided, Term
 from tampu.wire.task_state import Waiting, encode_task_state
 from tests.contract.courses import (
     KEYS,
@@ -22,6 +22,8 @@ from tests.contract.courses import (
     until_run_out,
 )
 from tests.servers import RunningServer
+
+pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ class TestAdvance:
                 assert await coordination.advance(lane, KEYS, decided, call_token=f"{number:032}")
         # Also behind the calls of others.
         assert await coordination.advance(lane, KEYS, Decided(0, b"{}"), call_token=f"{0:032}")
-        assert (await coordination.look(lane, KEYS)).version == 3
+        assert (await coordination.read_task(lane, KEYS)).version == 3
 
     async def test_the_calls_that_are_noted_stay_few(self, lane: Lane, admin: redis.Redis) -> None:
         for number in range(40):
@@ -176,7 +178,7 @@ class TestClaim:
             assert await coordination.claim(
                 lane, KEYS, Decided(0, b"{}"), run=RUN, term=Term("a" * 32, 1000)
             )
-        assert (await coordination.look(lane, KEYS)).version == 1
+        assert (await coordination.read_task(lane, KEYS)).version == 1
 
 
 class TestReclaim:

@@ -9,11 +9,10 @@ import redis
 from redis.crc import key_slot
 
 from tampu.errors import OptionError
-from tampu.scheduler.coordinated_store import CoordinatedStore
-from tampu.server.coordination import Completion
+from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.server.lane import Lane
-from tampu.wire.guard_keys import course_keys
-from tampu.wire.task_keys import TaskKeys
+from tampu.server.scripts.scheduler import Completion
+from tampu.wire.keys import TaskKeys, shared_task_keys
 from tests.contract.courses import (
     KEYS,
     RUN,
@@ -27,6 +26,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ async def test_in_a_cluster_each_task_lives_in_one_slot(built: Cluster) -> None:
 
 async def _owner(built: Cluster, store: CoordinatedStore, task_id: str) -> int:
     """The node of a task that goes through all its calls."""
-    keys = course_keys(TaskKeys(), task_id)
+    keys = shared_task_keys(TaskKeys(), task_id)
     assert key_slot(keys.course) == key_slot(keys.plain)
     token = await store.claim(0, state(1, task_id=task_id), RUN)
     assert token is not None

@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from tampu import EventKind, NewJob, OptionError, Queue, SyncQueue
-from tampu.server.delays import left
 from tampu.server.lane import Lane
-from tampu.wire.delayed import decode_member, encode_member
+from tampu.server.scripts.delayed import left
+from tampu.wire.entry import decode_member, encode_member
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import Event, decode_event
 from tampu.wire.extras import decode_extras
@@ -25,6 +25,8 @@ from tests.contract.queues import (
     waiting_ids,
 )
 from tests.servers import RunningServer
+
+pytestmark = pytest.mark.every_server
 
 HOUR_MS = 3_600_000
 

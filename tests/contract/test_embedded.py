@@ -15,9 +15,10 @@ from typing import Protocol
 import pytest
 
 from tampu.errors import EmbeddedFailed
-from tampu.server import datadir, keeper
-from tampu.server.embedded import join
-from tampu.server.filelock import FileLock
+from tampu.server.embedded import files as datadir
+from tampu.server.embedded import keeper
+from tampu.server.embedded.files import FileLock
+from tampu.server.embedded.server import join
 from tests.embedded import (
     answers,
     client_of,

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from tampu.errors import EmbeddedFailed, MissingExtra
-from tampu.server import embedded, keeper
-from tampu.server.embedded import join
+from tampu.server.embedded import keeper
+from tampu.server.embedded import server as embedded
+from tampu.server.embedded.server import join
 from tests.embedded import (
     answers,
     client_of,

@@ -17,13 +17,15 @@ from tampu.errors import (
     ServerBusy,
     ServerUnreachable,
 )
-from tampu.server.command import Reply, pack
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
+from tampu.server.protocol import Reply, pack
 from tests.conftest import Start
 from tests.contract.lanes import KEY, QUICK, Through, until_lost
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 async def test_a_call_gets_its_reply(lane: Lane) -> None:

@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import pytest
 
 from tampu.errors import AccessDenied, Closed, ConnectionLost, ServerBusy, ServerError
-from tampu.server.command import pack
 from tampu.server.connect import Server, connect
 from tampu.server.errors import as_refusal
 from tampu.server.lane import Lane, LaneOptions
-from tampu.server.outbox import Call
+from tampu.server.protocol import pack
+from tampu.server.send_queue import PendingCall
 from tests.conftest import Start
 from tests.contract.lanes import COUNTER, KEY, PATIENT, QUICK, Through, until_lost
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 @contextmanager
@@ -113,7 +115,7 @@ class TestEnding:
         await asyncio.gather(*(lane.send(pack("PING")) for _ in range(500)))
         await asyncio.sleep(0)
         gc.collect()
-        assert sum(isinstance(thing, Call) for thing in gc.get_objects()) < 5
+        assert sum(isinstance(thing, PendingCall) for thing in gc.get_objects()) < 5
 
 
 class TestOutcomes:
@@ -204,7 +206,7 @@ class TestOutcomes:
         await lane.close()
         before = asyncio.all_tasks()
         link._in_flight.append(
-            Call(pack("PING"), future=asyncio.get_running_loop().create_future())
+            PendingCall(pack("PING"), future=asyncio.get_running_loop().create_future())
         )
         link._take(as_refusal("ASK 1 127.0.0.1:1"))
         assert asyncio.all_tasks() == before
@@ -247,7 +249,7 @@ class TestWaiting:
                 lane.send(pack("ECHO", bytes(1000))).cancel()
                 await asyncio.sleep(0)
             gc.collect()
-            assert sum(isinstance(thing, Call) for thing in gc.get_objects()) < 5
+            assert sum(isinstance(thing, PendingCall) for thing in gc.get_objects()) < 5
 
     async def test_a_server_that_loads_its_data_is_waited_for(self, start: Start) -> None:
         # Reading its file, a server listens after every 1024 commands: here every 0.5 s, for 3 s.

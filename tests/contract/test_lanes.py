@@ -9,13 +9,15 @@ import redis
 
 from tampu.errors import Closed, ServerUnreachable
 from tampu.server import lanes as lanes_module
-from tampu.server.command import pack
 from tampu.server.lanes import Lanes
+from tampu.server.protocol import pack
 from tests.contract.lanes import QUICK
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 KEYS = [b"{task-%d}:state" % n for n in range(12)]
 CAP = 4

@@ -15,12 +15,11 @@ from tampu import (
     OptionError,
     Queue,
 )
-from tampu.wire.delayed import decode_member
-from tampu.wire.envelope import decode_envelope
+from tampu.wire.entry import decode_member
+from tampu.wire.envelope import RetryOverride, decode_envelope
 from tampu.wire.event import decode_event
 from tampu.wire.extras import Extras, decode_extras
 from tampu.wire.keys import QueueKeys
-from tampu.wire.retry import RetryOverride
 from tests.contract.queues import (
     KEYS,
     QUEUE,
@@ -31,6 +30,8 @@ from tests.contract.queues import (
     waiting_ids,
 )
 from tests.servers import RunningServer
+
+pytestmark = pytest.mark.every_server
 
 
 def everything(admin: redis.Redis) -> dict[bytes, bytes]:
@@ -299,7 +300,7 @@ class TestAddMany:
         assert admin.zcard(KEYS.delayed) == 3
 
     async def test_one_id_cannot_be_that_of_many(self, queue: Queue, admin: redis.Redis) -> None:
-        with pytest.raises(OptionError, match=r"^job_id='x'"):
+        with pytest.raises(OptionError, match=r"^Invalid job_id 'x'"):
             await queue.add_each("a", [1], job_id="x")
         assert everything(admin) == {}
         (job,) = await queue.add_many([NewJob("a", 1, job_id="x")])

@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from tampu import (
     Closed,
     OptionError,
-    WrongContext,
     Queue,
     ResultTimeout,
     ServerUnreachable,
+    WrongContext,
 )
 from tests.contract.queues import (
     KEYS,
@@ -23,6 +23,8 @@ from tests.contract.queues import (
 )
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 class TestConnecting:

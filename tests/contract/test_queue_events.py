@@ -5,15 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tampu.errors import OptionError, WrongContext, ServerError, ServerUnreachable
+from tampu.errors import OptionError, ServerError, ServerUnreachable, WrongContext
 from tampu.events import EventWriter, JobEvent, QueueEvents, job_event
 from tampu.server.lane import Lane
-from tampu.server.scripts import emit
+from tampu.server.scripts.dead import emit
 from tampu.wire.event import EventKind, encode_event, pack_events
 from tests.conftest import Start
 from tests.contract.test_events import KEY, SOON, said, told
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 def own_tasks() -> list[str]:

@@ -9,12 +9,13 @@ import redis
 from redis.crc import key_slot
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.scheduler.guard import Lease, Refusal, Scope, Slot
-from tampu.scheduler.guarded import Held, guarded
-from tampu.scheduler.redis_guard import RedisGuard
-from tampu.wire.guard_keys import guard_keys
+from tampu.scheduler.guard import Lease, RedisGuard, Refusal, Scope, Slot
+from tampu.scheduler.guarded import GuardedResult, guarded
+from tampu.wire.keys import guard_keys
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
+
+pytestmark = pytest.mark.every_server
 
 
 def slot(at_ms: int, *, resource: str = "house", scope: Scope = Scope.OCCURRENCE) -> Slot:
@@ -68,14 +69,14 @@ class TestRedisGuard:
     async def test_a_manual_run_and_a_scheduled_one_exclude_each_other(
         self, guard: RedisGuard
     ) -> None:
-        async def inner() -> Held[None] | Refusal:
+        async def inner() -> GuardedResult[None] | Refusal:
             return await guarded(guard, slot(2000, scope=Scope.RESOURCE), never)
 
         async def never() -> None:
             raise AssertionError("it ran beside the other")
 
         outer = await guarded(guard, slot(1000, scope=Scope.RESOURCE), inner)
-        assert outer == Held(Refusal.HELD, lost=False)
+        assert outer == GuardedResult(Refusal.HELD, lost=False)
 
     async def test_a_run_that_lasts_longer_than_its_lease_keeps_it(
         self, running: RunningServer
@@ -95,7 +96,7 @@ class TestRedisGuard:
             return tries
 
         outcome = await guarded(mine, slot(1000), long)
-        assert isinstance(outcome, Held)
+        assert isinstance(outcome, GuardedResult)
         assert not outcome.lost
         assert outcome.value
         assert await other.acquire(slot(1000)) is Refusal.DONE

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tampu.scheduler.events import StoreDegraded, StoreEvent, StoreOperation, StoreRecovered
-from tampu.scheduler.redis_store import RedisStore
-from tampu.scheduler.resilient_store import ResilientStore
+from tampu.scheduler.stores.redis import RedisStore
+from tampu.scheduler.stores.resilient import ResilientStore
 from tests.conftest import Start
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.stores import Opened, opening, state_of
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 QUICK = "200ms"
 

@@ -10,8 +10,7 @@ from tampu.results import ResultReader
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.wire.dead import BuryReason, Failure
-from tampu.wire.notice import encode_notice
-from tampu.wire.result import encode_result
+from tampu.wire.result import encode_notice, encode_result
 from tests.contract.results import (
     KEYS,
     SOON,
@@ -24,6 +23,8 @@ from tests.contract.results import (
 )
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 class TestWaiting:

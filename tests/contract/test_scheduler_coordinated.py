@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 import redis
 
-from tampu.clock import now_ms
 from tampu.errors import OptionError
 from tampu.scheduler import (
     RunCompleted,
@@ -18,10 +17,10 @@ from tampu.scheduler import (
     StateLoaded,
     StopReason,
 )
-from tampu.scheduler.lease_settings import LeaseOptions
+from tampu.scheduler.guard import LeaseOptions
 from tampu.timing import At, Cron, Missed, Overlap, Rule
-from tampu.wire.guard_keys import course_keys
-from tampu.wire.task_keys import TaskKeys
+from tampu.util.clock import now_ms
+from tampu.wire.keys import TaskKeys, shared_task_keys
 from tests.schedulers import (
     SHORT,
     TASK,
@@ -39,7 +38,7 @@ from tests.schedulers import (
 from tests.waiting import wait_until
 
 LONG: Final[LeaseOptions] = {"lease": "5m"}
-KEYS = course_keys(TaskKeys(), TASK)
+KEYS = shared_task_keys(TaskKeys(), TASK)
 
 
 def skipped(members: list[Member], reason: SkipReason) -> list[int]:

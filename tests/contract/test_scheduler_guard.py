@@ -26,7 +26,7 @@ from tampu.scheduler import (
     TaskState,
 )
 from tampu.timing import At, Cron, Missed, Overlap, Rule
-from tampu.wire.guard_keys import DEFAULT_GUARD_PREFIX, guard_keys
+from tampu.wire.keys import DEFAULT_GUARD_PREFIX, guard_keys
 from tests.proxy import Proxy
 from tests.schedulers import (
     SHORT,

@@ -8,17 +8,18 @@ import pytest
 import redis
 
 from tampu.errors import CommandRefused, ConnectionLost, OptionError, QueueFull
-from tampu.server import scripts
-from tampu.server.command import Reply, pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts import AddKeys, FullJobs, PlainJobs, add
+from tampu.server.protocol import Reply, pack
+from tampu.server.scripts.adding import PRODUCER_MEMORY_MS, AddKeys, FullJobs, PlainJobs, add
 from tampu.server.streams import ack
 from tests.conftest import Start
 from tests.contract.lanes import PATIENT, Through
 from tests.proxy import Proxy
 from tests.servers import Backend, RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
@@ -90,7 +91,7 @@ class TestAdd:
         assert await lane.call("HLEN", MEMORY) == 16
         left_ms = await lane.call("PTTL", MEMORY)
         assert isinstance(left_ms, int)
-        assert 0 < left_ms <= scripts.PRODUCER_MEMORY_MS
+        assert 0 < left_ms <= PRODUCER_MEMORY_MS
 
     async def test_an_id_is_taken_once_on_both_paths(self, lane: Lane) -> None:
         now = FullJobs(full(b"now", marker_s=b"60"), [MARKER, *KEPT])

@@ -8,11 +8,13 @@ import pytest
 import redis
 
 from tampu.errors import AccessDenied, ConnectionLost, ServerUnreachable
-from tampu.server.command import pack
 from tampu.server.connect import connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.protocol import pack
 from tests.topology import Watched, watched
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
 KEY = b"{chasqui:watched}:n"

@@ -16,11 +16,11 @@ from tampu import (
     Closed,
     NewJob,
     OptionError,
-    WrongContext,
     QueueFull,
     ResultTimeout,
     ServerError,
     SyncQueue,
+    WrongContext,
 )
 from tests.contract.queues import (
     KEYS,
@@ -97,12 +97,12 @@ def test_threads_share_it_and_their_adds_are_joined(queue: SyncQueue, admin: red
 
 def test_errors_arrive_where_the_call_was_made(running: RunningServer) -> None:
     with SyncQueue(QUEUE, running.url, max_len=1) as queue:
-        with pytest.raises(OptionError, match=r"^delay=-1"):
+        with pytest.raises(OptionError, match=r"^Invalid delay -1"):
             queue.add("a", delay=-1)
         queue.add("a")
         with pytest.raises(QueueFull):
             queue.add("a")
-    with pytest.raises(OptionError, match=r"^max_len=0"):
+    with pytest.raises(OptionError, match=r"^Invalid max_len 0"):
         SyncQueue(QUEUE, running.url, max_len=0)
 
 

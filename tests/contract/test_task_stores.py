@@ -20,13 +20,15 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.scheduler.redis_store import RedisStore
+from tampu.scheduler.stores.redis import RedisStore
 from tampu.wire.task_state import TaskState
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.stores import FULL, ODD_IDS, Opened, StoreSuite, opening, state_of
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 KEY = b"tampu:task:{t}:state"
 NEW_PEER_KEY = b"scheduler:valkey:job-state:t"

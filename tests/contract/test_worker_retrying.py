@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from tampu.backoff import Backoff
-from tampu.clock import instant, now_ms
 from tampu.consumer.handler import Function, Handler
 from tampu.job import Job
 from tampu.metrics import MemorySink, RetryScheduled
 from tampu.outcome import Retry, Snooze
-from tampu.wire.delayed import decode_member
-from tampu.wire.envelope import decode_envelope
-from tampu.wire.retry import RetryOverride, WireBackoff
+from tampu.util.clock import instant, now_ms
+from tampu.wire.entry import decode_member
+from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 AT_ONCE = Backoff.fixed(0)
 SHORT = Backoff.fixed(0.01)

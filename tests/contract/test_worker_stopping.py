@@ -9,7 +9,7 @@ import pytest
 
 from tampu.consumer import reader
 from tampu.consumer.handler import Handler
-from tampu.errors import OptionError, WrongContext, ServerUnreachable
+from tampu.errors import OptionError, ServerUnreachable, WrongContext
 from tampu.job import Job
 from tampu.wire.event import EventKind
 from tampu.worker import Worker
@@ -17,6 +17,8 @@ from tests.contract.workers import KEYS, SOON, Calls, Crew, Gate, connections, o
 from tests.servers import free_port
 from tests.unit.consumer import child_handlers
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 def lease_threads() -> int:

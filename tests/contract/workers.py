@@ -10,10 +10,9 @@ from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
 from tampu.job import Job
 from tampu.queue import Queue
-from tampu.wire.envelope import Envelope, encode_envelope
+from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.event import Event, decode_event
 from tampu.wire.keys import QueueKeys
-from tampu.wire.retry import RetryOverride
 from tampu.worker import Worker
 from tests.servers import RunningServer
 from tests.waiting import wait_until

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import uuid4
 
-from tampu.metrics.sink import Teller
+from tampu.metrics.sinks import Teller
+from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.repeater import Repeater
+from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys
-from tampu.wire.lock import HolderKind, new_holder
 from tests.servers import ROOT
 
 START_LIMIT_S = 30.0
@@ -65,7 +65,7 @@ async def _main(url: str, queue: str) -> None:
     keys = QueueKeys(queue)
     holder, teller = new_holder(HolderKind.SCHEDULER, uuid4()), Teller(None)
     async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
-        repeater = Repeater(lane, keys, holder=holder, events_max_len=0, teller=teller)
+        repeater = FiringService(lane, keys, holder=holder, events_max_len=0, teller=teller)
         repeater.start()
         print(holder.text, flush=True)  # noqa: T201 - for who started it
         await asyncio.Event().wait()

@@ -22,7 +22,7 @@ from tampu.scheduler import (
     SqliteStore,
     TaskRun,
 )
-from tampu.scheduler.lease_settings import LeaseOptions
+from tampu.scheduler.guard import LeaseOptions
 from tampu.timing import Every, Rule
 from tests.schedulers import EACH, TASK, grid
 from tests.servers import ROOT

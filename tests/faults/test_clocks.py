@@ -19,6 +19,8 @@ from tests.faults.worker_process import Deeds, gate_of
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEYS = QueueKeys(QUEUE)
 HOUR_S = 3600
 LEASE_MS = 30_000  # unless the worker is told otherwise

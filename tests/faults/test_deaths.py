@@ -15,6 +15,8 @@ from tests.faults.worker_process import Deeds, WorkerProcess
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 PILLS = ("exit", "kill", "segfault")
 KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "5"))  # `make faults` kills more often
 JOBS_A_KILL = 4000

@@ -12,6 +12,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 TIMES = 8
 STREAM = "{chasqui:load}:stream"
 ADDED = b"$0\r\n\r\n"  # what the add script says when all jobs were added

@@ -21,6 +21,8 @@ from tests.faults.repeater_process import RepeaterProcess
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEYS = QueueKeys(QUEUE)
 PROCESSES = 3
 # `make faults` has the long form: 50 schedules for a minute, and a leader replaced every 2 s.

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tampu.clock import now_ms
 from tampu.scheduler import CoordinatedStore, Scheduler, SqliteStore, TaskState
 from tampu.timing import Every
+from tampu.util.clock import now_ms
 from tests.faults.scheduler_process import LEASE, Author, Diary, Kind, Line, SchedulerProcess
 from tests.schedulers import TASK, grid, instants, shared_state
 from tests.servers import RunningServer

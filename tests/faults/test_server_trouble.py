@@ -18,6 +18,8 @@ from tests.faults.load import Load, load_on
 from tests.servers import Backend, RunningServer, free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 STREAM = "{chasqui:load}:stream"
 TROUBLE_S = 5.0
 

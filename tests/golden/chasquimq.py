@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu.wire.envelope import Envelope
-from tampu.wire.retry import RetryOverride, WireBackoff
+from tampu.wire.envelope import Envelope, RetryOverride, WireBackoff
 
 _ALL: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 

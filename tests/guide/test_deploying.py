@@ -6,7 +6,7 @@ import shlex
 from configparser import RawConfigParser
 from itertools import pairwise
 
-from tampu.duration import to_s
+from tampu.util.clock import to_s
 from tests.guide.pages import GUIDE, block_of
 
 PAGE = GUIDE / "deploying.md"

@@ -10,7 +10,7 @@ import tampu
 from tampu import ScheduleSettings
 from tampu.consumer.options import WorkerOptions
 from tampu.job import JobOptions
-from tampu.queue_options import QueueOptions
+from tampu.producer.options import QueueOptions
 from tampu.tasks.task import TaskOptions
 from tests.guide.pages import GUIDE
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tampu import Backoff, Every, Job, Missed, Worker
 from tampu.wire.event import EventKind, decode_event
-from tampu.wire.mark import CONSUMER_PREFIX
+from tampu.wire.holders import CONSUMER_PREFIX
 from tests.interop.peer.values import packed
 from tests.interop.road import Road
 

@@ -10,14 +10,14 @@ from uuid import uuid4
 from tampu import Queue, Worker
 from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
-from tampu.metrics.sink import Teller
+from tampu.metrics.sinks import Teller
+from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.repeater import Repeater
-from tampu.wire.delayed import decode_member
+from tampu.wire.entry import decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
+from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys
-from tampu.wire.lock import HolderKind, new_holder
 from tests.interop.chasqui import Chasqui
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -49,12 +49,14 @@ class Road:
         await worker.start()
         return worker
 
-    async def fire_here(self) -> Repeater:
+    async def fire_here(self) -> FiringService:
         """What fires schedules in our workers, alone: it runs no jobs."""
         server = await self._stack.enter_async_context(await connect(self.url))
         lane = await self._stack.enter_async_context(await Lane.open(server, self.keys.stream))
         holder = new_holder(HolderKind.SCHEDULER, uuid4())
-        repeater = Repeater(lane, self.keys, holder=holder, events_max_len=0, teller=Teller(None))
+        repeater = FiringService(
+            lane, self.keys, holder=holder, events_max_len=0, teller=Teller(None)
+        )
         repeater.start()
         self._stack.push_async_callback(repeater.stop)
         return repeater

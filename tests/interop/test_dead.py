@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, Bury, BuryReason, JobFailed, Unrecoverable
-from tampu.clock import now_ms
-from tampu.wire.envelope import decode_envelope
+from tampu.util.clock import now_ms
+from tampu.wire.envelope import RetryOverride, decode_envelope
 from tampu.wire.payload import encode_payload
-from tampu.wire.retry import RetryOverride
 from tests.contract.workers import Boom, Calls
 from tests.interop.peer.values import unpacked
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 BACKOFF = {"kind": "fixed", "delay_ms": 5, "jitter_ms": 1}
 

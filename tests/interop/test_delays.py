@@ -5,10 +5,12 @@ import time
 import pytest
 
 from tampu import Backoff, Promoter
-from tampu.clock import instant
-from tampu.wire.retry import RetryOverride
+from tampu.util.clock import instant
+from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 HOUR_MS = 3_600_000
 HOUR_S = 3600

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, Cron, Every, Missed
-from tampu.clock import instant, now_ms
-from tampu.wire.retry import RetryOverride
+from tampu.util.clock import instant, now_ms
+from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 HOUR_MS = 3_600_000
 HALF_MS = HOUR_MS // 2

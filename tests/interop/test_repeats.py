@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from tampu import Cron, Every, Missed, Overlap, Schedule, TimeWindow
-from tampu.clock import instant
 from tampu.timing import Rule
-from tampu.wire.repeat import encode_spec
-from tampu.wire.repeat_extras import OWN, SPEC
-from tampu.wire.repeat_reader import decode_spec
+from tampu.util.clock import instant
+from tampu.wire.schedule import OWN, SPEC, encode_spec
+from tampu.wire.schedule_reader import decode_spec
 from tests.interop.peer.values import packed
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 LATER_MS = 4_000_000_000_000
 EVERY = {"kind": "every", "interval_ms": 60_000}

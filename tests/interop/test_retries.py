@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tampu import Backoff, BuryReason
-from tampu.wire.envelope import Envelope, decode_envelope
-from tampu.wire.retry import RetryOverride, WireBackoff
+from tampu.wire.envelope import Envelope, RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import Boom, Calls, Gate
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 # As ChasquiMQ is told, and as it then stands in the envelope.
 OVERRIDES: dict[str, tuple[dict[str, Any], RetryOverride]] = {

@@ -6,11 +6,13 @@ import msgpack
 import pytest
 
 from tampu import Cron, Every, Missed, Overlap, Promoter, TimeWindow
-from tampu.clock import now_ms
+from tampu.util.clock import now_ms
 from tampu.wire.envelope import decode_envelope
 from tests.contract.workers import Boom, Calls
 from tests.interop.chasqui import Refused
 from tests.interop.road import Road
+
+pytestmark = pytest.mark.chasquimq
 
 
 def spec_of(key: str, *behind: Any) -> bytes:  # noqa: ANN401 - elements of the array

@@ -19,7 +19,7 @@ from tampu.errors import (
 
 def test_an_option_error_names_the_option_what_was_given_and_what_is_accepted() -> None:
     error = OptionError("delay", -1, "must be at least 0")
-    assert str(error) == "delay=-1 cannot be: it must be at least 0."
+    assert str(error) == "Invalid delay -1: must be at least 0."
     assert isinstance(error, ValueError)
 
 

@@ -3,8 +3,8 @@ from unittest.mock import patch
 
 import pytest
 
-from tampu import ids
-from tampu.ids import new_id, new_ids
+from tampu.util import ids
+from tampu.util.ids import new_id, new_ids
 
 NOW_MS = 1_794_725_043_642
 

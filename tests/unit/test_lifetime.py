@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tampu.errors import WrongContext
-from tampu.lifetime import Lifetime
+from tampu.util.lifecycle import Lifetime
 from tests.waiting import wait_until
 
 

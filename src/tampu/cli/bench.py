@@ -13,11 +13,11 @@ from tampu.cli.command import command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.screen import Screen
 from tampu.cli.tables import details
-from tampu.clock import now_ms
-from tampu.ids import new_id
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import Server, connect
+from tampu.util.clock import now_ms
+from tampu.util.ids import new_id
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 

@@ -15,7 +15,7 @@ from tampu.wire.keys import QueueKeys
 
 
 @dataclass(frozen=True, slots=True)
-class QueueConnection:
+class QueueLane:
     """A connection to the node that holds a queue."""
 
     server: Server
@@ -24,7 +24,7 @@ class QueueConnection:
 
 
 @asynccontextmanager
-async def connect_to(shared: SharedOptions, queue: str) -> AsyncIterator[QueueConnection]:
+async def connect_to(shared: SharedOptions, queue: str) -> AsyncIterator[QueueLane]:
     """Connect to a queue; `CommandFailed` if it does not exist."""
     keys = QueueKeys(queue)
     async with (
@@ -32,7 +32,7 @@ async def connect_to(shared: SharedOptions, queue: str) -> AsyncIterator[QueueCo
         await Lane.open(server, keys.stream) as lane,
     ):
         await check_queue(server, lane, keys)
-        yield QueueConnection(server, lane, keys)
+        yield QueueLane(server, lane, keys)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.dead import DeadJob
+from tampu.admin.dead import DeadLetter
 from tampu.cli.command import add_group, command
 from tampu.cli.connection import open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
@@ -25,9 +25,9 @@ from tampu.cli.tables import (
     grid,
     short_text,
 )
-from tampu.duration import to_ms
 from tampu.errors import OptionError
 from tampu.queue import Queue
+from tampu.util.clock import to_ms
 from tampu.wire.dead import BuryReason
 
 _DEFAULT_REPLAYS: Final = 100
@@ -194,7 +194,7 @@ def _check_all_found(queue: str, not_found: Sequence[str]) -> None:
 # --- what is printed ----------------------------------------------------------------------------
 
 
-def dead_json(letter: DeadJob) -> JsonObject:
+def dead_json(letter: DeadLetter) -> JsonObject:
     """One dead letter; `raw` has its bytes only if they cannot be decoded."""
     failure = letter.failure
     return {
@@ -218,7 +218,7 @@ def dead_json(letter: DeadJob) -> JsonObject:
     }
 
 
-def dead_table(letters: Sequence[DeadJob], total: int, now: datetime) -> RenderableType:
+def dead_table(letters: Sequence[DeadLetter], total: int, now: datetime) -> RenderableType:
     """Dead letters, one a line, and how many there are of each reason."""
     if not letters:
         return Text("There are no dead letters." if not total else "There are no more.")
@@ -238,7 +238,7 @@ def dead_table(letters: Sequence[DeadJob], total: int, now: datetime) -> Rendera
     return Group(table, Text(""), full_text(f"{len(letters)} of {total}: {sums}"))
 
 
-def dead_page(letter: DeadJob) -> RenderableType:
+def dead_page(letter: DeadLetter) -> RenderableType:
     """One dead letter in full."""
     page: list[RenderableType] = [
         details(
@@ -260,19 +260,19 @@ def dead_page(letter: DeadJob) -> RenderableType:
     return Group(*page)
 
 
-def reason_of(letter: DeadJob) -> str:
+def reason_of(letter: DeadLetter) -> str:
     """Why a job was buried, as the wire spells it."""
     return letter.reason.value if isinstance(letter.reason, BuryReason) else letter.reason
 
 
-def error_of(letter: DeadJob) -> str:
+def error_of(letter: DeadLetter) -> str:
     """What the last attempt raised, or the detail of the reason."""
     if letter.failure is None:
         return letter.detail or ""
     return f"{letter.failure.error_type}: {letter.failure.message}"
 
 
-def _data_text(letter: DeadJob) -> str:
+def _data_text(letter: DeadLetter) -> str:
     if letter.job_id is None:
         return f"cannot be decoded ({len(letter.raw)} bytes)"
     return to_json(letter.data, indent=None)

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tampu.admin.dead import DeadJob
+from tampu.admin.dead import DeadLetter
 from tampu.admin.queues import remove_queue
 from tampu.admin.workers import WorkerState, workers_of
 from tampu.cli.command import command
@@ -220,7 +220,7 @@ def _times(report: DemoReport) -> Iterator[tuple[str, str]]:
         yield "Reminders", f"{len(late)}, at most {late[-1]:.1f} ms late"
 
 
-def _buried(dead: Sequence[DeadJob]) -> Iterator[tuple[str, str]]:
+def _buried(dead: Sequence[DeadLetter]) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(dead):
         error = each.failure.message if each.failure else error_of(each)
         yield ("" if number else "Dead letters"), f"{each.name}: {error} ({reason_of(each)})"

@@ -15,11 +15,11 @@ from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import print_error, usage_error
 from tampu.cli.screen import Screen, to_json
 from tampu.cli.target import find_app
-from tampu.duration import to_ms
 from tampu.errors import JobFailed, OptionError, ResultTimeout
 from tampu.job import Job, JobOptions
 from tampu.queue import Queue
 from tampu.tasks.task import Task
+from tampu.util.clock import to_ms
 
 AddedJob: TypeAlias = AbstractAsyncContextManager[tuple[Queue, Job[Any]]]
 """Adds a job when it is entered."""

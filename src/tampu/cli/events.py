@@ -6,16 +6,16 @@ from typing import Annotated, Final
 import typer
 
 from tampu.cli.command import command
-from tampu.cli.connection import QueueConnection, connect_to
+from tampu.cli.connection import QueueLane, connect_to
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import print_error
 from tampu.cli.screen import JsonObject, Screen
 from tampu.cli.tables import NOTHING, iso_instant, shorten
-from tampu.duration import to_ms
 from tampu.errors import OptionError
 from tampu.events import JobEvent, QueueEvents, job_event
-from tampu.server.looks import newest_entries
+from tampu.server.inspection import newest_entries
 from tampu.server.streams import entries_between, server_time_ms
+from tampu.util.clock import to_ms
 from tampu.wire.event import EventKind
 
 _DEFAULT_LIMIT: Final = 100
@@ -88,9 +88,7 @@ def start_id(text: str, *, now_ms: int) -> str:
     return str(max(0, now_ms - ago_ms))
 
 
-async def _read_events(
-    connection: QueueConnection, after: str | None, limit: int
-) -> list[JobEvent]:
+async def _read_events(connection: QueueLane, after: str | None, limit: int) -> list[JobEvent]:
     lane, key = connection.lane, connection.keys.events
     if after is None:
         entries = await newest_entries(lane, key, count=limit)

@@ -9,10 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tampu.admin.counts import Counts
-from tampu.admin.overview import Overview, look_over
-from tampu.admin.queues import queue_names
-from tampu.admin.workers import WorkerInfo, WorkerState, alive
+from tampu.admin.queues import Counts, QueueSummary, queue_names, summarise_queue
+from tampu.admin.workers import WorkerInfo, WorkerState, count_alive
 from tampu.cli.command import command
 from tampu.cli.connection import connect_to
 from tampu.cli.options import SharedOptions, WorkerGroup, new_app
@@ -51,23 +49,23 @@ async def inspect_queues(
     """Show the jobs and workers of one queue or of all."""
     if queue is None:
         async with await connect(shared.url) as server:
-            found = await overviews(server, group)
-        data = {"server": server.name, "queues": [overview_json(each) for each in found]}
+            found = await summaries(server, group)
+        data = {"server": server.name, "queues": [summary_json(each) for each in found]}
         Screen(shared).show(data, lambda: queues_table(found))
         return
     async with connect_to(shared, queue) as connection:
-        overview = await look_over(connection.lane, connection.keys, group)
-    data = {"server": connection.server.name, "queues": [overview_json(overview)]}
-    Screen(shared).show(data, lambda: queue_page(overview))
+        summary = await summarise_queue(connection.lane, connection.keys, group)
+    data = {"server": connection.server.name, "queues": [summary_json(summary)]}
+    Screen(shared).show(data, lambda: queue_page(summary))
 
 
-async def overviews(server: Server, group: str) -> list[Overview]:
+async def summaries(server: Server, group: str) -> list[QueueSummary]:
     """All queues of a server. In a cluster each has its own node."""
-    found: list[Overview] = []
+    found: list[QueueSummary] = []
     for name in await queue_names(server):
         keys = QueueKeys(name)
         async with await Lane.open(server, keys.stream) as lane:
-            found.append(await look_over(lane, keys, group))
+            found.append(await summarise_queue(lane, keys, group))
     return found
 
 
@@ -79,23 +77,23 @@ def counts_json(counts: Counts) -> JsonObject:
     return {field: getattr(counts, field) for field in counts.__struct_fields__}
 
 
-def overview_json(overview: Overview) -> JsonObject:
+def summary_json(summary: QueueSummary) -> JsonObject:
     """One queue."""
     return {
-        "queue": overview.queue,
-        "group": overview.group,
-        "at": overview.at,
-        **counts_json(overview.counts),
-        "oldest_waiting_at": overview.oldest_waiting_at,
-        "next_due_at": overview.next_due_at,
+        "queue": summary.queue,
+        "group": summary.group,
+        "at": summary.at,
+        **counts_json(summary.counts),
+        "oldest_waiting_at": summary.oldest_waiting_at,
+        "next_due_at": summary.next_due_at,
         "workers": [
             {field: getattr(worker, field) for field in worker.__struct_fields__}
-            for worker in overview.workers
+            for worker in summary.workers
         ],
     }
 
 
-def queues_table(found: Sequence[Overview]) -> RenderableType:
+def queues_table(found: Sequence[QueueSummary]) -> RenderableType:
     """Many queues, one a line."""
     if not found:
         return Text("There are no queues.")
@@ -107,33 +105,33 @@ def queues_table(found: Sequence[Overview]) -> RenderableType:
             short_text(each.queue),
             *map(str, (counts.waiting, counts.active, counts.delayed, counts.dead)),
             str(counts.schedules),
-            str(alive(each.workers)),
+            str(count_alive(each.workers)),
             format_age(each.oldest_waiting_at, each.at),
         )
     return table
 
 
-def queue_page(overview: Overview) -> RenderableType:
+def queue_page(summary: QueueSummary) -> RenderableType:
     """One queue in full."""
-    counts, now = overview.counts, overview.at
-    oldest = format_age(overview.oldest_waiting_at, now)
-    due = format_due(overview.next_due_at, now)
+    counts, now = summary.counts, summary.at
+    oldest = format_age(summary.oldest_waiting_at, now)
+    due = format_due(summary.next_due_at, now)
     page: list[RenderableType] = [
         details(
             [
-                ("Queue", overview.queue),
-                ("Group", overview.group),
+                ("Queue", summary.queue),
+                ("Group", summary.group),
                 ("Waiting", f"{counts.waiting}{_append(', the oldest for ', oldest)}"),
                 ("Active", counts.active),
                 ("Delayed", f"{counts.delayed}{_append(', the next due ', due)}"),
                 ("Dead", counts.dead),
                 ("Schedules", counts.schedules),
-                ("Workers", f"{alive(overview.workers)} alive"),
+                ("Workers", f"{count_alive(summary.workers)} alive"),
             ]
         )
     ]
-    if overview.workers:
-        page += [Text(""), workers_table(overview.workers, now)]
+    if summary.workers:
+        page += [Text(""), workers_table(summary.workers, now)]
     return Group(*page)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from tampu.admin.lookup import MOST, JobInfo, JobState, find_job
+from tampu.admin.jobs import MAX_SEARCHED, JobInfo, JobState, find_job
 from tampu.cli.command import add_group, command
 from tampu.cli.connection import connect_to, open_queue
 from tampu.cli.dead import dead_json, error_of, reason_of
@@ -38,7 +38,7 @@ async def show_job(
     """Show the state of a job and its data."""
     async with connect_to(shared, queue) as connection:
         found = await find_job(
-            connection.lane, connection.keys, job_id, most=None if deep else MOST
+            connection.lane, connection.keys, job_id, most=None if deep else MAX_SEARCHED
         )
     if found.state is not JobState.UNKNOWN:
         Screen(shared).show(job_json(found), lambda: job_page(found))
@@ -47,7 +47,7 @@ async def show_job(
     if found.searched_all:
         why = "It was never added, was removed, or finished without a stored result"
         raise CommandFailed(f"Queue {queue!r} has no job {job_id!r}. {why}.")
-    where = f"among the {MOST} oldest jobs in each state of queue {queue!r}"
+    where = f"among the {MAX_SEARCHED} oldest jobs in each state of queue {queue!r}"
     raise CommandFailed(f"There is no job {job_id!r} {where}. Search all of them with --all.")
 
 

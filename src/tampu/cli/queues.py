@@ -4,18 +4,16 @@ from typing import Annotated
 
 import typer
 
-from tampu.admin.drain import drain, is_drained
-from tampu.admin.purge import Purgeable, purge_jobs
-from tampu.admin.queues import remove_queue
+from tampu.admin.queues import Purgeable, drain, is_drained, purge_jobs, remove_queue
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import QueueConnection, connect_to
-from tampu.cli.inspect import counts_json, overviews, queues_table
+from tampu.cli.connection import QueueLane, connect_to
+from tampu.cli.inspect import counts_json, queues_table, summaries
 from tampu.cli.options import QueueName, SharedOptions, WorkerGroup, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
 from tampu.cli.screen import JsonObject, Screen
 from tampu.cli.tables import count_of, join_words
-from tampu.duration import to_s
 from tampu.server.connect import connect
+from tampu.util.clock import to_s
 
 app = new_app()
 queue_group = add_group(app, "queue", "List, drain or purge whole queues.")
@@ -50,7 +48,7 @@ Everything = Annotated[
 async def list_queues(shared: SharedOptions, *, group: WorkerGroup = "default") -> None:
     """List the queues on the server."""
     async with await connect(shared.url) as server:
-        found = await overviews(server, group)
+        found = await summaries(server, group)
     data = {
         "server": server.name,
         "queues": [{"queue": each.queue, **counts_json(each.counts)} for each in found],
@@ -113,7 +111,7 @@ async def purge_queue(
 
 
 async def _purge_states(
-    connection: QueueConnection, states: list[Purgeable], *, yes: bool
+    connection: QueueLane, states: list[Purgeable], *, yes: bool
 ) -> tuple[JsonObject, str]:
     """Remove the jobs in some states; what to print about it."""
     names = join_words([each.value for each in states])

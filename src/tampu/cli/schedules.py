@@ -23,13 +23,12 @@ from tampu.cli.tables import (
     grid,
     short_text,
 )
-from tampu.clock import instant_ms
-from tampu.duration import Duration, to_s
 from tampu.errors import OptionError
 from tampu.queue import Queue
-from tampu.schedule import Schedule
+from tampu.schedules.model import Schedule
 from tampu.timing import Cron, Every, Missed, TimeWindow
-from tampu.timing.missed import MissedKind
+from tampu.timing.policies import MissedKind
+from tampu.util.clock import Duration, instant_ms, to_s
 
 _ALL: Final = 1_000_000
 _MOST_PREVIEWED: Final = 10_000  # the library searches no further

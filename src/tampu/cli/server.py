@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tampu._version import __version__
-from tampu.admin.findings import Finding, Grade, judge
-from tampu.admin.health import examine
+from tampu.admin.health import Finding, Grade, examine, judge_server
 from tampu.cli.command import command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import CommandFailed, usage_error
@@ -20,9 +19,9 @@ from tampu.cli.screen import JsonObject, Screen
 from tampu.cli.signals import StopRequest
 from tampu.cli.tables import details, full_text
 from tampu.errors import OptionError
-from tampu.server.address import Kind
+from tampu.server.address import ServerKind
 from tampu.server.connect import URL_VARIABLE, address_of, connect
-from tampu.server.embedded import EmbeddedServer, join
+from tampu.server.embedded.server import EmbeddedServer, join
 
 _COLORS: Final = {Grade.OK: "green", Grade.WARN: "yellow", Grade.FAIL: "bold red"}
 _DEPENDENCIES: Final = ("redis", "hiredis", "msgspec")
@@ -58,7 +57,7 @@ def _data_directory(shared: SharedOptions, directory: str | None) -> str:
             raise usage_error("--url cannot be combined with a directory.")
         return directory
     address = address_of(shared.url)
-    if address.kind is not Kind.EMBEDDED:
+    if address.kind is not ServerKind.EMBEDDED:
         option = URL_VARIABLE if shared.url is None else "url"
         raise OptionError(option, str(address), "expected embedded:DIRECTORY here")
     return address.path
@@ -81,7 +80,7 @@ async def examine_server(shared: SharedOptions) -> None:
     """
     async with await connect(shared.url) as server:
         facts = await examine(server)
-    findings = judge(facts)
+    findings = judge_server(facts)
     failed = sum(each.grade is Grade.FAIL for each in findings)
     data = {
         "server": facts.server,

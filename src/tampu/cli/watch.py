@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tampu.admin.flow import Flow, QueueFlow
 from tampu.admin.queues import queue_names
-from tampu.admin.workers import alive
+from tampu.admin.rates import QueueRates, RateMeter
+from tampu.admin.workers import count_alive
 from tampu.cli.command import command
 from tampu.cli.connection import check_queue
 from tampu.cli.inspect import counts_json, workers_table
@@ -27,10 +27,10 @@ from tampu.cli.output import print_error
 from tampu.cli.screen import JsonObject, Screen
 from tampu.cli.signals import StopRequest, wait_for_any
 from tampu.cli.tables import format_instant, format_rate, grid, short_text
-from tampu.duration import to_positive_ms
 from tampu.errors import ServerError
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.util.clock import to_positive_ms
 from tampu.wire.keys import QueueKeys
 
 _FIND_QUEUES_EVERY_S: Final = 5.0
@@ -69,7 +69,7 @@ async def watch_queues(
         with StopRequest().listen() as stop, open_view(screen, stop) as view:
             while not stop.requested.is_set():
                 try:
-                    view.show(await watched.step(find_more=not queues))
+                    view.show(await watched.sample(find_more=not queues))
                 except ServerError as error:
                     view.show_problem(str(error))
                 count = None if count is None else count - 1
@@ -84,7 +84,7 @@ class _WatchedQueues:
     def __init__(self, server: Server, group: str) -> None:
         self._server = server
         self._group = group
-        self._flows: dict[str, QueueFlow] = {}
+        self._meters: dict[str, RateMeter] = {}
         self._lanes = AsyncExitStack()
         self._searched_at = float("-inf")
 
@@ -101,17 +101,17 @@ class _WatchedQueues:
         await self._lanes.enter_async_context(lane)
         if must_exist:
             await check_queue(self._server, lane, keys)
-        self._flows[name] = QueueFlow(lane, keys, self._group)
+        self._meters[name] = RateMeter(lane, keys, self._group)
 
-    async def step(self, *, find_more: bool) -> list[Flow]:
+    async def sample(self, *, find_more: bool) -> list[QueueRates]:
         """Read each queue once; they are in order of their names."""
         now = asyncio.get_running_loop().time()
         if find_more and now - self._searched_at > _FIND_QUEUES_EVERY_S:
             self._searched_at = now
             for name in await queue_names(self._server):
-                if name not in self._flows:
+                if name not in self._meters:
                     await self.add(name, must_exist=False)
-        return [await self._flows[name].step() for name in sorted(self._flows)]
+        return [await self._meters[name].sample() for name in sorted(self._meters)]
 
 
 # --- where it is shown --------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class _WatchedQueues:
 class WatchView(Protocol):
     """Shows one update after the other."""
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, samples: Sequence[QueueRates]) -> None:
         """Show the queues as they are now."""
 
     def show_problem(self, problem: str) -> None:
@@ -133,10 +133,10 @@ class WatchLines:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, samples: Sequence[QueueRates]) -> None:
         """Print them."""
-        for flow in flows:
-            self._screen.show_line(flow, flow_json, flow_line)
+        for sample in samples:
+            self._screen.show_line(sample, rates_json, rates_line)
 
     def show_problem(self, problem: str) -> None:
         """Print it on standard error."""
@@ -151,12 +151,14 @@ class WatchPage:
         self._body: RenderableType = Text("Loading ...")
         self._note = ""
 
-    def show(self, flows: Sequence[Flow]) -> None:
+    def show(self, samples: Sequence[QueueRates]) -> None:
         """Draw them; a single queue with its workers."""
-        self._note = f"{flows[0].at:%H:%M:%S}Z" if flows else ""
-        parts: list[RenderableType] = [flow_table(flows) if flows else Text("There are no queues.")]
-        if len(flows) == 1 and flows[0].workers:
-            parts += [Text(""), workers_table(flows[0].workers, flows[0].at)]
+        self._note = f"{samples[0].at:%H:%M:%S}Z" if samples else ""
+        parts: list[RenderableType] = [
+            rates_table(samples) if samples else Text("There are no queues.")
+        ]
+        if len(samples) == 1 and samples[0].workers:
+            parts += [Text(""), workers_table(samples[0].workers, samples[0].at)]
         self._body = Group(*parts)
         self.draw()
 
@@ -214,42 +216,42 @@ def _read_keys(stop: StopRequest) -> Iterator[None]:
 # --- what is printed ----------------------------------------------------------------------------
 
 
-def flow_json(flow: Flow) -> JsonObject:
+def rates_json(sample: QueueRates) -> JsonObject:
     """One queue at one update."""
     return {
-        "at": flow.at,
-        "queue": flow.queue,
-        **counts_json(flow.counts),
-        "workers": alive(flow.workers),
-        "added_per_s": _round(flow.rates.added),
-        "done_per_s": _round(flow.rates.done),
-        "failed_per_s": _round(flow.rates.failed),
+        "at": sample.at,
+        "queue": sample.queue,
+        **counts_json(sample.counts),
+        "workers": count_alive(sample.workers),
+        "added_per_s": _round(sample.rates.added),
+        "done_per_s": _round(sample.rates.done),
+        "failed_per_s": _round(sample.rates.failed),
     }
 
 
-def flow_table(flows: Sequence[Flow]) -> Table:
+def rates_table(samples: Sequence[QueueRates]) -> Table:
     """Queues at one update, one a line."""
     numbers = ("Waiting", "Active", "Delayed", "Dead", "Added/s", "Done/s", "Failed/s", "Workers")
     table = grid("Queue", *numbers, numbers=numbers, shrink=("Queue",))
-    for each in flows:
+    for each in samples:
         counts, rates = each.counts, each.rates
         table.add_row(
             short_text(each.queue),
             *map(str, (counts.waiting, counts.active, counts.delayed, counts.dead)),
             *map(format_rate, (rates.added, rates.done, rates.failed)),
-            str(alive(each.workers)),
+            str(count_alive(each.workers)),
         )
     return table
 
 
-def flow_line(flow: Flow) -> str:
+def rates_line(sample: QueueRates) -> str:
     """One queue at one update, in one line."""
-    counts, rates = flow.counts, flow.rates
+    counts, rates = sample.counts, sample.rates
     return (
-        f"{format_instant(flow.at)} {flow.queue} waiting={counts.waiting} active={counts.active} "
-        f"delayed={counts.delayed} dead={counts.dead} added/s={format_rate(rates.added)} "
-        f"done/s={format_rate(rates.done)} failed/s={format_rate(rates.failed)} "
-        f"workers={alive(flow.workers)}"
+        f"{format_instant(sample.at)} {sample.queue} waiting={counts.waiting} "
+        f"active={counts.active} delayed={counts.delayed} dead={counts.dead} "
+        f"added/s={format_rate(rates.added)} done/s={format_rate(rates.done)} "
+        f"failed/s={format_rate(rates.failed)} workers={count_alive(sample.workers)}"
     )
 
 

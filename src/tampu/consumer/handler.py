@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tampu.backoff import Backoff, check_retrying
-from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
-from tampu.functions import yields
 from tampu.job import Job
 from tampu.outcome import Outcome
+from tampu.util.clock import Duration, to_positive_ms
+from tampu.util.functions import yields
 from tampu.wire.keys import check_job_name
 
 Isolation: TypeAlias = Literal["process"] | None
@@ -53,7 +53,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HandlerPlan:
     """How the jobs of one name are run."""
 
     runner: Runner

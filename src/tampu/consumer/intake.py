@@ -1,19 +1,15 @@
-"""Entries become deliveries, or dead letters; past here nobody asks whether something is there.
-
-Hot path: what peers and we write for a plain job takes the short way, all else the long one.
-"""
+"""An entry handed to this worker, decoded."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
-from tampu.consumer.delivery import Delivery, Rejected
-from tampu.consumer.handler import Plan
+from tampu.consumer.handler import HandlerPlan
 from tampu.errors import DecodeError
 from tampu.job import Host, Job
 from tampu.server.streams import RawEntry
-from tampu.wire.dead import BuryReason, DeadLetter
+from tampu.wire.dead import BuryReason, DeadEntry
 from tampu.wire.entry import Entry, decode_entry, pack_fields
 from tampu.wire.envelope import REFUSED, Envelope, decode_canonical, decode_envelope
 from tampu.wire.extras import (
@@ -24,8 +20,42 @@ from tampu.wire.extras import (
     decode_extras,
     split_extras,
 )
+from tampu.wire.msgpack import MAX_DEPTH
 from tampu.wire.payload import decode_payload, decode_small
-from tampu.wire.scan import MAX_DEPTH
+
+
+class Delivery(Struct, frozen=True, gc=False):
+    """A job to run, and what is needed to settle its entry.
+
+    Not tracked by the garbage collector: it lives as long as its run and is part of no cycle.
+    """
+
+    entry_id: bytes
+    envelope: Envelope
+    job: Job[Any]
+    plan: HandlerPlan
+    raw_name: bytes
+    extras: bytes  # as they arrived, b"" for none
+    read_at: float  # by the loop's monotonic clock
+    timeout_s: float | None
+
+    @property
+    def budget(self) -> int:
+        """How many attempts it has: the job's own number first."""
+        override = self.envelope.retry
+        if override is None or override.max_attempts is None:
+            return self.plan.attempts
+        return override.max_attempts
+
+
+class Rejected(Struct, frozen=True):
+    """An entry that cannot be run, and the dead letter it becomes."""
+
+    entry_id: bytes
+    letter: DeadEntry
+    job_id: str
+    attempt: int
+
 
 _MOST_NAMES: Final = 1000
 _NOT_PLAIN: Final = (*REFUSED, OverflowError, TypeError)  # the last two: of odd payloads
@@ -57,7 +87,7 @@ class Intake:
 
     def __init__(
         self,
-        plans: Mapping[str | None, Plan],
+        plans: Mapping[str | None, HandlerPlan],
         *,
         max_payload: int,
         worker: str,
@@ -70,7 +100,7 @@ class Intake:
         self._quick_up_to = -1 if raw else max_payload  # bytes of an entry that goes the short way
         self._worker = worker
         self._host = host
-        self._known: dict[bytes, tuple[str, Plan | None]] = {}
+        self._known: dict[bytes, tuple[str, HandlerPlan | None]] = {}
 
     def accept(  # noqa: C901 - hot path: no call an entry to spare
         self, entries: Iterable[RawEntry], arrival: Arrival
@@ -154,7 +184,7 @@ class Intake:
         _check_gates(delivery, arrival)
         return delivery
 
-    def _look_up(self, raw_name: bytes) -> tuple[str, Plan | None]:
+    def _look_up(self, raw_name: bytes) -> tuple[str, HandlerPlan | None]:
         name = Entry(None, raw_name).name
         plan = self._plans.get(name) or self._plans.get(None)
         if len(self._known) >= _MOST_NAMES:
@@ -170,7 +200,7 @@ class Intake:
         entry = _decode_fields(fields)
         envelope = refusal.envelope
         attempt = 0 if envelope is None else envelope.attempt + arrival.deliveries - 1
-        letter = DeadLetter(
+        letter = DeadEntry(
             envelope=entry.envelope or b"",
             source_id=entry_id.decode(),
             reason=refusal.reason,

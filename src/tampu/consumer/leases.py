@@ -10,44 +10,22 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from tampu.clock import now_ms
 from tampu.errors import AccessDenied, CommandRefused, ServerError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane, LaneOptions
-from tampu.server.scripts import Membership, beat, reap
-from tampu.wire.mark import WorkerMark, encode_mark
+from tampu.server.scripts.workers import Membership, heartbeat, reap
+from tampu.services.reaper import LeaseTerms
+from tampu.util.clock import now_ms
+from tampu.wire.holders import WorkerHeartbeat, encode_heartbeat
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """How long a lease lasts, and what follows from that."""
-
-    lease_ms: int
-
-    @property
-    def beat_s(self) -> float:
-        """From one sign of life to the next."""
-        return min(1.0, self.lease_ms / 6000)
-
-    @property
-    def doubt_s(self) -> float:
-        """Without a sign of life and without its connection, a worker counts as gone after this."""
-        return 3 * self.beat_s
-
-    @property
-    def renew_idle_ms(self) -> int:
-        """What has idled for so long is renewed: a peer takes what idles for a whole lease."""
-        return self.lease_ms // 3
-
-
-class Held(Protocol):
+class LeaseHolder(Protocol):
     """What a worker holds a lease on."""
 
     @property
@@ -94,7 +72,7 @@ class Leases:
         self._thread.start()
         await landed
 
-    def hold(self, entries: Sequence[Held]) -> bool:
+    def hold(self, entries: Sequence[LeaseHolder]) -> bool:
         """Whether no lease on any of these can have lapsed."""
         if self.silent_s >= self._terms.doubt_s:
             return False
@@ -149,7 +127,7 @@ class Leases:
         sent_at = monotonic()
         mark = await self._mark(lane)
         terms = self._terms
-        landed = await beat(
+        landed = await heartbeat(
             lane, self._member, mark=mark, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
         )
         if landed.left_ms is None and not first:
@@ -163,8 +141,8 @@ class Leases:
             client_id = await lane.call("CLIENT", "ID", repeatable=True)
         except (CommandRefused, AccessDenied):
             client_id = 0
-        return encode_mark(
-            WorkerMark(
+        return encode_heartbeat(
+            WorkerHeartbeat(
                 client_id if isinstance(client_id, int) else 0,
                 socket.gethostname(),
                 os.getpid(),

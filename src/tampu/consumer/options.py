@@ -1,14 +1,16 @@
-"""What a worker may be told."""
+"""Options of a worker, and what it says of its health."""
 
 from dataclasses import dataclass
 from typing import TypedDict
 
+from msgspec import Struct
+
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.consumer.handler import Isolation, check_policy
-from tampu.duration import Duration, to_ms, to_positive_ms
 from tampu.errors import OptionError
-from tampu.metrics.sink import MetricsSink
-from tampu.settings import at_least, check_flag
+from tampu.metrics.sinks import MetricsSink
+from tampu.util.clock import Duration, to_ms, to_positive_ms
+from tampu.util.options import at_least, check_flag
 from tampu.wire.keys import check_name
 
 
@@ -87,3 +89,14 @@ class WorkerSettings:
         if backoff is None:
             raise OptionError("backoff", backoff, "cannot be left open")
         check_policy(self)
+
+
+class WorkerHealth(Struct, frozen=True):
+    """Handlers that run now, and how long ago the server took the last sign of life."""
+
+    running: int
+    silent_s: float
+
+    def joined(self, other: "WorkerHealth") -> "WorkerHealth":
+        """Both as one: all that runs, and the longer silence."""
+        return WorkerHealth(self.running + other.running, max(self.silent_s, other.silent_s))

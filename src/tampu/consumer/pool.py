@@ -13,9 +13,8 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Final, Protocol
 
-from tampu.consumer.delivery import Delivery
-from tampu.consumer.raised import outcome_of_error
-from tampu.outcome import Abandoned, Failed, Outcome
+from tampu.consumer.intake import Delivery
+from tampu.outcome import Failed, Outcome, Released, outcome_of_error
 from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
@@ -214,7 +213,7 @@ class Pool:
     def _cancelled(self) -> Outcome:
         """What a cancellation means: we ended the run, or the handler did it to itself."""
         if self._ending:
-            return Abandoned()
+            return Released()
         return Failed(Failure("CancelledError", "the handler was cancelled"))
 
 

@@ -7,16 +7,15 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from tampu.clock import now_ms
 from tampu.consumer.intake import Accepted, Arrival, Intake
 from tampu.consumer.pool import Pool
-from tampu.consumer.settler import Place, Settler
-from tampu.consumer.telling import Telling
+from tampu.consumer.reporter import Reporter
+from tampu.consumer.settler import QueuePosition, Settler
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
 from tampu.metrics.facts import BatchRead
-from tampu.server.command import Reply
 from tampu.server.lane import Lane, LaneOptions, Pauses
-from tampu.server.scripts import Taken
+from tampu.server.protocol import Reply
+from tampu.server.scripts.workers import TakenEntry
 from tampu.server.streams import (
     MAX_ACKS,
     NO_GROUP,
@@ -28,6 +27,7 @@ from tampu.server.streams import (
     pending_of,
     read_entries,
 )
+from tampu.util.clock import now_ms
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,13 @@ class Reader:
     """Feeds the pool from the stream until it is stopped; no answer of a server ends it."""
 
     def __init__(
-        self, lane: Lane, place: Place, *, intake: Intake, settler: Settler, telling: Telling
+        self,
+        lane: Lane,
+        place: QueuePosition,
+        *,
+        intake: Intake,
+        settler: Settler,
+        telling: Reporter,
     ) -> None:
         self._lane = lane
         self._place = place
@@ -114,7 +120,7 @@ class Reader:
         except ServerError as error:
             logger.warning("a read ends by itself", extra={"problem": str(error)})
 
-    async def take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
+    async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
         """Claim entries of a worker that is gone, and run them: the oldest, so they come first.
 
         What was claimed in a reply that was lost is found behind the read that is in flight.
@@ -124,7 +130,7 @@ class Reader:
         taking = asyncio.create_task(self._take_over(claim), name="tampu-takeover")
         await asyncio.shield(taking)
 
-    async def _take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
+    async def _take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
         async with self._claiming:
             try:
                 taken = await claim()

@@ -7,11 +7,11 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.clock import now_ms
-from tampu.consumer.delivery import Delivery
+from tampu.consumer.intake import Delivery
 from tampu.errors import EncodeError
-from tampu.outcome import NO_RESULT, Abandoned, Done, Failed, Hopeless, Outcome, PutOff
-from tampu.wire.dead import BuryReason, DeadLetter, Failure
+from tampu.outcome import NO_RESULT, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.util.clock import now_ms
+from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.result import encode_result
 
@@ -22,14 +22,14 @@ class Ack(Struct, frozen=True, gc=False):
     delivery: Delivery
 
 
-class Keep(Struct, frozen=True, gc=False):
+class AckWithResult(Struct, frozen=True, gc=False):
     """The job is done, and its result is kept."""
 
     delivery: Delivery
     result: bytes
 
 
-class Reschedule(Struct, frozen=True, gc=False):
+class RetryEntry(Struct, frozen=True, gc=False):
     """The job runs again: at once if `wait_ms` is None. `counted` says whether it failed."""
 
     delivery: Delivery
@@ -38,19 +38,19 @@ class Reschedule(Struct, frozen=True, gc=False):
     counted: bool
 
 
-class Inter(Struct, frozen=True, gc=False):
+class BuryEntry(Struct, frozen=True, gc=False):
     """The job is buried."""
 
     delivery: Delivery
-    letter: DeadLetter
+    letter: DeadEntry
     reason: BuryReason
     failure: Failure
 
 
-Settlement: TypeAlias = Ack | Keep | Reschedule | Inter
+Settlement: TypeAlias = Ack | AckWithResult | RetryEntry | BuryEntry
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class SettleRules(Struct, frozen=True, kw_only=True):
     """What a worker settles by; a `max_result` of None means that results are not kept."""
 
     max_result: int | None
@@ -59,37 +59,37 @@ class Rules(Struct, frozen=True, kw_only=True):
     clock: Callable[[], int] = now_ms  # ms since 1970, for the dead letters
 
 
-def settle(delivery: Delivery, outcome: Outcome, rules: Rules) -> Settlement:
+def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settlement:
     """The one decision; pure but for the jitter drawn from `rules.rng`."""
     match outcome:
         case Done(value):
             return _done(delivery, value, rules)
         case Failed():
             return _failed(delivery, outcome, rules)
-        case PutOff(after_ms):
+        case Snoozed(after_ms):
             again = _envelope(delivery, delivery.job.attempt - 1)
-            return Reschedule(delivery, again, after_ms, counted=False)
-        case Hopeless(failure, reason):
+            return RetryEntry(delivery, again, after_ms, counted=False)
+        case UnrecoverableFailure(failure, reason):
             return _inter(delivery, reason, failure, rules=rules)
-        case Abandoned():
+        case Released():
             again = _envelope(delivery, delivery.job.attempt - 1)
-            return Reschedule(delivery, again, None, counted=False)
+            return RetryEntry(delivery, again, None, counted=False)
         case _:
             assert_never(outcome)
 
 
-def _done(delivery: Delivery, value: object, rules: Rules) -> Settlement:
+def _done(delivery: Delivery, value: object, rules: SettleRules) -> Settlement:
     if rules.max_result is None or value is NO_RESULT:
         return Ack(delivery)
     try:
-        return Keep(delivery, encode_result(value, max_bytes=rules.max_result))
+        return AckWithResult(delivery, encode_result(value, max_bytes=rules.max_result))
     except EncodeError as error:
         # What it did is done, and doing it again would not make the value any smaller.
         failure = Failure("tampu.EncodeError", str(error))
         return _inter(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
 
 
-def _failed(delivery: Delivery, outcome: Failed, rules: Rules) -> Settlement:
+def _failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> Settlement:
     failed, after_ms = delivery.job.attempt, outcome.after_ms
     if failed >= delivery.budget:
         return _inter(delivery, BuryReason.RETRIES_EXHAUSTED, outcome.failure, rules=rules)
@@ -98,11 +98,13 @@ def _failed(delivery: Delivery, outcome: Failed, rules: Rules) -> Settlement:
         if override is not None and override.backoff is not None:
             backoff = backoff.overridden(override.backoff)
         after_ms = backoff.wait_ms(failed, rules.rng)
-    return Reschedule(delivery, _envelope(delivery, failed), after_ms or None, counted=True)
+    return RetryEntry(delivery, _envelope(delivery, failed), after_ms or None, counted=True)
 
 
-def _inter(delivery: Delivery, reason: BuryReason, failure: Failure, *, rules: Rules) -> Inter:
-    letter = DeadLetter(
+def _inter(
+    delivery: Delivery, reason: BuryReason, failure: Failure, *, rules: SettleRules
+) -> BuryEntry:
+    letter = DeadEntry(
         envelope=encode_envelope(delivery.envelope),
         source_id=delivery.entry_id.decode(),
         reason=reason,
@@ -113,7 +115,7 @@ def _inter(delivery: Delivery, reason: BuryReason, failure: Failure, *, rules: R
         buried_at_ms=rules.clock(),
         extras=delivery.extras or None,
     )
-    return Inter(delivery, letter, reason, failure)
+    return BuryEntry(delivery, letter, reason, failure)
 
 
 def _envelope(delivery: Delivery, attempts_before: int) -> bytes:

@@ -6,31 +6,38 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from tampu.consumer.delivery import Delivery, Rejected
+from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.intake import Delivery, Rejected
 from tampu.consumer.leases import Leases
-from tampu.consumer.outlet import Outlet
-from tampu.consumer.raised import failure_of
-from tampu.consumer.settle import Ack, Inter, Keep, Reschedule, Rules, Settlement, settle
-from tampu.consumer.telling import Telling
-from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome
+from tampu.consumer.reporter import Reporter
+from tampu.consumer.settle import (
+    Ack,
+    AckWithResult,
+    BuryEntry,
+    RetryEntry,
+    Settlement,
+    SettleRules,
+    settle,
+)
+from tampu.outcome import Done, Failed, Outcome, Released, UnrecoverableFailure, failure_of
 from tampu.server.lane import Lane
-from tampu.server.scripts import (
-    Again,
-    Buried,
+from tampu.server.scripts.settling import (
+    BuriedEntry,
     Claim,
-    Finished,
-    Graveyard,
-    Shelf,
-    again,
+    DeadTarget,
+    FinishedEntry,
+    ResultTarget,
+    RetriedEntry,
     bury,
     finish,
+    retry,
 )
 from tampu.server.streams import MAX_ACKS, ack
 from tampu.wire.dead import BuryReason, Failure, encode_dead
-from tampu.wire.delayed import join_member
+from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
-from tampu.wire.notice import encode_burial, encode_notice
+from tampu.wire.result import encode_failure, encode_notice
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +61,7 @@ class Grave(Struct, frozen=True):
     read_at: float
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class QueuePosition(Struct, frozen=True, kw_only=True):
     """Where a worker settles: its queue, its group, itself; how long results are kept."""
 
     keys: QueueKeys
@@ -71,7 +78,13 @@ class Settler:
     """
 
     def __init__(
-        self, lane: Lane, place: Place, *, rules: Rules, leases: Leases, telling: Telling
+        self,
+        lane: Lane,
+        place: QueuePosition,
+        *,
+        rules: SettleRules,
+        leases: Leases,
+        telling: Reporter,
     ) -> None:
         self._lane = lane
         self._place = place
@@ -80,12 +93,14 @@ class Settler:
         self._telling = telling
         self._silent = telling.silent
         self._keeps_nothing = rules.max_result is None
-        self._acks: Outlet[Delivery] = Outlet("acks", self._send_acks, most=MAX_ACKS)
-        self._keeps: Outlet[Keep] = Outlet(
+        self._acks: BatchSender[Delivery] = BatchSender("acks", self._send_acks, most=MAX_ACKS)
+        self._keeps: BatchSender[AckWithResult] = BatchSender(
             "results", self._send_keeps, most=_MOST_A_CALL, awaited=True
         )
-        self._again: Outlet[Reschedule] = Outlet("retries", self._send_again, most=_MOST_A_CALL)
-        self._graves: Outlet[Grave] = Outlet(
+        self._again: BatchSender[RetryEntry] = BatchSender(
+            "retries", self._send_again, most=_MOST_A_CALL
+        )
+        self._graves: BatchSender[Grave] = BatchSender(
             "burials", self._send_graves, most=_MOST_A_CALL, awaited=True
         )
         self.start = telling.started if telling.wants_starts else None
@@ -113,15 +128,15 @@ class Settler:
             self._acks.put(delivery)
             return
         settlement = self._settled(delivery, outcome)
-        if type(settlement) is Keep:
+        if type(settlement) is AckWithResult:
             if not self._silent:
                 self._telling.ended(delivery, outcome, duration_ns)
             self._keeps.put(settlement)
             return
-        if isinstance(settlement, Inter) and type(outcome) is Done:
-            outcome = Hopeless(settlement.failure)  # its result cannot be kept
+        if isinstance(settlement, BuryEntry) and type(outcome) is Done:
+            outcome = UnrecoverableFailure(settlement.failure)  # its result cannot be kept
         self._telling.ended(delivery, outcome, duration_ns)
-        if isinstance(outcome, Failed | Hopeless):
+        if isinstance(outcome, Failed | UnrecoverableFailure):
             self._telling.failed(delivery.job, outcome.failure)
         self._send_soon(settlement)
 
@@ -130,17 +145,17 @@ class Settler:
             return settle(delivery, outcome, self._rules)
         except Exception as error:  # border: a result may be anything, also while it is encoded
             logger.exception("an outcome cannot be settled as it is")
-            return settle(delivery, Hopeless(failure_of(error)), self._rules)
+            return settle(delivery, UnrecoverableFailure(failure_of(error)), self._rules)
 
     def _send_soon(self, settlement: Settlement) -> None:
         match settlement:
             case Ack(delivery):
                 self._acks.put(delivery)
-            case Keep() as keep:
+            case AckWithResult() as keep:
                 self._keeps.put(keep)
-            case Reschedule() as reschedule:
+            case RetryEntry() as reschedule:
                 self._again.put(reschedule)
-            case Inter(delivery, letter, reason, failure):
+            case BuryEntry(delivery, letter, reason, failure):
                 job = delivery.job
                 self._graves.put(
                     Grave(
@@ -157,8 +172,8 @@ class Settler:
 
     def hand_back(self, delivery: Delivery) -> None:
         """Give back an entry that was not started; it counts as no attempt."""
-        settlement = settle(delivery, Abandoned(), self._rules)
-        assert isinstance(settlement, Reschedule)  # noqa: S101 - that is what it means
+        settlement = settle(delivery, Released(), self._rules)
+        assert isinstance(settlement, RetryEntry)  # noqa: S101 - that is what it means
         self._again.put(settlement)
 
     def reject(self, rejected: Rejected, *, read_at: float) -> None:
@@ -196,39 +211,39 @@ class Settler:
         if not claim.owner:
             await ack(self._lane, ids, stream=claim.stream, group=claim.group)
             return
-        unkept = [Finished(each, b"", self._place.keys.notices) for each in ids]
-        shelf = Shelf(notices=self._place.keys.notices, notice=b"", ttl_s=1)
+        unkept = [FinishedEntry(each, b"", self._place.keys.notices) for each in ids]
+        shelf = ResultTarget(notices=self._place.keys.notices, notice=b"", ttl_s=1)
         await finish(self._lane, claim, unkept, shelf=shelf)
 
-    async def _send_keeps(self, batch: list[Keep]) -> None:
+    async def _send_keeps(self, batch: list[AckWithResult]) -> None:
         for part in parts_of(batch, lambda keep: len(keep.result)):
             deliveries = [each.delivery for each in part]
             claim = self._claim(deliveries)
             keys, ids = self._place.keys, [each.job.id for each in deliveries]
             entries = [
-                Finished(each.delivery.entry_id, each.result, key)
+                FinishedEntry(each.delivery.entry_id, each.result, key)
                 for each, key in zip(part, keys.results(ids), strict=True)
             ]
-            shelf = Shelf(
+            shelf = ResultTarget(
                 notices=keys.notices,
                 notice=encode_notice(ids),
                 ttl_s=self._place.result_ttl_s or 1,
             )
             await finish(self._lane, claim, entries, shelf=shelf)
 
-    async def _send_again(self, batch: list[Reschedule]) -> None:
+    async def _send_again(self, batch: list[RetryEntry]) -> None:
         keys = self._place.keys
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self._claim([each.delivery for each in part])
             entries = [_entry_again(each) for each in part]
-            letters = await again(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
+            letters = await retry(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
             for each, letter in zip(part, letters, strict=True):
                 if letter == _STORED and each.counted:
                     self._telling.rescheduled(each)
 
     async def _send_graves(self, batch: list[Grave]) -> None:
         place = self._place
-        graveyard = Graveyard(
+        graveyard = DeadTarget(
             dead=place.keys.dead,
             notices=place.keys.notices,
             max_len=place.dead_max_len,
@@ -246,12 +261,12 @@ class Settler:
                         each.job_id, name=each.name, reason=each.reason, attempt=each.attempt
                     )
 
-    def _entry_buried(self, grave: Grave) -> Buried:
+    def _entry_buried(self, grave: Grave) -> BuriedEntry:
         if self._place.result_ttl_s is None or not grave.job_id:
-            return Buried(grave.entry_id, grave.fields)
-        failure = encode_burial(grave.reason, grave.failure)
+            return BuriedEntry(grave.entry_id, grave.fields)
+        failure = encode_failure(grave.reason, grave.failure)
         key = self._place.keys.failure(grave.job_id)
-        return Buried(grave.entry_id, grave.fields, failure, key)
+        return BuriedEntry(grave.entry_id, grave.fields, failure, key)
 
     def _claim(self, held: Sequence[Delivery] | Sequence[Grave]) -> Claim:
         """In our name; checked, entry by entry, only where a lease may have lapsed."""
@@ -260,13 +275,13 @@ class Settler:
         return Claim(place.keys.stream, place.group, owner)
 
 
-def _entry_again(each: Reschedule) -> Again:
+def _entry_again(each: RetryEntry) -> RetriedEntry:
     delivery = each.delivery
     if each.wait_ms is None:
         name, extras = delivery.raw_name, delivery.extras
-        return Again(delivery.entry_id, None, each.envelope, name, extras)
+        return RetriedEntry(delivery.entry_id, None, each.envelope, name, extras)
     body = append_raw_extras(each.envelope, delivery.extras)
-    return Again(delivery.entry_id, each.wait_ms, join_member(delivery.raw_name, body))
+    return RetriedEntry(delivery.entry_id, each.wait_ms, join_member(delivery.raw_name, body))
 
 
 def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

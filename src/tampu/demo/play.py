@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tampu.admin.dead import DeadJob
+from tampu.admin.dead import DeadLetter
 from tampu.app_worker import AppWorker
 from tampu.demo.shop import EMAILS, ORDERS, app, order_of, report_backlog, take_order
 from tampu.errors import JobFailed
@@ -79,7 +79,7 @@ class DemoReport(Struct, frozen=True):
 
     took_s: float
     followed: Sequence[FollowedOrder]
-    dead: Sequence[DeadJob]
+    dead: Sequence[DeadLetter]
 
     @property
     def confirmed_after_s(self) -> list[float]:

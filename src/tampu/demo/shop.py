@@ -14,7 +14,7 @@ from tampu.app import App
 from tampu.backoff import Backoff
 from tampu.job import Job
 from tampu.outcome import Bury
-from tampu.tasks.marks import INJECTED
+from tampu.tasks.signature import INJECTED
 from tampu.timing import Every
 
 ORDERS: Final = "tampu-demo-orders"

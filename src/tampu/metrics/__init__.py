@@ -11,8 +11,7 @@ from tampu.metrics.facts import (
     RetryScheduled,
     RunEnd,
 )
-from tampu.metrics.memory import MemorySink
-from tampu.metrics.sink import MetricsSink
+from tampu.metrics.sinks import MemorySink, MetricsSink
 
 __all__ = [
     "BatchRead",

@@ -1,8 +1,6 @@
 """A scheduler in a process: runs functions by rules of time. No server is needed."""
 
-from tampu.scheduler.bridge import AddJob
 from tampu.scheduler.clock import Clock, ManualClock
-from tampu.scheduler.coordinated_store import CoordinatedStore
 from tampu.scheduler.events import (
     ClockJumped,
     Event,
@@ -13,6 +11,8 @@ from tampu.scheduler.events import (
     LeaseReleaseFailed,
     LeaseRenewed,
     LeaseRenewFailed,
+    LogObserver,
+    Observer,
     RunAsked,
     RunCompleted,
     RunQueued,
@@ -33,20 +33,16 @@ from tampu.scheduler.events import (
     TaskResumed,
     TaskStopped,
 )
-from tampu.scheduler.guard import Guard, Lease, Refusal, Scope, Slot
-from tampu.scheduler.guarded import Held, Watch, guarded
+from tampu.scheduler.guard import Guard, Lease, RedisGuard, Refusal, Scope, Slot
+from tampu.scheduler.guarded import GuardedResult, Watch, guarded
 from tampu.scheduler.handle import TaskHandle
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.observer import LogObserver, Observer
-from tampu.scheduler.redis_guard import RedisGuard
-from tampu.scheduler.redis_store import RedisStore
-from tampu.scheduler.report import Report
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.run import RunRecord, TaskRun
 from tampu.scheduler.scheduler import Scheduler
-from tampu.scheduler.sqlite_store import SqliteStore
-from tampu.scheduler.store import Loaded, Store
-from tampu.scheduler.task import ScheduledTask
+from tampu.scheduler.stores.coordinated import CoordinatedStore
+from tampu.scheduler.stores.redis import RedisStore
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.sqlite import SqliteStore
+from tampu.scheduler.stores.store import Loaded, MemoryStore, Store
+from tampu.scheduler.task import AddJob, RunRecord, ScheduledTask, TaskReport, TaskRun
 from tampu.wire.task_state import TaskState
 
 __all__ = [
@@ -56,7 +52,7 @@ __all__ = [
     "CoordinatedStore",
     "Event",
     "Guard",
-    "Held",
+    "GuardedResult",
     "Lease",
     "LeaseAcquired",
     "LeaseContended",
@@ -73,7 +69,6 @@ __all__ = [
     "RedisGuard",
     "RedisStore",
     "Refusal",
-    "Report",
     "ResilientStore",
     "RunAsked",
     "RunCompleted",
@@ -100,6 +95,7 @@ __all__ = [
     "StoreRecovered",
     "TaskHandle",
     "TaskPaused",
+    "TaskReport",
     "TaskResumed",
     "TaskRun",
     "TaskState",

@@ -1,18 +1,113 @@
-"""What becomes of a task now. Pure: the time is an argument, and so is what runs.
+"""A task's options as its decisions need them. Pure, like all that is made of them."""
 
-Of occurrences that are due together, the latest runs under `Missed.ONCE`, and under `Missed.SKIP`
-if it is no later than the grace; the others are missed. Under `Missed.all` each runs, in order.
-"""
-
+from hashlib import blake2b
 from typing import TypeAlias
 
 from msgspec import Struct, structs
 
 from tampu.scheduler.events import SkipReason
-from tampu.scheduler.plan import Plan
-from tampu.timing import Missed, MissedKind, Overlap, Rule, first_fire
-from tampu.timing.until import Until
+from tampu.scheduler.task import ScheduledTask
+from tampu.timing import (
+    Aligned,
+    At,
+    Cron,
+    Every,
+    Missed,
+    MissedKind,
+    Overlap,
+    Rule,
+    TimeWindow,
+    first_fire,
+    offset_ms,
+)
+from tampu.timing.rule import Until
+from tampu.util.clock import to_ms
 from tampu.wire.task_state import TaskState, Waiting
+
+
+class TaskPlan(Struct, frozen=True, kw_only=True):
+    """When a task is to run, by a scheduler's zone and from an anchor."""
+
+    task_id: str
+    rule: Rule
+    fingerprint: str  # of all that the instants depend on
+    window: TimeWindow | None
+    missed: Missed
+    overlap: Overlap
+    max_runs: int | None
+    max_fires: int | None
+    jitter_ms: int
+
+    @property
+    def replays(self) -> bool:
+        """Whether each missed occurrence runs, one after the other."""
+        return self.missed.kind is MissedKind.ALL
+
+    def anchored(self, at_ms: int | None) -> "TaskPlan":
+        """The same, an interval's grid beginning at an instant."""
+        return self if at_ms is None else structs.replace(self, rule=self.rule.anchored(at_ms))
+
+    def starts_ms(self, at_ms: int) -> int:
+        """When an occurrence is to run."""
+        if not self.jitter_ms:
+            return at_ms
+        next_ms = self.rule.next_ms(at_ms)
+        spread = self.jitter_ms if next_ms is None else min(self.jitter_ms, next_ms - at_ms)
+        return at_ms + offset_ms(self.task_id, at_ms, spread)
+
+    def has_run_enough(self, state: TaskState) -> bool:
+        """Whether the task has had all its runs."""
+        return self.max_runs is not None and state.ran >= self.max_runs
+
+    def has_fired_enough(self, state: TaskState) -> bool:
+        """Whether the task has had all its occurrences."""
+        return self.max_fires is not None and state.fired >= self.max_fires
+
+    def spent(self, state: TaskState) -> bool:
+        """Whether the task has had all that it may have."""
+        # Both spelled out: asked at each run.
+        return (self.max_runs is not None and state.ran >= self.max_runs) or (
+            self.max_fires is not None and state.fired >= self.max_fires
+        )
+
+
+def plan_of(task: ScheduledTask[object], tz: str) -> TaskPlan:
+    """The plan of a task in a scheduler of this zone."""
+    window = None if task.window is None else task.window.zoned(tz)
+    rule = task.rule.zoned(tz)
+    if task.stagger is not False and isinstance(rule, Every):
+        rule = rule.staggered(task.stagger if isinstance(task.stagger, str) else task.id)
+    if task.align and window is not None:
+        rule = Aligned(rule, window)
+    return TaskPlan(
+        task_id=task.id,
+        rule=rule,
+        fingerprint=_fingerprint(rule),
+        window=window,
+        missed=task.missed,
+        overlap=task.overlap,
+        max_runs=task.max_runs,
+        max_fires=task.max_fires,
+        jitter_ms=0 if task.jitter is None else to_ms("jitter", task.jitter),
+    )
+
+
+def _fingerprint(rule: Rule) -> str:
+    return blake2b(_spelled(rule).encode(), digest_size=8).hexdigest()
+
+
+def _spelled(rule: Rule) -> str:
+    match rule:
+        case Every(interval_ms=interval_ms, anchor_ms=anchor_ms):
+            return f"every {interval_ms} {anchor_ms}"
+        case Cron(text=text, tz=tz):
+            return f"cron {text} {tz}"
+        case At(instants_ms=instants_ms):
+            return f"at {instants_ms}"
+        case Aligned(rule=inner, window=window):
+            return f"{_spelled(inner)} {window!r}"
+        case _:
+            return repr(rule)
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -49,11 +144,10 @@ class Wait(Struct, frozen=True, gc=False):
 
 Decision: TypeAlias = Run | Skip | Hold | Wait
 """`state` is how the task stands afterwards."""
-
 _WAIT = Wait(None)
 
 
-def decide(plan: Plan, state: TaskState, now_ms: int, *, running: int = 0) -> Decision:
+def decide(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int = 0) -> Decision:
     """The next thing to do for a task; asked again until it is to wait."""
     if state.paused_ms is not None:
         return _WAIT
@@ -71,7 +165,7 @@ def is_over(state: TaskState) -> bool:
     return state.next_ms is None and state.queued is None and state.asked is None
 
 
-def bounded(plan: Plan, state: TaskState, now_ms: int) -> TaskState:
+def bounded(plan: TaskPlan, state: TaskState, now_ms: int) -> TaskState:
     """The state without a next occurrence if it may have none.
 
     One that is due and may not run is told first; one too many is none.
@@ -84,7 +178,7 @@ def bounded(plan: Plan, state: TaskState, now_ms: int) -> TaskState:
     return structs.replace(state, next_ms=None)
 
 
-def _of_next(plan: Plan, state: TaskState, now_ms: int, *, running: int) -> Decision:
+def _of_next(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int) -> Decision:
     due_ms = state.next_ms
     if due_ms is None:
         return _WAIT
@@ -93,10 +187,10 @@ def _of_next(plan: Plan, state: TaskState, now_ms: int, *, running: int) -> Deci
         return Wait(starts_ms)
     if running and plan.replays and plan.overlap is not Overlap.ALLOW:
         return _WAIT  # one after the other: nothing is dropped
-    return _Due(plan, state, due_ms, now_ms).decision(running)
+    return _DueTask(plan, state, due_ms, now_ms).decision(running)
 
 
-def _of_queued(plan: Plan, state: TaskState, queued: Waiting, *, now_ms: int) -> Decision:
+def _of_queued(plan: TaskPlan, state: TaskState, queued: Waiting, *, now_ms: int) -> Decision:
     freed = structs.replace(state, queued=None)
     if plan.has_run_enough(state):
         return _dropped(freed, SkipReason.MAX_RUNS, queued)
@@ -105,7 +199,7 @@ def _of_queued(plan: Plan, state: TaskState, queued: Waiting, *, now_ms: int) ->
     return Run(bounded(plan, structs.replace(freed, ran=state.ran + 1), now_ms), queued)
 
 
-def _of_asked(plan: Plan, state: TaskState, now_ms: int, *, running: int) -> Run | Skip | None:
+def _of_asked(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int) -> Run | Skip | None:
     """A run that somebody asked for: at any time of day, and beside the schedule."""
     asked = state.asked
     if asked is None or (running and plan.overlap is Overlap.QUEUE_ONE):
@@ -124,10 +218,10 @@ def _dropped(state: TaskState, reason: SkipReason, one: Waiting) -> Skip:
     return Skip(after, reason, one.at_ms, one.at_ms, manual=one.manual)
 
 
-class _Due(Struct, frozen=True, gc=False):
+class _DueTask(Struct, frozen=True, gc=False):
     """A task with an occurrence that is due."""
 
-    plan: Plan
+    plan: TaskPlan
     state: TaskState
     due_ms: int
     now_ms: int

@@ -8,15 +8,26 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from tampu.errors import ServerError
+from tampu.scheduler.events import (
+    LeaseAcquired,
+    LeaseContended,
+    LeaseEvent,
+    LeaseLost,
+    LeaseReleased,
+    LeaseReleaseFailed,
+    LeaseRenewed,
+    LeaseRenewFailed,
+    ObserverList,
+)
 from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
+from tampu.scheduler.task import TaskRun
 
 T = TypeVar("T")
-
 _SOONER: Final = 4
 """How many times as often as usual a renewal that failed is tried again."""
 
 
-class Held(Struct, Generic[T], frozen=True):
+class GuardedResult(Struct, Generic[T], frozen=True):
     """What a run returned, and whether its lease was lost meanwhile: then it does not count.
 
     Of a run that the loss has cancelled, `value` is None.
@@ -82,7 +93,7 @@ async def guarded(
     work: Callable[[], Coroutine[Any, Any, T]],
     *,
     watch: Watch | None = None,
-) -> Held[T] | Refusal:
+) -> GuardedResult[T] | Refusal:
     """Run `work` as a task of its own while a slot is ours, or say why the slot is not to be had.
 
     The guard has been opened by the caller, and raises a `ServerError` if it cannot be asked for
@@ -98,10 +109,10 @@ async def guarded(
         watch.contended()
         return lease
     watch.acquired()
-    return await _Run(guard, lease, watch).run(work, asked_at)
+    return await _GuardedRun(guard, lease, watch).run(work, asked_at)
 
 
-class _Run:
+class _GuardedRun:
     """One run and its lease."""
 
     def __init__(self, guard: Guard, lease: Lease, watch: Watch) -> None:
@@ -111,7 +122,9 @@ class _Run:
         self._lost = False
         self._cancelled = False  # by who waits for the run
 
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]], asked_at: float) -> Held[T]:
+    async def run(
+        self, work: Callable[[], Coroutine[Any, Any, T]], asked_at: float
+    ) -> GuardedResult[T]:
         """Do the work, keep the lease meanwhile, give it back; no task is left behind."""
         working = asyncio.create_task(_called(work), name="tampu-guarded-work")
         keeping = asyncio.create_task(self._keep(asked_at), name="tampu-guarded-lease")
@@ -126,8 +139,8 @@ class _Run:
         if failures:
             raise failures[0]
         if self._lost and working.cancelled():
-            return Held(None, lost=True)
-        return Held(working.result(), lost=self._lost)
+            return GuardedResult(None, lost=True)
+        return GuardedResult(working.result(), lost=self._lost)
 
     async def _until_done(self, working: asyncio.Task[T], keeping: asyncio.Task[None]) -> None:
         """Wait for the work to end, and cancel it with the lease's end or our own."""
@@ -211,3 +224,50 @@ async def _answer(asked: Coroutine[Any, Any, bool], limit_s: float) -> bool | st
 
 def _failure(task: asyncio.Task[Any]) -> BaseException | None:
     return None if task.cancelled() else task.exception()
+
+
+class LeaseWatch:
+    """A `Watch` that makes events of what it is told."""
+
+    def __init__(self, telling: ObserverList, slot: Slot, run: TaskRun[Any], *, fired: int) -> None:
+        self._telling = telling
+        self._facts: dict[str, Any] = {
+            "task_id": slot.task_id,
+            "resource": slot.resource,
+            "at_ms": slot.at_ms,
+            "catch_up": run.catch_up,
+            "manual": run.manual,
+            "fired": fired,
+        }
+
+    def acquired(self) -> None:
+        """It is ours, and the run begins."""
+        self._tell(LeaseAcquired)
+
+    def contended(self) -> None:
+        """It is not to be had, and there will be no run."""
+        self._tell(LeaseContended)
+
+    def renewed(self, renewals: int) -> None:
+        """It stays ours."""
+        self._tell(LeaseRenewed, renewals=renewals)
+
+    def renew_failed(self, renewals: int, failures: int, error: str) -> None:
+        """The guard could not be asked."""
+        self._tell(LeaseRenewFailed, renewals=renewals, failures=failures, error=error)
+
+    def lost(self) -> None:
+        """It is not ours any more."""
+        self._tell(LeaseLost)
+
+    def released(self) -> None:
+        """It was given back."""
+        self._tell(LeaseReleased)
+
+    def release_failed(self, error: str) -> None:
+        """The guard could not be told."""
+        self._tell(LeaseReleaseFailed, error=error)
+
+    def _tell(self, kind: type[LeaseEvent], **more: Any) -> None:  # noqa: ANN401 - its fields
+        if self._telling.anybody:
+            self._telling.tell(kind(**self._facts, **more))

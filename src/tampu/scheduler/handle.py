@@ -4,17 +4,23 @@ import asyncio
 
 from msgspec import structs
 
-from tampu.scheduler.course import Course, Grant, Granted, Wish, out_of_place
-from tampu.scheduler.desk import Desk
+from tampu.scheduler.active import (
+    ActiveTask,
+    Grant,
+    Granted,
+    SchedulerContext,
+    StateRequest,
+    out_of_place,
+)
 from tampu.scheduler.events import RunAsked, StopReason, TaskPaused, TaskResumed
-from tampu.scheduler.report import Report
+from tampu.scheduler.task import TaskReport
 from tampu.wire.task_state import TaskState, Waiting
 
 
 class TaskHandle:
     """Made by `Scheduler.add`."""
 
-    def __init__(self, course: Course, desk: Desk) -> None:
+    def __init__(self, course: ActiveTask, desk: SchedulerContext) -> None:
         self._course = course
         self._desk = desk
 
@@ -26,7 +32,7 @@ class TaskHandle:
         """The task's."""
         return self._course.task.id
 
-    def report(self) -> Report:
+    def report(self) -> TaskReport:
         """How the task stands now."""
         return self._course.report()
 
@@ -34,7 +40,7 @@ class TaskHandle:
         """Until the task's state has been loaded and stored, and it waits for its next instant."""
         await self._wish("ready", _as_it_is)
 
-    async def wait(self) -> Report:
+    async def wait(self) -> TaskReport:
         """Until the scheduler is done with the task; raises what made it fail."""
         return await asyncio.shield(self._course.ended)
 
@@ -72,7 +78,7 @@ class TaskHandle:
         if course.stopping is not None or course.stopped is not None:
             raise out_of_place(what)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        course.wishes.append(Wish(what, grant, done))
+        course.wishes.append(StateRequest(what, grant, done))
         self._desk.call(course)
         return await done
 

@@ -1,19 +1,88 @@
-"""A function and when it is to run, checked when it is made."""
+"""What a task's function gets, and what is told of a run afterwards."""
 
 import inspect
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final, Generic, TypeVar, cast
+from datetime import datetime, tzinfo
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack, cast
 
-from tampu.duration import Duration, to_positive_ms
+from msgspec import Struct
+
 from tampu.errors import OptionError
-from tampu.functions import is_async, yields
+from tampu.job import Job, JobOptions
+from tampu.scheduler.events import RunStatus, SkipReason, StopReason
 from tampu.scheduler.guard import Scope
-from tampu.scheduler.run import Function
-from tampu.settings import at_least, check_flag, check_type
 from tampu.timing import Every, Missed, MissedKind, Overlap, Rule, TimeWindow
-from tampu.wire.keys import check_task_id
+from tampu.util.clock import Duration, instant, to_positive_ms
+from tampu.util.functions import is_async, yields
+from tampu.util.options import at_least, check_flag, check_type
+from tampu.wire.keys import check_job_name, check_task_id
+from tampu.wire.task_state import TaskState
 
 D = TypeVar("D")
+
+
+class TaskRun(Struct, Generic[D], kw_only=True):
+    """One run of a task, as its function sees it.
+
+    A function in a thread cannot be interrupted: it may look at `cancelled` and return.
+    """
+
+    task_id: str
+    at_ms: int
+    deps: D
+    zone: tzinfo  # the scheduler's
+    catch_up: bool = False  # late, or in place of others that were missed
+    manual: bool = False  # by `trigger_now`
+    replayed: bool = False  # another scheduler began it before and did not finish
+    cancelled: bool = False
+    started_ms: int = 0
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The instant it was scheduled for, in the scheduler's zone."""
+        return instant(self.at_ms).astimezone(self.zone)
+
+
+Function: TypeAlias = Callable[[TaskRun[D]], Awaitable[object]] | Callable[[TaskRun[D]], object]
+
+
+class RunRecord(Struct, frozen=True, gc=False):
+    """One run that has ended."""
+
+    at_ms: int
+    started_ms: int
+    finished_ms: int
+    status: RunStatus
+    error: str | None = None
+    catch_up: bool = False
+    manual: bool = False
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The instant it was scheduled for."""
+        return instant(self.at_ms)
+
+    @property
+    def started_at(self) -> datetime:
+        """When its function was called."""
+        return instant(self.started_ms)
+
+    @property
+    def finished_at(self) -> datetime:
+        """When its function was done."""
+        return instant(self.finished_ms)
+
+
+class TaskReport(Struct, frozen=True, kw_only=True):
+    """How a task stands, and its last runs, the oldest first."""
+
+    task_id: str
+    state: TaskState
+    history: tuple[RunRecord, ...] = ()
+    last_skip_reason: SkipReason | None = None
+    stopped: StopReason | None = None  # None while the scheduler still has it
+
 
 _NO_DEPS: Final = cast("Any", None)
 
@@ -109,3 +178,43 @@ class ScheduledTask(Generic[D]):
             raise OptionError("stagger", self.stagger, "is for intervals, Every(...)")
         if self.rule.anchor_ms is not None:
             raise OptionError("stagger", self.stagger, "cannot be given along with an anchor")
+
+
+class Adds(Protocol):
+    """What a job can be added to."""
+
+    async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
+        """Add one job."""
+        ...
+
+
+class AddJob:
+    """The function of a task that adds a job to a queue at each occurrence.
+
+    The job's id is the task's and the occurrence's, so that however many schedulers run the task,
+    and however often an occurrence is replayed, one job is added; as long as the queue keeps ids
+    unique, by default for an hour. `data` may be a function of the run. Options are those of
+    `Queue.add`, but for `job_id`.
+    """
+
+    def __init__(
+        self,
+        queue: Adds,
+        name: str,
+        data: object | Callable[[TaskRun[Any]], object] = None,
+        **options: Unpack[JobOptions],
+    ) -> None:
+        if not callable(getattr(queue, "add", None)):
+            raise OptionError("queue", queue, "must be a Queue")
+        if "job_id" in options:
+            raise OptionError("job_id", options["job_id"], "is made of the task and the occurrence")
+        self._queue = queue
+        self._name = check_job_name(name)
+        self._data = data
+        self._options = options
+
+    async def __call__(self, run: TaskRun[Any]) -> None:
+        """Add the job of one occurrence."""
+        data = self._data(run) if callable(self._data) else self._data
+        options: JobOptions = {**self._options, "job_id": f"{run.task_id}@{run.at_ms}"}
+        await self._queue.add(self._name, data, **options)

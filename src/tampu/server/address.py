@@ -27,7 +27,7 @@ _HARMLESS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?")
 _CERTIFICATE_CHECKS = ("required", "optional", "none")
 
 
-class Kind(Enum):
+class ServerKind(Enum):
     """How a server is reached."""
 
     TCP = auto()
@@ -52,7 +52,7 @@ class Tls:
 class Address:
     """One server or group of servers. Its text names it and never holds a secret."""
 
-    kind: Kind
+    kind: ServerKind
     hosts: tuple[tuple[str, int], ...] = ()
     path: str = ""
     service: str = ""
@@ -68,15 +68,15 @@ class Address:
         hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.hosts)
         scheme = "rediss" if self.tls else "redis"
         match self.kind:
-            case Kind.TCP:
+            case ServerKind.TCP:
                 return f"{scheme}://{hosts}/{self.db}"
-            case Kind.UNIX:
+            case ServerKind.UNIX:
                 return f"unix://{self.path}"
-            case Kind.EMBEDDED:
+            case ServerKind.EMBEDDED:
                 return f"embedded:{self.path}"
-            case Kind.SENTINEL:
+            case ServerKind.SENTINEL:
                 return f"{scheme}+sentinel://{hosts}/{self.service}"
-            case Kind.CLUSTER:
+            case ServerKind.CLUSTER:
                 return f"{scheme}+cluster://{hosts}"
 
 
@@ -96,7 +96,7 @@ def _embedded(url: str) -> Address:
         raise OptionError(
             "url", shown, "expected a directory after embedded:, as in embedded:.tampu"
         )
-    return Address(kind=Kind.EMBEDDED, path=path)
+    return Address(kind=ServerKind.EMBEDDED, path=path)
 
 
 def _masked(url: str) -> str:
@@ -142,20 +142,20 @@ class _Parser:
         hosts = self._hosts(DEFAULT_PORT)
         if len(hosts) != 1:
             raise self._wrong("names one host; several need redis+sentinel:// or redis+cluster://")
-        return self._made(Kind.TCP, hosts=hosts, db=self._db(self.parts.path.strip("/")))
+        return self._made(ServerKind.TCP, hosts=hosts, db=self._db(self.parts.path.strip("/")))
 
     def _unix(self) -> Address:
         path = unquote(self.parts.path)
         if path in {"", "/"}:
             raise self._wrong("expected a socket's path, as in unix:///run/redis.sock")
-        return self._made(Kind.UNIX, path=path, db=self._db(""))
+        return self._made(ServerKind.UNIX, path=path, db=self._db(""))
 
     def _sentinel(self) -> Address:
         service, _, db = self.parts.path.strip("/").partition("/")
         if not service:
             raise self._wrong("expected the service's name, as in redis+sentinel://h1,h2/service")
         return self._made(
-            Kind.SENTINEL,
+            ServerKind.SENTINEL,
             hosts=self._hosts(DEFAULT_SENTINEL_PORT),
             service=unquote(service),
             db=self._db(db),
@@ -164,11 +164,11 @@ class _Parser:
     def _cluster(self) -> Address:
         if self._db(self.parts.path.strip("/")) != 0:
             raise self._wrong("has no database number: a cluster has only database 0")
-        return self._made(Kind.CLUSTER, hosts=self._hosts(DEFAULT_PORT))
+        return self._made(ServerKind.CLUSTER, hosts=self._hosts(DEFAULT_PORT))
 
     def _made(
         self,
-        kind: Kind,
+        kind: ServerKind,
         *,
         hosts: tuple[tuple[str, int], ...] = (),
         path: str = "",

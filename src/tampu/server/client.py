@@ -16,7 +16,7 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
 from tampu.errors import OptionError
-from tampu.server.address import DEFAULT_PORT, Address, Kind, Tls
+from tampu.server.address import DEFAULT_PORT, Address, ServerKind, Tls
 
 Client = Redis | RedisCluster
 Credentials = tuple[str | None, str | None]
@@ -34,16 +34,16 @@ def client_for(
     """The redis-py client for an address, without a connection yet and without silent retries."""
     settings = _settings(address, credentials, connect_timeout_s)
     match address.kind:
-        case Kind.TCP:
+        case ServerKind.TCP:
             ((host, port),) = address.hosts
             return Redis(host=host, port=port, db=address.db, **settings)
-        case Kind.UNIX:
+        case ServerKind.UNIX:
             return Redis(unix_socket_path=address.path, db=address.db, **settings)
-        case Kind.EMBEDDED:
+        case ServerKind.EMBEDDED:
             return Redis(unix_socket_path=str(embedded_socket), **settings)
-        case Kind.SENTINEL:
+        case ServerKind.SENTINEL:
             return _sentinel_client(address, settings)
-        case Kind.CLUSTER:
+        case ServerKind.CLUSTER:
             nodes = [ClusterNode(host, port) for host, port in address.hosts]
             return RedisCluster(startup_nodes=nodes, **settings)
 

@@ -13,10 +13,10 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.server.address import Address, Kind, parse
+from tampu.server.address import Address, ServerKind, parse
 from tampu.server.client import Client, CredentialCallback, client_for, described
 from tampu.server.dialect import FLOOR, ask
-from tampu.server.embedded import EmbeddedServer, join
+from tampu.server.embedded.server import EmbeddedServer, join
 from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
 from tampu.server.route import SentinelRoute, route_for
 
@@ -190,7 +190,7 @@ async def _server(
         )
     address = address_of(target)
     embedded = None
-    if address.kind is Kind.EMBEDDED:
+    if address.kind is ServerKind.EMBEDDED:
         embedded = await _joined(address.path)
     return Server(
         client_for(

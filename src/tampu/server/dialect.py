@@ -9,7 +9,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoPermissionError
 
 from tampu.errors import ServerTooOld
-from tampu.server.command import pack
+from tampu.server.protocol import pack
 
 NEEDED = "Redis 6.2 or newer, or any Valkey"
 

@@ -21,11 +21,11 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.server.command import Argument, Reply, pack
 from tampu.server.connect import Server
+from tampu.server.connection import LaneConnection
 from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
-from tampu.server.link import Link
-from tampu.server.outbox import Call, Outbox
+from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.send_queue import PendingCall, SendQueue
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ class Lane:
         self._key = key
         self._options = options
         self._pauses = Pauses(options, Random())  # noqa: S311 - spreads clients, guards nothing
-        self._outbox = Outbox()
-        self._calls: set[Call] = set()  # all that have no outcome yet, wherever they are
-        self._link: Link | None = None
+        self._outbox = SendQueue()
+        self._calls: set[PendingCall] = set()  # all that have no outcome yet, wherever they are
+        self._link: LaneConnection | None = None
         self._trouble: ServerError | None = None  # why there is no connection
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the call whose time is up first
@@ -140,7 +140,7 @@ class Lane:
         if self._closed:
             raise Closed(self._server.name)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        call = Call(packed, future=future, repeatable=repeatable, block_s=block_s)
+        call = PendingCall(packed, future=future, repeatable=repeatable, block_s=block_s)
         call.unknown = unknown
         call.limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
         call.until = self._loop.time() + call.limit_s
@@ -191,7 +191,7 @@ class Lane:
         if link is not None:
             await link.disconnect()
 
-    async def _run(self, link: Link) -> None:
+    async def _run(self, link: LaneConnection) -> None:
         """The lane's one task: a link, and when it ends the next."""
         while True:
             began = self._loop.time()
@@ -208,7 +208,7 @@ class Lane:
             link = self._link = await self._next_link(after=link)
             logger.info("connection is back", extra={"server": self._server.name})
 
-    def _sort(self, leftovers: list[Call], problem: str) -> None:
+    def _sort(self, leftovers: list[PendingCall], problem: str) -> None:
         """Put back, in their order, the calls that may be sent again; fail the others."""
         again = []
         for call in leftovers:
@@ -221,7 +221,7 @@ class Lane:
                 again.append(call)
         self._outbox.put_back(again)
 
-    async def _next_link(self, *, after: Link) -> Link:
+    async def _next_link(self, *, after: LaneConnection) -> LaneConnection:
         known = await self._note_move(after)
         while True:
             await asyncio.sleep(self._pauses.next_s(at_once=known))
@@ -235,7 +235,7 @@ class Lane:
                 self._trouble = None
                 return link
 
-    async def _note_move(self, link: Link) -> bool:
+    async def _note_move(self, link: LaneConnection) -> bool:
         """Whether the refusal that ended a link told us where to go next."""
         moved = link.leaving
         if not isinstance(moved, MovedError):
@@ -247,16 +247,16 @@ class Lane:
         self._fail_all(CommandRefused(self._server.name, "MOVED", hint))
         return False
 
-    async def _connect(self, *, refresh: bool) -> Link:
+    async def _connect(self, *, refresh: bool) -> LaneConnection:
         connection = await self._server.open(self._key, refresh=refresh)
-        return Link(
+        return LaneConnection(
             connection,
             server=self._server,
             outbox=self._outbox,
             patience_s=self._options.patience_s,
         )
 
-    async def _unblock(self, link: Link, client_id: int) -> None:
+    async def _unblock(self, link: LaneConnection, client_id: int) -> None:
         side = await self._connect_beside(link)
         try:
             with server_errors(self._server.name, sent=True):
@@ -269,13 +269,13 @@ class Lane:
         finally:
             await side.disconnect(nowait=True)
 
-    async def _connect_beside(self, link: Link) -> AbstractConnection:
+    async def _connect_beside(self, link: LaneConnection) -> AbstractConnection:
         """A second connection to the node that a link leads to."""
         if link.host is None:
             return await self._server.open(self._key)
         return await self._server.open_to(link.host, link.port)
 
-    def _forget(self, call: Call, _: asyncio.Future[Reply]) -> None:
+    def _forget(self, call: PendingCall, _: asyncio.Future[Reply]) -> None:
         self._calls.discard(call)
 
     def _set_alarm(self, at: float) -> None:
@@ -293,7 +293,7 @@ class Lane:
         if next_at := min((call.until for call in self._calls if call.until > now), default=None):
             self._set_alarm(next_at)
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: PendingCall) -> None:
         server = self._server.name
         if call.sent:
             call.fail(ConnectionLost(server, f"no reply within {call.limit_s:g} s"))

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
-from tampu.server.command import Argument, Ids, Reply, pack
+from tampu.server.connection import ignore_outcome
 from tampu.server.lane import Lane
-from tampu.server.link import ignore_outcome
+from tampu.server.protocol import Argument, Ids, Reply, pack
 from tampu.wire.keys import QueueKeys, escape_glob
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
@@ -29,7 +29,7 @@ class Pending(Struct, frozen=True, gc=False):
     deliveries: int
 
 
-class Consumer(Struct, frozen=True):
+class ConsumerInfo(Struct, frozen=True):
     """One consumer of a group."""
 
     name: bytes
@@ -120,7 +120,7 @@ async def fields_of(
     return [reply[0][1] if reply else None for reply in replies]
 
 
-async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[Consumer]:
+async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[ConsumerInfo]:
     """The group's consumers; none if there is no such group."""
     try:
         reply: Any = await lane.call("XINFO", "CONSUMERS", stream, group, repeatable=True)
@@ -129,7 +129,7 @@ async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[Consumer]:
             return []
         raise
     facts = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in reply]
-    return [Consumer(each[b"name"], each[b"pending"], each[b"idle"]) for each in facts]
+    return [ConsumerInfo(each[b"name"], each[b"pending"], each[b"idle"]) for each in facts]
 
 
 async def last_id(lane: Lane, stream: bytes, *, limit_s: float | None = None) -> bytes:

@@ -3,17 +3,17 @@
 from typing import Final
 
 from tampu.metrics.facts import Promotion
-from tampu.server.delays import promote
-from tampu.server.link import ignore_outcome
+from tampu.server.connection import ignore_outcome
+from tampu.server.scripts.delayed import promote
 from tampu.server.streams import delete
-from tampu.services.led import LedService
+from tampu.services.leader import LeaderService
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
 _LOOK_AGAIN_S: Final = 0.1  # a peer that adds a job which is due sooner does not ring
 
 
-class Promoter(LedService):
+class PromotionService(LeaderService):
     """Promotes while it leads; by the server's clock, never early."""
 
     name = "promoter"

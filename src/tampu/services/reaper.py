@@ -1,30 +1,45 @@
 """Takes over from workers that are gone, and clears away what they leave behind."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Final, Protocol
 
-from tampu.consumer.leases import LeaseTerms
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
-from tampu.server.scripts import Judgement, Membership, Taken, reap, takeover
-from tampu.server.streams import (
-    Consumer,
-    connected,
-    consumers,
-    left_ms,
-    pending_of,
-    values_of,
-)
+from tampu.server.scripts.workers import Judgement, Membership, TakenEntry, reap, takeover
+from tampu.server.streams import ConsumerInfo, connected, consumers, left_ms, pending_of, values_of
 from tampu.services.service import Service
+from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys
-from tampu.wire.mark import CONSUMER_PREFIX, decode_mark
 
 # A worker under constant load has no spare slots, and still must not leave the dead to others.
 _LEAST_A_TICK: Final = 8
 _MOST_A_TICK: Final = 256
 _PEER_GONE_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """How long a lease lasts, and what follows from that."""
+
+    lease_ms: int
+
+    @property
+    def beat_s(self) -> float:
+        """From one sign of life to the next."""
+        return min(1.0, self.lease_ms / 6000)
+
+    @property
+    def doubt_s(self) -> float:
+        """Without a sign of life and without its connection, a worker counts as gone after this."""
+        return 3 * self.beat_s
+
+    @property
+    def renew_idle_ms(self) -> int:
+        """What has idled for so long is renewed: a peer takes what idles for a whole lease."""
+        return self.lease_ms // 3
 
 
 class Successor(Protocol):
@@ -39,11 +54,11 @@ class Successor(Protocol):
     def audit(self, pending: set[bytes]) -> None:
         """Compare what is held at the server with what is known."""
 
-    async def take_over(self, claim: Callable[[], Awaitable[list[Taken]]]) -> None:
+    async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
         """Run what the claim brings, even if its reply is lost; raises what it raises."""
 
 
-class Reaper(Service):
+class ReapingService(Service):
     """Looks at the other consumers of the group, again and again."""
 
     name = "reaper"
@@ -82,7 +97,7 @@ class Reaper(Service):
     async def ended(self) -> None:
         """It holds nothing."""
 
-    async def _look_at(self, consumer: Consumer, mark: bytes | None) -> None:
+    async def _look_at(self, consumer: ConsumerInfo, mark: bytes | None) -> None:
         member = self._member(consumer)
         if not consumer.pending:
             if mark is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
@@ -112,12 +127,12 @@ class Reaper(Service):
 
     async def _is_connected(self, mark: bytes) -> bool | None:
         try:
-            client_id = decode_mark(mark).client_id
+            client_id = decode_heartbeat(mark).client_id
         except DecodeError:
             return None
         return await connected(self._lane, client_id) if client_id else None
 
-    def _member(self, consumer: Consumer) -> Membership:
+    def _member(self, consumer: ConsumerInfo) -> Membership:
         key = self._keys.worker(consumer.name)
         return Membership(
             stream=self._me.stream, group=self._me.group, consumer=consumer.name, key=key
@@ -125,7 +140,7 @@ class Reaper(Service):
 
 
 def judge(
-    consumer: Consumer,
+    consumer: ConsumerInfo,
     mark: bytes | None,
     *,
     left_ms: int,
@@ -141,7 +156,7 @@ def judge(
     if mark is None:
         return Judgement(idle_ms=0 if _is_ours(consumer) else terms.lease_ms)
     try:
-        theirs = LeaseTerms(decode_mark(mark).lease_ms)
+        theirs = LeaseTerms(decode_heartbeat(mark).lease_ms)
     except DecodeError:
         return None
     silent_s = (theirs.lease_ms - left_ms) / 1000
@@ -152,5 +167,5 @@ def judge(
     return None
 
 
-def _is_ours(consumer: Consumer) -> bool:
+def _is_ours(consumer: ConsumerInfo) -> bool:
     return consumer.name.startswith(CONSUMER_PREFIX)

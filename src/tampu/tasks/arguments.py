@@ -21,7 +21,7 @@ from msgspec.structs import asdict, astuple
 
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
 from tampu.outcome import Unrecoverable
-from tampu.tasks.shape import Parameter, Shape
+from tampu.tasks.signature import Parameter, Signature
 from tampu.wire.payload import decode_payload, encode_payload, is_model
 
 # MessagePack has bytes: a text in their place is a mistake, not Base64.
@@ -43,7 +43,7 @@ class _ModelMisfit(ValueError):
 class Arguments:
     """Those of one task. Values never reach an error's text: only names and types do."""
 
-    def __init__(self, task: str, shape: Shape) -> None:
+    def __init__(self, task: str, shape: Signature) -> None:
         self._task = task
         self._injected = shape.injected
         self._parameters = {each.name: each for each in shape.given}
@@ -140,7 +140,7 @@ class Arguments:
         return ArgumentError(self._task, argument, problem)
 
 
-class Returned:
+class ReturnType:
     """What a task returns, of the type that it says; as it comes if that says nothing more."""
 
     def __init__(self, hint: Any) -> None:  # noqa: ANN401 - an annotation

@@ -7,20 +7,20 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from msgspec import Struct
 
 from tampu.errors import OptionError, WrongContext
-from tampu.functions import is_async
-from tampu.schedule import ScheduleOptions, ScheduleSettings, check_rule
-from tampu.settings import check_type, settings_from
-from tampu.tasks.surroundings import Middleware, check_middleware
+from tampu.schedules.model import ScheduleOptions, ScheduleSettings, check_rule
+from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.tasks.task import (
     AnyTask,
     AsyncTask,
     PlainTask,
-    Producer,
     Task,
     TaskOptions,
+    TaskProducer,
     TaskSettings,
 )
 from tampu.timing import Rule
+from tampu.util.functions import is_async
+from tampu.util.options import check_type, parse_options
 from tampu.wire.keys import check_queue_name
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ class DeclaredSchedule(Struct, frozen=True):
         return bound
 
 
-class Owner(Producer, Protocol):
+class Owner(TaskProducer, Protocol):
     """The app that a router was included in."""
 
     @property
@@ -126,7 +126,7 @@ class Router:
         return (*self._owned().middleware, *self._middleware)
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> TaskProducer:
         """The app that its tasks' jobs are added by."""
         return self._owned()
 
@@ -141,7 +141,7 @@ class Router:
 
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
         """Make a task of a function: `@app.task` or `@app.task(queue=..., attempts=...)`."""
-        settings = settings_from(TaskSettings, "a task", options)
+        settings = parse_options(TaskSettings, "a task", options)
 
         def declared(function: Callable[..., Any], /) -> AnyTask:
             _check_function(function)
@@ -164,7 +164,7 @@ class Router:
         `args` are the arguments of its jobs, by name. Its key is the task's name unless `key` is
         given. Options are those of `Queue.schedule`.
         """
-        settings = settings_from(ScheduleSettings, "a schedule", options)
+        settings = parse_options(ScheduleSettings, "a schedule", options)
         check_rule(rule, settings)
         check_type("args", args, Mapping | None, accepted="a dict of arguments by their names")
 

@@ -22,16 +22,16 @@ from msgspec.structs import replace
 
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Function, Handler, Isolation
-from tampu.duration import Duration
 from tampu.errors import ArgumentError, OptionError
 from tampu.job import Host, Job, JobOptions, NewJob
+from tampu.producer.request import new_job
 from tampu.queue import Queue
-from tampu.request import new_job
 from tampu.sync import Portal, SyncJob
-from tampu.tasks.arguments import Returned
-from tampu.tasks.run import Recipe
-from tampu.tasks.shape import check_parameters, shape_of
-from tampu.tasks.surroundings import Middleware, check_middleware
+from tampu.tasks.arguments import ReturnType
+from tampu.tasks.execution import Recipe
+from tampu.tasks.middleware import Middleware, check_middleware
+from tampu.tasks.signature import check_parameters, signature_of
+from tampu.util.clock import Duration
 from tampu.wire.keys import check_job_name, check_queue_name
 
 P = ParamSpec("P")
@@ -70,7 +70,7 @@ class TaskSettings:
         check_middleware(self.middleware)
 
 
-class Producer(Protocol):
+class TaskProducer(Protocol):
     """What a task needs of its app to become jobs."""
 
     def queue(self, name: str) -> Queue:
@@ -84,7 +84,7 @@ class Home(Protocol):
     """Where a task was declared."""
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> TaskProducer:
         """The app; raises `WrongContext` if there is none yet."""
 
     @property
@@ -114,12 +114,12 @@ class _Looked:
     @cached_property
     def recipe(self) -> Recipe:
         """What running it needs."""
-        return Recipe.of(self._name, self._function, shape_of(self._function))
+        return Recipe.of(self._name, self._function, signature_of(self._function))
 
     @cached_property
-    def returned(self) -> Returned:
+    def returned(self) -> ReturnType:
         """What is known of its results."""
-        return Returned(self.recipe.shape.returns)
+        return ReturnType(self.recipe.shape.returns)
 
 
 class Task(Generic[P, R]):
@@ -299,7 +299,7 @@ class PlainTask(Task[P, R]):
 class _TypedHost:
     """Where a job lives whose result is more than MessagePack tells."""
 
-    def __init__(self, host: Host, returned: Returned) -> None:
+    def __init__(self, host: Host, returned: ReturnType) -> None:
         self._host, self._returned = host, returned
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:

@@ -1,14 +1,27 @@
-"""A fixed grid of instants."""
+"""Rules with fixed instants: a grid, or a list."""
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import Final, Self
 
-from tampu.clock import instant, instant_ms
-from tampu.duration import Duration, to_positive_ms
 from tampu.errors import OptionError
-from tampu.timing.rule import Rule
-from tampu.timing.words import short, shown_at, spoken
+from tampu.timing.rule import Rule, short, shown_at, spoken
+from tampu.util.clock import Duration, instant, instant_ms, to_positive_ms
+
+
+def offset_ms(key: str, at_ms: int, spread_ms: int) -> int:
+    """From 0 up to the spread, the spread itself left out.
+
+    Drawn from the schedule's key and the instant, so whoever computes it, and however often,
+    gets the same. Keeping it below the gap to the next instant is the caller's business.
+    """
+    if spread_ms <= 0:
+        return 0
+    digest = blake2b(f"{at_ms}:{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) % spread_ms
+
 
 _FNV_BASIS: Final = 0xCBF2_9CE4_8422_2325
 _FNV_PRIME: Final = 0x100_0000_01B3
@@ -93,3 +106,47 @@ def _fnv_1a(text: str) -> int:
     for byte in text.encode("utf-8", "surrogatepass"):
         found = (found ^ byte) * _FNV_PRIME % 2**64
     return found
+
+
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class At(Rule):
+    """Exactly the given instants, in order and each of them once; none at all is a rule too."""
+
+    instants_ms: tuple[int, ...]
+
+    def __init__(self, *instants: datetime) -> None:
+        stamps = {instant_ms("instants", moment) for moment in instants}
+        object.__setattr__(self, "instants_ms", tuple(sorted(stamps)))
+
+    def __repr__(self) -> str:
+        shown = [repr(instant(ms)) for ms in self.instants_ms[:_SHOWN]]
+        more = len(self.instants_ms) - len(shown)
+        return f"At({', '.join(shown)}{f', and {more} more' if more else ''})"
+
+    def next_ms(self, after_ms: int) -> int | None:
+        """The first of them strictly after."""
+        index = bisect_right(self.instants_ms, after_ms)
+        return self.instants_ms[index] if index < len(self.instants_ms) else None
+
+    def previous_ms(self, before_ms: int) -> int | None:
+        """The last of them strictly before."""
+        index = bisect_left(self.instants_ms, before_ms)
+        return self.instants_ms[index - 1] if index else None
+
+    def count_between(self, after_ms: int, upto_ms: int) -> int:
+        """How many of them lie after the first instant and up to the second."""
+        return max(
+            0, bisect_right(self.instants_ms, upto_ms) - bisect_right(self.instants_ms, after_ms)
+        )
+
+    def explain(self) -> str:
+        """Such as "Once, at 2026-01-31 09:00:00 UTC"."""
+        if not self.instants_ms:
+            return "Never"
+        first, last, count = self.instants_ms[0], self.instants_ms[-1], len(self.instants_ms)
+        if count == 1:
+            return f"Once, at {shown_at(first)}"
+        return f"{count} times, from {shown_at(first)} to {shown_at(last)}"

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from tampu import BuryReason, DeadJob, Failure
+from tampu import BuryReason, DeadLetter, Failure
 from tampu.cli.dead import dead_page, dead_table
 from tampu.cli.output import escape_controls
 from tests.unit.cli.tables import print_view
@@ -11,7 +11,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 EVIL = "\x1b]0;mine\x07\x1b[2J\x9b31m\u2028\u202e"
 
 
-def dead_letter(number: int, **more: object) -> DeadJob:
+def dead_letter(number: int, **more: object) -> DeadLetter:
     facts = {
         "dead_id": f"179475114468{number}-0",
         "buried_at": NOW - timedelta(hours=2),
@@ -26,7 +26,7 @@ def dead_letter(number: int, **more: object) -> DeadJob:
         "raw": b"",
         "source_id": "1794751144680-0",
     }
-    return DeadJob(**(facts | more))  # type: ignore[arg-type]
+    return DeadLetter(**(facts | more))  # type: ignore[arg-type]
 
 
 def test_the_table_keeps_ids_and_reasons_and_cuts_the_rest() -> None:

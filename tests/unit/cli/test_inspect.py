@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from tampu import Counts
-from tampu.admin.overview import Overview
+from tampu.admin.queues import QueueSummary
 from tampu.admin.workers import WorkerInfo, WorkerState
 from tampu.cli.inspect import queue_page, queues_table
 from tests.unit.cli.tables import print_view
@@ -20,7 +20,7 @@ ALIVE = WorkerInfo(
     started_at=NOW - timedelta(days=3, hours=4),
     concurrency=100,
 )
-OVERVIEW = Overview(
+SUMMARY = QueueSummary(
     queue="a-queue-with-quite-a-long-name-as-people-have-them",
     group="default",
     at=NOW,
@@ -32,7 +32,7 @@ OVERVIEW = Overview(
 
 
 def test_numbers_are_never_cut_however_long_the_name_of_a_queue() -> None:
-    head, row = print_view(queues_table([OVERVIEW]))
+    head, row = print_view(queues_table([SUMMARY]))
     assert head.split()[1:] == [
         *("Waiting", "Active", "Delayed", "Dead", "Schedules", "Workers", "Oldest"),
     ]
@@ -42,13 +42,13 @@ def test_numbers_are_never_cut_however_long_the_name_of_a_queue() -> None:
 
 
 def test_a_narrow_terminal_cuts_columns_off_at_the_right() -> None:
-    lines = print_view(queues_table([OVERVIEW]), width=40)
+    lines = print_view(queues_table([SUMMARY]), width=40)
     assert lines[0].split() == ["Queue", "Waiting", "Active", "Delayed", "Dead"]
     assert lines[1].split()[:2] == ["a-queue…", "1000000"]
 
 
 def test_the_page_of_a_queue_shows_ages_and_workers() -> None:
-    lines = print_view(queue_page(OVERVIEW))
+    lines = print_view(queue_page(SUMMARY))
     assert "Waiting    1000000, the oldest for 1m30s" in lines
     assert "Delayed    20000, the next due 3s ago" in lines
     assert "Workers    1 alive" in lines

@@ -1,6 +1,6 @@
 """The findings of `tampu doctor`."""
 
-from tampu.admin.findings import Finding, Grade
+from tampu.admin.health import Finding, Grade
 from tampu.cli.server import findings_table
 from tests.unit.cli.tables import print_view
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tampu.consumer.child import ChildRequest
-from tampu.consumer.children import Children
+from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.children import Children
 from tampu.outcome import Done, Outcome
 from tampu.wire.payload import encode_payload
 from tests.waiting import wait_until

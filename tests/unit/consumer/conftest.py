@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tampu.consumer.children import Children
 from tampu.consumer.handler import Function
+from tampu.consumer.runners.children import Children
 from tests.unit.consumer.child_runs import Make
 
 _ON_BOTH = {"test_children.py", "test_children_ending.py"}

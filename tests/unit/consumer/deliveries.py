@@ -4,13 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tampu.backoff import Backoff
-from tampu.consumer.delivery import Delivery
-from tampu.consumer.handler import Plan
-from tampu.duration import Duration
+from tampu.consumer.handler import HandlerPlan
+from tampu.consumer.intake import Delivery
 from tampu.job import Job
 from tampu.outcome import Done, Outcome
-from tampu.wire.envelope import Envelope
-from tampu.wire.retry import RetryOverride
+from tampu.util.clock import Duration
+from tampu.wire.envelope import Envelope, RetryOverride
 
 PAYLOAD = b"\x01"
 
@@ -48,15 +47,15 @@ def plan(
     attempts: int = 3,
     backoff: Backoff | None = None,
     timeout_s: float | None = None,
-) -> Plan:
-    return Plan(Running(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
+) -> HandlerPlan:
+    return HandlerPlan(Running(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
 
 
 def delivery(
     data: object = 1,
     *,
     attempt: int = 1,
-    made: Plan | None = None,
+    made: HandlerPlan | None = None,
     retry: RetryOverride | None = None,
     extras: bytes = b"",
     timeout_s: float | None = None,

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tampu.consumer.child import ChildRequest
-from tampu.consumer.children import Children
 from tampu.consumer.handler import Function
+from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.children import Children
 from tampu.errors import OptionError
-from tampu.outcome import Done, Failed, Hopeless, PutOff
+from tampu.outcome import Done, Failed, Snoozed, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.extras import Extras, encode_extras
 from tampu.wire.payload import encode_payload
@@ -64,10 +64,10 @@ async def test_what_a_handler_raises_is_the_same_outcome_as_in_the_worker(make: 
     retry, snooze = outcomes["retry"], outcomes["snooze"]
     assert isinstance(retry, Failed)
     assert (retry.failure.message, retry.after_ms) == ("later", 3000)
-    assert snooze == PutOff(4000)
+    assert snooze == Snoozed(4000)
     for data, message in (("bury", "enough"), ("refused", "no")):
         outcome = outcomes[data]
-        assert isinstance(outcome, Hopeless)
+        assert isinstance(outcome, UnrecoverableFailure)
         assert (outcome.failure.message, outcome.reason) == (message, BuryReason.UNRECOVERABLE)
     for data, kind, message in (
         ("exit", "SystemExit", "7"),
@@ -90,7 +90,7 @@ async def test_the_traceback_begins_with_the_handler(make: Make) -> None:
 
 async def test_a_returned_bury_counts_as_raised(make: Make) -> None:
     outcome = await run(make(handlers.returns_bury))
-    assert outcome == Hopeless(Failure("tampu.outcome.Bury", "enough"))
+    assert outcome == UnrecoverableFailure(Failure("tampu.outcome.Bury", "enough"))
 
 
 @pytest.mark.parametrize("function", [handlers.raises, handlers.raises_plain])
@@ -163,7 +163,7 @@ async def test_a_result_that_cannot_be_encoded_is_hopeless(
     make: Make, data: str, problem: str
 ) -> None:
     outcome = await run(make(handlers.unencodable), data)
-    assert isinstance(outcome, Hopeless)
+    assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.failure.error_type == "tampu.errors.EncodeError"
     assert problem in outcome.failure.message
 
@@ -177,7 +177,7 @@ async def test_a_large_request_and_a_large_result_pass(make: Make) -> None:
 async def test_a_payload_that_is_no_messagepack_is_buried(make: Make) -> None:
     broken = ChildRequest(job_id="1", name="n", payload=b"\xc1", attempt=1, created_at_ms=0)
     outcome = await make(handlers.echo).run(broken, timeout_s=None, on_progress=unexpected)
-    assert isinstance(outcome, Hopeless)
+    assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.reason is BuryReason.DECODE_FAILED
 
 
@@ -207,5 +207,5 @@ def test_a_handler_that_a_child_could_not_import_is_refused_at_once() -> None:
 
 
 def test_there_is_at_least_one_child() -> None:
-    with pytest.raises(OptionError, match="limit=0"):
+    with pytest.raises(OptionError, match="Invalid limit 0"):
         Children(handlers.echo, limit=0)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tampu.consumer import children as children_module
-from tampu.outcome import Abandoned, Done, Failed
+from tampu.consumer.runners import children as children_module
+from tampu.outcome import Done, Failed, Released
 from tampu.wire.dead import Failure
 from tests.unit.consumer import child_handlers as handlers
 from tests.unit.consumer.child_runs import (
@@ -206,8 +206,8 @@ async def test_closing_kills_busy_children_and_abandons_their_jobs(
     async with asyncio.timeout(20):
         await children.close()
         assert is_gone(pid)
-        assert await running == await waiting == Abandoned()
-    assert await run(children, [str(pid_file), 0]) == Abandoned()
+        assert await running == await waiting == Released()
+    assert await run(children, [str(pid_file), 0]) == Released()
 
 
 async def test_an_idle_child_that_does_not_end_by_itself_is_killed(

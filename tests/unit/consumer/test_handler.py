@@ -8,11 +8,10 @@ import pytest
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Handler, by_name
 from tampu.consumer.options import WorkerSettings
-from tampu.consumer.plans import make_plans
-from tampu.consumer.runner import LoopRunner, ProcessRunner, ThreadRunner
+from tampu.consumer.runners.local import LoopRunner, ProcessRunner, ThreadRunner, make_plans
 from tampu.errors import OptionError
-from tampu.functions import is_async
 from tampu.job import Job
+from tampu.util.functions import is_async
 from tests.unit.consumer import child_handlers
 
 

@@ -3,20 +3,20 @@
 import msgpack
 import pytest
 
-from tampu.consumer.delivery import Delivery, Rejected
-from tampu.consumer.handler import Plan
-from tampu.consumer.intake import Arrival, Intake
+from tampu.consumer.handler import HandlerPlan
+from tampu.consumer.intake import Arrival, Delivery, Intake, Rejected
 from tampu.wire.dead import BuryReason
-from tampu.wire.envelope import Envelope, encode_envelope
+from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import Extras, append_extras, encode_extras
-from tampu.wire.retry import RetryOverride
 from tests.unit.consumer.deliveries import NoHost, plan
 
 NOW_MS = 5000
 PLAN = plan(attempts=3, timeout_s=9.0)
 
 
-def intake(plans: dict[str | None, Plan] | None = None, *, max_payload: int = 1000) -> Intake:
+def intake(
+    plans: dict[str | None, HandlerPlan] | None = None, *, max_payload: int = 1000
+) -> Intake:
     return Intake(plans or {None: PLAN}, max_payload=max_payload, worker="t-1", host=NoHost())
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tampu.consumer.outlet import Outlet
+from tampu.consumer.batch_sender import BatchSender
 from tampu.errors import ConnectionLost, ServerBusy
 from tests.waiting import wait_until
 
@@ -45,7 +45,7 @@ def sent() -> Sent:
 
 
 @asynccontextmanager
-async def opened(outlet: Outlet[int]) -> AsyncIterator[Outlet[int]]:
+async def opened(outlet: BatchSender[int]) -> AsyncIterator[BatchSender[int]]:
     outlet.start()
     await asyncio.sleep(0)
     yield outlet
@@ -54,14 +54,14 @@ async def opened(outlet: Outlet[int]) -> AsyncIterator[Outlet[int]]:
 
 
 @pytest.fixture
-async def outlet(sent: Sent) -> AsyncIterator[Outlet[int]]:
-    async with opened(Outlet("tests", sent.send, most=10)) as outlet:
+async def outlet(sent: Sent) -> AsyncIterator[BatchSender[int]]:
+    async with opened(BatchSender("tests", sent.send, most=10)) as outlet:
         yield outlet
 
 
 @pytest.fixture
-async def awaited(sent: Sent) -> AsyncIterator[Outlet[int]]:
-    async with opened(Outlet("tests", sent.send, most=10, awaited=True)) as outlet:
+async def awaited(sent: Sent) -> AsyncIterator[BatchSender[int]]:
+    async with opened(BatchSender("tests", sent.send, most=10, awaited=True)) as outlet:
         yield outlet
 
 
@@ -71,13 +71,13 @@ async def a_few_turns() -> None:
 
 
 class TestBatches:
-    async def test_a_single_item_leaves_at_once(self, outlet: Outlet[int], sent: Sent) -> None:
+    async def test_a_single_item_leaves_at_once(self, outlet: BatchSender[int], sent: Sent) -> None:
         outlet.put(1)
         await a_few_turns()
         assert sent.batches == [[1]]
 
     async def test_what_comes_during_a_call_leaves_together_in_order(
-        self, outlet: Outlet[int], sent: Sent
+        self, outlet: BatchSender[int], sent: Sent
     ) -> None:
         sent.open.clear()
         outlet.put(0)
@@ -92,9 +92,9 @@ class TestBatches:
         await wait_until(lambda: len(outlet) == 0, within=SOON, sentence="nothing is left")
 
     async def test_what_comes_just_behind_a_call_waits_for_company(
-        self, outlet: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
+        self, outlet: BatchSender[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 0.1)
+        monkeypatch.setattr("tampu.consumer.batch_sender._LINGER_S", 0.1)
         for i in range(5):
             outlet.put(i)
             await a_few_turns()
@@ -102,18 +102,18 @@ class TestBatches:
         assert sent.batches == [[0], [1, 2, 3, 4]]
 
     async def test_what_is_awaited_waits_for_nobody(
-        self, awaited: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
+        self, awaited: BatchSender[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 3600.0)
+        monkeypatch.setattr("tampu.consumer.batch_sender._LINGER_S", 3600.0)
         for i in range(3):
             awaited.put(i)
             await a_few_turns()
         assert sent.batches == [[0], [1], [2]]
 
     async def test_what_is_awaited_and_comes_during_a_call_waits_for_company(
-        self, awaited: Outlet[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
+        self, awaited: BatchSender[int], sent: Sent, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tampu.consumer.outlet._LINGER_S", 0.1)
+        monkeypatch.setattr("tampu.consumer.batch_sender._LINGER_S", 0.1)
         sent.open.clear()
         awaited.put(0)
         await a_few_turns()
@@ -126,7 +126,7 @@ class TestBatches:
 
 
 class TestDraining:
-    async def test_it_returns_when_all_is_sent(self, outlet: Outlet[int], sent: Sent) -> None:
+    async def test_it_returns_when_all_is_sent(self, outlet: BatchSender[int], sent: Sent) -> None:
         sent.open.clear()
         for i in range(25):
             outlet.put(i)
@@ -137,11 +137,11 @@ class TestDraining:
         assert await draining
         assert sent.items == list(range(25))
 
-    async def test_with_nothing_to_send_it_returns_at_once(self, outlet: Outlet[int]) -> None:
+    async def test_with_nothing_to_send_it_returns_at_once(self, outlet: BatchSender[int]) -> None:
         assert await outlet.drain(0.001)
 
     async def test_it_says_so_if_it_cannot_be_done_in_time(
-        self, outlet: Outlet[int], sent: Sent
+        self, outlet: BatchSender[int], sent: Sent
     ) -> None:
         sent.open.clear()
         outlet.put(1)
@@ -151,7 +151,7 @@ class TestDraining:
 
 class TestTrouble:
     async def test_a_batch_is_sent_again_until_it_is_sent_and_that_is_logged_once(
-        self, outlet: Outlet[int], sent: Sent, caplog: pytest.LogCaptureFixture
+        self, outlet: BatchSender[int], sent: Sent, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO")
         lost = ConnectionLost("here", "it broke")
@@ -164,7 +164,7 @@ class TestTrouble:
         assert caplog.messages == ["settling is delayed", "settling goes on"]
 
     async def test_an_item_that_cannot_be_sent_does_not_stop_its_neighbours(
-        self, outlet: Outlet[int], sent: Sent, caplog: pytest.LogCaptureFixture
+        self, outlet: BatchSender[int], sent: Sent, caplog: pytest.LogCaptureFixture
     ) -> None:
         sent.poison = {3}
         for i in range(6):

@@ -6,9 +6,9 @@ from time import monotonic
 
 import pytest
 
-from tampu.consumer.delivery import Delivery
+from tampu.consumer.intake import Delivery
 from tampu.consumer.pool import Pool
-from tampu.outcome import Abandoned, Done, Failed, Outcome
+from tampu.outcome import Done, Failed, Outcome, Released
 from tests.unit.consumer.deliveries import delivery, plan
 from tests.waiting import wait_until
 
@@ -180,7 +180,7 @@ class TestEnding:
         await wait_until(lambda: pool.busy == 2, within=SOON, sentence="two are busy")
         await pool.drain(0.01)
         assert {number for number, _ in ends.outcomes} == {0, 1}
-        assert [outcome for _, outcome in ends.outcomes] == [Abandoned(), Abandoned()]
+        assert [outcome for _, outcome in ends.outcomes] == [Released(), Released()]
 
     async def test_a_run_that_cancels_itself_has_failed_and_its_slot_goes_on(
         self, pool: Pool, ends: Ends

@@ -3,8 +3,18 @@ from typing import Any
 
 import pytest
 
-from tampu.consumer.raised import outcome_of_error, outcome_of_value
-from tampu.outcome import Bury, Done, Failed, Hopeless, PutOff, Retry, Snooze, Unrecoverable
+from tampu.outcome import (
+    Bury,
+    Done,
+    Failed,
+    Retry,
+    Snooze,
+    Snoozed,
+    Unrecoverable,
+    UnrecoverableFailure,
+    outcome_of_error,
+    outcome_of_value,
+)
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
 
 
@@ -51,13 +61,13 @@ def test_a_retry_fails_the_attempt_and_names_the_wait() -> None:
 
 
 def test_a_snooze_puts_the_job_off() -> None:
-    assert outcome_of_error(Snooze(1.5)) == PutOff(1500)
+    assert outcome_of_error(Snooze(1.5)) == Snoozed(1500)
 
 
 @pytest.mark.parametrize("error", [Bury("no"), Unrecoverable("no"), Refused("no")])
 def test_unrecoverable_and_its_subclasses_are_hopeless(error: Unrecoverable) -> None:
     outcome = outcome_of_error(error)
-    assert isinstance(outcome, Hopeless)
+    assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.failure.message == "no"
     assert outcome.reason is BuryReason.UNRECOVERABLE
 
@@ -114,7 +124,7 @@ def test_the_traceback_begins_with_the_handler() -> None:
 
     # Called from modules of the names that lie between a worker and a handler.
     between = "def call(f): f()"
-    ours: dict[str, Any] = {"__name__": "tampu.consumer.runner"}
+    ours: dict[str, Any] = {"__name__": "tampu.consumer.runners.local"}
     exec(between, ours)  # noqa: S102
     with pytest.raises(KeyError) as seen:
         ours["call"](lambda: asyncio.run(through_asyncio()))
@@ -160,5 +170,5 @@ def test_causes_are_part_of_the_traceback() -> None:
 
 def test_an_error_that_was_never_raised_has_no_traceback() -> None:
     outcome = outcome_of_value(Bury("x"))
-    assert isinstance(outcome, Hopeless)
+    assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.failure.traceback == ""

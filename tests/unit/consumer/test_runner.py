@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tampu.consumer.runner import LoopRunner, ProcessRunner, ThreadRunner
+from tampu.consumer.runners.local import LoopRunner, ProcessRunner, ThreadRunner
 from tampu.job import Job, current_job
-from tampu.outcome import Bury, Done, Failed, Hopeless, Outcome, PutOff, Retry, Snooze
+from tampu.outcome import Bury, Done, Failed, Outcome, Retry, Snooze, Snoozed, UnrecoverableFailure
 from tests.unit.consumer import child_handlers
 from tests.unit.consumer.deliveries import delivery
 
@@ -82,11 +82,11 @@ class TestBoth:
             runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
             return await ran(runner, timeout_s=timeout_s)
 
-        assert await said(Snooze(2)) == PutOff(2000)
+        assert await said(Snooze(2)) == Snoozed(2000)
         retry = await said(Retry("later", after=3))
         assert isinstance(retry, Failed)
         assert (retry.after_ms, retry.failure.message) == (3000, "later")
-        assert isinstance(await said(Bury("enough")), Hopeless)
+        assert isinstance(await said(Bury("enough")), UnrecoverableFailure)
 
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
     @pytest.mark.parametrize("make", [handler, plainly])

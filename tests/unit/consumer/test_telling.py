@@ -2,11 +2,11 @@
 
 import pytest
 
-from tampu.consumer.settle import Reschedule
-from tampu.consumer.telling import Telling
+from tampu.consumer.reporter import Reporter
+from tampu.consumer.settle import RetryEntry
 from tampu.metrics import JobBuried, JobEnded, MemorySink, RetryScheduled, RunEnd
-from tampu.metrics.sink import Teller
-from tampu.outcome import Abandoned, Done, Failed, Hopeless, Outcome, PutOff
+from tampu.metrics.sinks import Teller
+from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, Failure
 from tests.unit.consumer.deliveries import delivery
 
@@ -24,27 +24,27 @@ class TestFacts:
         [
             (Done(1), RunEnd.DONE),
             (Failed(FAILURE), RunEnd.FAILED),
-            (PutOff(1), RunEnd.PUT_OFF),
-            (Hopeless(FAILURE), RunEnd.HOPELESS),
-            (Abandoned(), RunEnd.ABANDONED),
+            (Snoozed(1), RunEnd.PUT_OFF),
+            (UnrecoverableFailure(FAILURE), RunEnd.HOPELESS),
+            (Released(), RunEnd.ABANDONED),
         ],
     )
     def test_each_end_of_a_run_has_its_own(
         self, sink: MemorySink, outcome: Outcome, end: RunEnd
     ) -> None:
-        Telling(None, Teller(sink)).ended(delivery(attempt=2), outcome, 5_999)
+        Reporter(None, Teller(sink)).ended(delivery(attempt=2), outcome, 5_999)
         assert sink.of(JobEnded) == [JobEnded("greet", 2, end, 5)]
 
     @pytest.mark.parametrize(("wait_ms", "told_ms"), [(40, 40), (None, 0)])
     def test_a_retry_is_told_by_the_number_of_the_run_to_come(
         self, sink: MemorySink, wait_ms: int | None, told_ms: int
     ) -> None:
-        again = Reschedule(delivery(attempt=2), b"", wait_ms, counted=True)
-        Telling(None, Teller(sink)).rescheduled(again)
+        again = RetryEntry(delivery(attempt=2), b"", wait_ms, counted=True)
+        Reporter(None, Teller(sink)).rescheduled(again)
         assert sink.of(RetryScheduled) == [RetryScheduled("greet", 3, told_ms)]
 
     def test_a_burial_is_told_with_its_reason(self, sink: MemorySink) -> None:
-        telling = Telling(None, Teller(sink))
+        telling = Reporter(None, Teller(sink))
         telling.buried("j", name="greet", reason=BuryReason.EXPIRED, attempt=0)
         assert sink.of(JobBuried) == [JobBuried("greet", BuryReason.EXPIRED, 0)]
 
@@ -53,13 +53,13 @@ class TestSilence:
     def test_with_nobody_to_tell_it_is_silent_and_everything_may_be_said(
         self, sink: MemorySink
     ) -> None:
-        telling = Telling(None, Teller(None))
+        telling = Reporter(None, Teller(None))
         assert telling.silent
-        assert not Telling(None, Teller(sink)).silent
+        assert not Reporter(None, Teller(sink)).silent
         one = delivery()
         telling.started(one)
         telling.ended(one, Failed(FAILURE), 1)
-        telling.rescheduled(Reschedule(one, b"", 1, counted=True))
+        telling.rescheduled(RetryEntry(one, b"", 1, counted=True))
         telling.progress(one.job, 50)
         telling.drained()
         assert telling.backlog == 0
@@ -70,7 +70,7 @@ class TestLog:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO")
-        telling = Telling(None, Teller(None))
+        telling = Reporter(None, Teller(None))
         telling.failed(delivery("secret data", attempt=2).job, FAILURE)
         telling.buried("j", name="greet", reason=BuryReason.UNRECOVERABLE, attempt=2)
         failed, buried = caplog.records

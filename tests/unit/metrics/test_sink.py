@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tampu.metrics import BatchRead, Fact, MemorySink
-from tampu.metrics.sink import Teller
+from tampu.metrics.sinks import Teller
 
 
 class Broken:

@@ -16,7 +16,7 @@ from tampu.scheduler import (
     TaskRun,
     TaskStopped,
 )
-from tampu.scheduler.settings import SchedulerOptions
+from tampu.scheduler.scheduler import SchedulerOptions
 from tampu.timing import Every, Rule
 from tests.unit.scheduler.plans import MINUTE, START, START_MS, TaskOptions, ms
 

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 from tampu.errors import DecodeError, ServerUnreachable, TampuError
 from tampu.scheduler.events import StoreEvent, StoreRecovered
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.store import Loaded
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.store import Loaded, MemoryStore
 from tampu.wire.task_state import TaskState
 from tests.waiting import wait_until
 

@@ -3,12 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypedDict, Unpack, cast
 
-from tampu.duration import Duration
-from tampu.scheduler.decision import Decision, Hold, Run, Skip, Wait, decide
-from tampu.scheduler.opening import opened
-from tampu.scheduler.plan import Plan, plan_of
+from tampu.scheduler.decision import Decision, Hold, Run, Skip, TaskPlan, Wait, decide, plan_of
+from tampu.scheduler.restore import restore_task
 from tampu.scheduler.task import ScheduledTask
 from tampu.timing import Missed, Overlap, Rule, TimeWindow
+from tampu.util.clock import Duration
 from tampu.wire.task_state import TaskState
 
 START = datetime(2026, 10, 24, tzinfo=UTC)  # a Saturday
@@ -43,19 +42,19 @@ def nothing(run: object) -> None:
     del run
 
 
-def plan_of_task(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> Plan:
+def plan_of_task(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
     """The plan of a task "t" that has not begun yet."""
     return plan_of(ScheduledTask("t", rule, nothing, **options), tz)
 
 
-def plan_for(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> Plan:
+def plan_for(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
     """The same; its grid, if it has one, begins at the start."""
     return plan_of_task(rule, tz=tz, **options).anchored(START_MS)
 
 
-def new_state(plan: Plan, now_ms: int = START_MS) -> TaskState:
+def new_state(plan: TaskPlan, now_ms: int = START_MS) -> TaskState:
     """Of a task that nobody has seen before."""
-    return opened(plan, None, now_ms).state
+    return restore_task(plan, None, now_ms).state
 
 
 class Turn(NamedTuple):
@@ -79,7 +78,7 @@ class Turn(NamedTuple):
         return [one.occurrence.at_ms for one in self.decisions if isinstance(one, Hold)]
 
 
-def turn(plan: Plan, state: TaskState, now_ms: int, *, running: int = 0) -> Turn:
+def turn(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int = 0) -> Turn:
     """Ask until there is nothing more to do; a run that is begun goes on."""
     decisions: list[Run | Skip | Hold] = []
     for _ in range(100_000):

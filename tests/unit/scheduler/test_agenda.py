@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tampu.scheduler.agenda import Agenda
+from tampu.scheduler.clock import Agenda
 
 
 @dataclass(eq=False)

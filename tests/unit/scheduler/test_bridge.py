@@ -72,11 +72,11 @@ async def test_a_queue_that_fails_fails_the_run_and_the_next_goes_on() -> None:
 
 
 def test_what_cannot_be_is_refused_when_it_is_built() -> None:
-    with pytest.raises(OptionError, match="queue='emails' cannot be: it must be a Queue"):
+    with pytest.raises(OptionError, match="Invalid queue 'emails': must be a Queue"):
         AddJob("emails", "digest")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="is made of the task and the occurrence"):
         AddJob(Box(), "digest", job_id="x")
-    with pytest.raises(OptionError, match="name="):
+    with pytest.raises(OptionError, match="Invalid name "):
         AddJob(Box(), "x" * 10_000)
 
 

@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from tampu.scheduler.decision import Hold, Run, Skip, Wait, bounded, decide, is_over
+from tampu.scheduler.decision import Hold, Run, Skip, TaskPlan, Wait, bounded, decide, is_over
 from tampu.scheduler.events import SkipReason
-from tampu.scheduler.plan import Plan
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow, offset_ms
 from tampu.wire.task_state import TaskState, Waiting
 from tests.unit.scheduler.plans import (
@@ -138,7 +137,7 @@ class TestWindow:
         assert not self._runs_at(plan_for(Every("1h"), window=left, tz="Europe/Berlin"), 1)
 
     @staticmethod
-    def _runs_at(plan: Plan, hour: int) -> list[int]:
+    def _runs_at(plan: TaskPlan, hour: int) -> list[int]:
         at_ms = START_MS + hour * HOUR
         return turn(plan, new_state(plan, at_ms - HOUR), at_ms).runs
 
@@ -263,7 +262,7 @@ class TestAsked:
 
     ASKED = Waiting(START_MS + 5, manual=True)
 
-    def _state(self, plan: Plan) -> TaskState:
+    def _state(self, plan: TaskPlan) -> TaskState:
         return replace(new_state(plan), asked=self.ASKED)
 
     @pytest.mark.parametrize("overlap", Overlap)

@@ -5,11 +5,10 @@ from time import perf_counter_ns
 import pytest
 from msgspec.structs import replace
 
-from tampu.clock import instant
-from tampu.scheduler.decision import Run, Skip, Wait, decide, is_over
+from tampu.scheduler.decision import Run, Skip, TaskPlan, Wait, decide, is_over
 from tampu.scheduler.events import SkipReason
-from tampu.scheduler.plan import Plan
 from tampu.timing import At, Cron, Every, Missed, Overlap, Rule
+from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting
 from tests.unit.scheduler.plans import (
     DAY,
@@ -93,7 +92,7 @@ class TestSkip:
 
 
 class TestAll:
-    def _plan(self, missed: Missed, rule: Rule | None = None) -> Plan:
+    def _plan(self, missed: Missed, rule: Rule | None = None) -> TaskPlan:
         return plan_for(rule or Every("1h"), missed=missed, overlap=Overlap.ALLOW)
 
     def test_each_runs_in_order_and_all_but_one_on_time_are_caught_up_with(self) -> None:
@@ -189,7 +188,7 @@ class TestLimits:
         assert (done.state.fired, done.state.ran, done.state.skipped) == (5, 2, 3)
         assert is_over(done.state)
 
-    def _replaying(self, *, max_runs: int, max_fires: int) -> Plan:
+    def _replaying(self, *, max_runs: int, max_fires: int) -> TaskPlan:
         return plan_for(
             Every("1h"),
             missed=Missed.all(),
@@ -224,7 +223,7 @@ class TestLimits:
 
 
 class TestPause:
-    def _resumed(self, plan: Plan, *, pause_ms: int, resume_ms: int) -> TaskState:
+    def _resumed(self, plan: TaskPlan, *, pause_ms: int, resume_ms: int) -> TaskState:
         paused = replace(new_state(plan, pause_ms), paused_ms=pause_ms)
         assert decide(plan, paused, resume_ms) == Wait(None), "nothing happens while it is paused"
         return replace(paused, paused_ms=None, resumed_ms=resume_ms)
@@ -310,7 +309,7 @@ class TestOutage:
         assert decision.last_ms == START_MS + 10**9
         assert is_over(decision.state)
 
-    def _decided_quickly(self, plan: Plan, state: TaskState) -> object:
+    def _decided_quickly(self, plan: TaskPlan, state: TaskState) -> object:
         took_ns = []
         for _ in range(5):
             began_ns = perf_counter_ns()

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tampu.clock import instant
-from tampu.scheduler.decision import Hold, Run, Skip, Wait, decide
+from tampu.scheduler.decision import Hold, Run, Skip, TaskPlan, Wait, decide
 from tampu.scheduler.events import SkipReason
-from tampu.scheduler.plan import Plan
 from tampu.timing import At, Cron, Every, Missed, MissedKind, Overlap, Rule, TimeWindow
+from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting
 from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, new_state, plan_for
 
@@ -39,7 +38,7 @@ windows = st.none() | st.sampled_from(
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> TaskPlan:
     missed = draw(policies)
     overlaps = [
         overlap
@@ -63,7 +62,7 @@ def plans(draw: st.DrawFn) -> Plan:
 class Walk:
     """A task that lives through what a test does to it, and all that was decided for it."""
 
-    plan: Plan
+    plan: TaskPlan
     state: TaskState
     now_ms: int = START_MS
     running: int = 0
@@ -168,7 +167,7 @@ steps = st.lists(
 @settings(max_examples=400, deadline=None)
 @given(plan=plans(), walked=steps)
 def test_every_occurrence_is_accounted_for_exactly_once(
-    plan: Plan, walked: list[tuple[Callable[[Walk, int], None], int]]
+    plan: TaskPlan, walked: list[tuple[Callable[[Walk, int], None], int]]
 ) -> None:
     walk = Walk(plan, new_state(plan))
     first_ms = walk.state.next_ms
@@ -180,7 +179,7 @@ def test_every_occurrence_is_accounted_for_exactly_once(
     assert walk.manual + (walk.state.asked is not None) == walk.asked
 
 
-def _expected(plan: Plan, first_ms: int | None, walk: Walk) -> list[int]:
+def _expected(plan: TaskPlan, first_ms: int | None, walk: Walk) -> list[int]:
     """All instants of the rule up to what is to come, or to the end of what there may be."""
     found: list[int] = []
     at_ms = first_ms
@@ -195,7 +194,7 @@ def _expected(plan: Plan, first_ms: int | None, walk: Walk) -> list[int]:
 
 @settings(max_examples=100, deadline=None)
 @given(plan=plans(), by_ms=st.integers(0, 20 * MINUTE))
-def test_a_decision_is_the_same_however_often_it_is_asked_for(plan: Plan, by_ms: int) -> None:
+def test_a_decision_is_the_same_however_often_it_is_asked_for(plan: TaskPlan, by_ms: int) -> None:
     state = new_state(plan)
     now_ms = START_MS + by_ms
     assert decide(plan, state, now_ms) == decide(plan, state, now_ms)

@@ -8,7 +8,7 @@ import pytest
 
 from tampu.errors import ConnectionLost, ServerUnreachable
 from tampu.scheduler.guard import Refusal
-from tampu.scheduler.guarded import Held, guarded
+from tampu.scheduler.guarded import GuardedResult, guarded
 from tests.unit.scheduler.hand_guard import AWAY, LONG_S, SLOT, HandGuard, Notes, Work
 from tests.waiting import wait_until
 
@@ -38,7 +38,7 @@ async def test_what_the_work_returns_comes_back_and_the_lease_is_given_back(note
     async def quick() -> int:
         return 7
 
-    assert await guarded(guard, SLOT, quick, watch=notes) == Held(7, lost=False)
+    assert await guarded(guard, SLOT, quick, watch=notes) == GuardedResult(7, lost=False)
     assert guard.asked == ["acquire", "release"]
     assert notes.told == [("acquired",), ("released",)]
 
@@ -56,7 +56,7 @@ async def test_nobody_has_to_watch() -> None:
 
         await wait_until(renewed, within=SOON, sentence="a renewal")
         work.go_on.set()
-        assert isinstance(await outcome, Held)
+        assert isinstance(await outcome, GuardedResult)
     guard.on_acquire = Refusal.HELD
     assert await guarded(guard, SLOT, Work()) is Refusal.HELD
 
@@ -89,7 +89,7 @@ async def test_the_lease_is_renewed_while_the_work_goes_on(notes: Notes, work: W
     running = asyncio.ensure_future(guarded(guard, SLOT, work, watch=notes))
     await wait_until(lambda: notes.count("renewed") >= 3, within=SOON, sentence="three renewals")
     work.go_on.set()
-    assert await running == Held("value", lost=False)
+    assert await running == GuardedResult("value", lost=False)
     assert notes.told[:4] == [("acquired",), ("renewed", 1), ("renewed", 2), ("renewed", 3)]
     assert notes.told[-1] == ("released",)
 
@@ -98,7 +98,7 @@ async def test_a_lost_lease_cancels_the_work_and_is_told_once(notes: Notes, work
     guard = HandGuard()
     guard.on_renew = False
     async with asyncio.timeout(SOON):
-        assert await guarded(guard, SLOT, work, watch=notes) == Held(None, lost=True)
+        assert await guarded(guard, SLOT, work, watch=notes) == GuardedResult(None, lost=True)
     assert work.cancelled == 1
     assert guard.asked == ["acquire", "renew"], "what is not ours is not given back"
     assert notes.told == [("acquired",), ("lost",)]
@@ -112,7 +112,7 @@ async def test_work_that_lost_its_lease_may_clean_up(notes: Notes, work: Work) -
     await asyncio.wait_for(work.cleaning.wait(), SOON)
     assert not running.done()
     work.cleaned.set()
-    assert await asyncio.wait_for(running, SOON) == Held(None, lost=True)
+    assert await asyncio.wait_for(running, SOON) == GuardedResult(None, lost=True)
     assert work.cancelled == 1
 
 
@@ -128,7 +128,7 @@ async def test_work_that_returns_all_the_same_is_marked_as_lost() -> None:
         return "slept"
 
     outcome = await asyncio.wait_for(guarded(guard, SLOT, stubborn), SOON)
-    assert outcome == Held("saved", lost=True)
+    assert outcome == GuardedResult("saved", lost=True)
 
 
 async def test_a_renewal_that_fails_is_told_and_tried_again_sooner(
@@ -141,7 +141,7 @@ async def test_a_renewal_that_fails_is_told_and_tried_again_sooner(
     guard.on_renew = True
     await wait_until(lambda: notes.count("renewed") == 1, within=SOON, sentence="a renewal")
     work.go_on.set()
-    assert await running == Held("value", lost=False)
+    assert await running == GuardedResult("value", lost=False)
     assert notes.told[1] == ("renew_failed", 0, 1, str(AWAY))
     assert [entry for entry in notes.told if entry[0] == "renew_failed"][-1][1:3] == (0, 3)
     gaps = [b - a for a, b in zip(guard.renewals_at, guard.renewals_at[1:], strict=False)]
@@ -153,7 +153,7 @@ async def test_a_lease_that_runs_out_unrenewed_is_lost(notes: Notes, work: Work)
     guard.on_renew = AWAY
     began = monotonic()
     outcome = await asyncio.wait_for(guarded(guard, SLOT, work, watch=notes), SOON)
-    assert outcome == Held(None, lost=True)
+    assert outcome == GuardedResult(None, lost=True)
     assert monotonic() - began >= 0.09, "it was ours for all of the lease"
     assert notes.count("renew_failed") >= 3
     assert notes.told[-1] == ("lost",)
@@ -166,7 +166,7 @@ async def test_a_lease_lasts_from_its_last_renewal(notes: Notes, work: Work) -> 
     await wait_until(lambda: notes.count("renewed") >= 6, within=SOON, sentence="renewals")
     guard.on_renew = AWAY
     renewed_at = guard.renewals_at[-1]
-    assert await asyncio.wait_for(running, SOON) == Held(None, lost=True)
+    assert await asyncio.wait_for(running, SOON) == GuardedResult(None, lost=True)
     assert monotonic() - renewed_at >= 0.09
 
 
@@ -176,7 +176,7 @@ async def test_a_guard_that_hangs_does_not_hold_the_work_beyond_its_lease(
     guard = HandGuard(lease_s=0.05, renew_every_s=0.02)
     guard.answers.clear()
     outcome = await asyncio.wait_for(guarded(guard, SLOT, work, watch=notes), SOON)
-    assert outcome == Held(None, lost=True)
+    assert outcome == GuardedResult(None, lost=True)
     assert [entry[0] for entry in notes.told] == ["acquired", "renew_failed", "lost"]
 
 
@@ -191,14 +191,14 @@ async def test_a_loop_that_was_blocked_asks_before_it_gives_up(notes: Notes) -> 
         return "value"
 
     outcome = await guarded(guard, SLOT, blocking, watch=notes)
-    assert outcome == Held("value", lost=False)
+    assert outcome == GuardedResult("value", lost=False)
 
 
 async def test_a_release_that_finds_the_lease_gone_makes_it_lost(notes: Notes, work: Work) -> None:
     guard = HandGuard(renew_every_s=LONG_S / 2)
     guard.on_release = False
     work.go_on.set()
-    assert await guarded(guard, SLOT, work, watch=notes) == Held("value", lost=True)
+    assert await guarded(guard, SLOT, work, watch=notes) == GuardedResult("value", lost=True)
     assert notes.told == [("acquired",), ("lost",)]
 
 
@@ -206,7 +206,7 @@ async def test_a_release_that_fails_is_told_and_not_lost(notes: Notes, work: Wor
     guard = HandGuard(renew_every_s=LONG_S / 2)
     guard.on_release = ConnectionLost("redis://house", "it went away")
     work.go_on.set()
-    assert await guarded(guard, SLOT, work, watch=notes) == Held("value", lost=False)
+    assert await guarded(guard, SLOT, work, watch=notes) == GuardedResult("value", lost=False)
     assert notes.told == [("acquired",), ("release_failed", str(guard.on_release))]
 
 
@@ -215,7 +215,7 @@ async def test_a_release_that_hangs_ends_with_the_lease(notes: Notes, work: Work
     guard.answers.clear()
     work.go_on.set()
     outcome = await asyncio.wait_for(guarded(guard, SLOT, work, watch=notes), SOON)
-    assert outcome == Held("value", lost=False)
+    assert outcome == GuardedResult("value", lost=False)
     assert [entry[0] for entry in notes.told] == ["acquired", "release_failed"]
 
 

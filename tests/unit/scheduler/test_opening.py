@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from tampu.clock import instant
 from tampu.errors import DecodeError
+from tampu.scheduler.decision import TaskPlan
 from tampu.scheduler.events import Source
-from tampu.scheduler.opening import Opened, opened
-from tampu.scheduler.plan import Plan
+from tampu.scheduler.restore import RestoredTask, restore_task
 from tampu.timing import At, Cron, Every, Missed, Rule, TimeWindow
+from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting, decode_peer_state
 from tests.unit.scheduler.plans import DAY, HOUR, MINUTE, SECOND, START, START_MS, limited, turn
 from tests.unit.scheduler.plans import plan_of_task as plan
@@ -22,8 +22,8 @@ def at(*hours: float) -> At:
     return At(*(START + timedelta(hours=n) for n in hours))
 
 
-def new(given: Plan, now_ms: int = START_MS) -> Opened:
-    return opened(given, None, now_ms)
+def new(given: TaskPlan, now_ms: int = START_MS) -> RestoredTask:
+    return restore_task(given, None, now_ms)
 
 
 class TestNew:
@@ -92,7 +92,7 @@ class TestRestored:
         stored = replace(
             new(given).state, fired=7, ran=5, skipped=2, failed=1, last_error="E: x", next_ms=5
         )
-        found = opened(given, stored, START_MS + 10 * HOUR)
+        found = restore_task(given, stored, START_MS + 10 * HOUR)
         assert found.source is Source.RESTORED
         assert found.state == stored
         assert (found.problem, found.previous_next_ms) == ("", None)
@@ -100,7 +100,7 @@ class TestRestored:
     def test_the_grid_of_an_interval_is_where_it_was(self) -> None:
         given = plan(Every("1h"))
         stored = new(given, START_MS + 7).state
-        found = opened(given, stored, START_MS + DAY)
+        found = restore_task(given, stored, START_MS + DAY)
         assert found.plan.rule.next_ms(START_MS + DAY) == START_MS + DAY + 7
 
     def test_what_waits_and_what_is_paused_is_kept(self) -> None:
@@ -112,12 +112,12 @@ class TestRestored:
             paused_ms=3,
             stands_in_ms=4,
         )
-        assert opened(given, stored, START_MS).state == stored
+        assert restore_task(given, stored, START_MS).state == stored
 
     def test_a_schedule_that_has_ended_stays_so(self) -> None:
         given = plan(at(-2, -1))
         stored = replace(new(given).state, next_ms=None, fired=2, ran=1, skipped=1)
-        found = opened(given, stored, START_MS)
+        found = restore_task(given, stored, START_MS)
         assert (found.source, found.state) == (Source.RESTORED, stored)
 
     @pytest.mark.parametrize("rule", RULES[:2], ids=repr)
@@ -127,20 +127,20 @@ class TestRestored:
     ) -> None:
         given = plan(rule, **limited(limit, 3))
         stored = replace(new(given).state, next_ms=None, **{count: 3})
-        found = opened(given, stored, START_MS)
+        found = restore_task(given, stored, START_MS)
         assert (found.source, found.state.next_ms) == (Source.RESTORED, None)
 
     def test_a_limit_that_was_lowered_ends_it(self) -> None:
         stored = replace(new(plan(Every("1h"))).state, ran=3, fired=5)
-        assert opened(plan(Every("1h"), max_runs=3), stored, START_MS).state.next_ms is None
-        assert opened(plan(Every("1h"), max_fires=5), stored, START_MS).state.next_ms is None
-        kept = opened(plan(Every("1h"), max_runs=4, max_fires=6), stored, START_MS)
+        assert restore_task(plan(Every("1h"), max_runs=3), stored, START_MS).state.next_ms is None
+        assert restore_task(plan(Every("1h"), max_fires=5), stored, START_MS).state.next_ms is None
+        kept = restore_task(plan(Every("1h"), max_runs=4, max_fires=6), stored, START_MS)
         assert kept.state.next_ms == stored.next_ms
 
     def test_a_window_or_a_policy_that_was_changed_does_not_change_the_schedule(self) -> None:
         stored = new(plan(Every("1h"))).state
         other = plan(Every("1h"), window=TimeWindow(days="mon"), jitter="1m", max_runs=9)
-        assert opened(other, stored, START_MS).source is Source.RESTORED
+        assert restore_task(other, stored, START_MS).source is Source.RESTORED
 
 
 class TestChanged:
@@ -162,41 +162,41 @@ class TestChanged:
             (plan(Every("1h")), plan(Every("1h"), window=TimeWindow(days="mon"), align=True)),
         ],
     )
-    def test_another_schedule_is_noticed(self, before: Plan, after: Plan) -> None:
+    def test_another_schedule_is_noticed(self, before: TaskPlan, after: TaskPlan) -> None:
         stored = replace(new(before, START_MS - DAY).state, fired=3, ran=2, skipped=1)
-        found = opened(after, stored, START_MS)
+        found = restore_task(after, stored, START_MS)
         assert found.source is Source.CHANGED
         assert found.previous_next_ms == stored.next_ms
         assert found.state.fingerprint == after.fingerprint != before.fingerprint
         assert (found.state.fired, found.state.ran, found.state.skipped) == (3, 2, 1)
-        again = opened(after, found.state, START_MS + 1)
+        again = restore_task(after, found.state, START_MS + 1)
         assert again.source is Source.RESTORED
 
     def test_the_next_instant_is_counted_from_now(self) -> None:
         stored = new(plan(Every("1h")), START_MS - DAY).state
-        found = opened(plan(Every("5s")), stored, START_MS)
+        found = restore_task(plan(Every("5s")), stored, START_MS)
         assert found.state.next_ms == START_MS + 5 * SECOND
         assert found.plan.rule.next_ms(START_MS) == START_MS + 5 * SECOND
 
     def test_instants_that_were_added_and_seen_by_nobody_are_missed(self) -> None:
         stored = replace(new(plan(at(-5, -2))).state, next_ms=START_MS - 2 * HOUR)
-        found = opened(plan(at(-5, -3, -1, 1)), stored, START_MS)
+        found = restore_task(plan(at(-5, -3, -1, 1)), stored, START_MS)
         assert found.state.next_ms == START_MS - HOUR, "from the one that was to come"
 
     def test_instants_that_follow_a_list_that_had_ended_are_those_to_come(self) -> None:
         stored = replace(new(plan(at(-5))).state, next_ms=None, fired=1)
-        found = opened(plan(at(-5, -3, 1)), stored, START_MS)
+        found = restore_task(plan(at(-5, -3, 1)), stored, START_MS)
         assert (found.source, found.state.next_ms) == (Source.CHANGED, START_MS + HOUR)
 
     def test_instants_in_place_of_none_at_all(self) -> None:
         stored = new(plan(At())).state
-        assert opened(plan(at(1)), stored, START_MS).state.next_ms == START_MS + HOUR
-        gone = opened(plan(At()), new(plan(at(1))).state, START_MS)
+        assert restore_task(plan(at(1)), stored, START_MS).state.next_ms == START_MS + HOUR
+        gone = restore_task(plan(At()), new(plan(at(1))).state, START_MS)
         assert (gone.source, gone.state.next_ms) == (Source.CHANGED, None)
 
     def test_what_was_paused_stays_so_and_what_waited_waits(self) -> None:
         stored = replace(new(plan(Every("1h"))).state, paused_ms=5, queued=Waiting(6))
-        state = opened(plan(Every("2h")), stored, START_MS).state
+        state = restore_task(plan(Every("2h")), stored, START_MS).state
         assert (state.paused_ms, state.queued) == (5, Waiting(6))
 
 
@@ -211,7 +211,7 @@ class TestRepaired:
         ids=repr,
     )
     def test_what_cannot_be_read_begins_anew(self, rule: Rule, next_ms: int) -> None:
-        found = opened(plan(rule), CORRUPT, START_MS)
+        found = restore_task(plan(rule), CORRUPT, START_MS)
         assert found.source is Source.REPAIRED
         assert found.problem == str(CORRUPT)
         assert found.state == new(plan(rule)).state
@@ -220,7 +220,7 @@ class TestRepaired:
     @pytest.mark.parametrize("rule", [Every("1h"), Cron("0 * * * *"), at(-1, 1)], ids=repr)
     def test_one_that_lost_what_is_to_come_gets_it_back(self, rule: Rule) -> None:
         stored = replace(new(plan(rule), START_MS - DAY).state, next_ms=None, fired=7, ran=3)
-        found = opened(plan(rule), stored, START_MS)
+        found = restore_task(plan(rule), stored, START_MS)
         assert found.source is Source.REPAIRED
         assert "nothing was to come" in found.problem
         assert found.state.next_ms == START_MS + HOUR
@@ -229,7 +229,7 @@ class TestRepaired:
     @pytest.mark.parametrize(("limit", "count"), [("max_runs", "ran"), ("max_fires", "fired")])
     def test_one_whose_limit_was_raised_after_its_end_goes_on(self, limit: str, count: str) -> None:
         stored = replace(new(plan(Every("1h"))).state, next_ms=None, **{count: 3})
-        found = opened(plan(Every("1h"), **limited(limit, 5)), stored, START_MS + DAY)
+        found = restore_task(plan(Every("1h"), **limited(limit, 5)), stored, START_MS + DAY)
         assert found.state.next_ms == START_MS + DAY + HOUR
         assert getattr(found.state, count) == 3
 
@@ -244,38 +244,38 @@ class TestLegacy:
 
     @pytest.mark.parametrize("rule", [Every("1h"), Cron("0 * * * *"), at(-1, 0.5)], ids=repr)
     def test_it_goes_on_at_the_instant_that_was_stored(self, rule: Rule) -> None:
-        found = opened(plan(rule), self._stored("2026-10-24T00:30:00Z"), START_MS)
+        found = restore_task(plan(rule), self._stored("2026-10-24T00:30:00Z"), START_MS)
         assert found.source is Source.RESTORED
         assert found.state.next_ms == START_MS + 30 * MINUTE
         assert found.state.fired == 4
         assert found.state.fingerprint == plan(rule).fingerprint, "a later change is noticed"
 
     def test_the_grid_of_an_interval_goes_through_that_instant(self) -> None:
-        found = opened(plan(Every("1h")), self._stored("2026-10-24T00:30:00Z"), START_MS)
+        found = restore_task(plan(Every("1h")), self._stored("2026-10-24T00:30:00Z"), START_MS)
         assert found.plan.rule.next_ms(START_MS + 30 * MINUTE) == START_MS + 90 * MINUTE
-        again = opened(plan(Every("1h")), found.state, START_MS + DAY)
+        again = restore_task(plan(Every("1h")), found.state, START_MS + DAY)
         assert again.plan.rule == found.plan.rule
 
     def test_an_interval_without_one_is_repaired(self) -> None:
-        found = opened(plan(Every("1h")), self._stored(None), START_MS)
+        found = restore_task(plan(Every("1h")), self._stored(None), START_MS)
         assert (found.source, found.state.next_ms) == (Source.REPAIRED, START_MS + HOUR)
         assert found.state.fired == 4
 
     def test_one_that_had_ended_by_its_limit_stays_so(self) -> None:
-        found = opened(plan(Every("1h"), max_fires=4), self._stored(None), START_MS)
+        found = restore_task(plan(Every("1h"), max_fires=4), self._stored(None), START_MS)
         assert (found.source, found.state.next_ms) == (Source.RESTORED, None)
 
     def test_instants_that_are_all_past_are_not_missed_once_more(self) -> None:
-        found = opened(plan(at(-3, -2)), self._stored(None, 2), START_MS)
+        found = restore_task(plan(at(-3, -2)), self._stored(None, 2), START_MS)
         assert (found.source, found.state.next_ms) == (Source.RESTORED, None)
 
 
 class TestSetBack:
     """The clock shows less than it did when the state was stored."""
 
-    def _found(self, given: Plan, *, by_ms: int) -> Opened:
+    def _found(self, given: TaskPlan, *, by_ms: int) -> RestoredTask:
         stored = new(given).state
-        return opened(given, stored, START_MS - by_ms)
+        return restore_task(given, stored, START_MS - by_ms)
 
     def test_an_interval_goes_on_by_the_new_time_on_its_grid(self) -> None:
         found = self._found(plan(Every("1m")), by_ms=5 * MINUTE + 1)
@@ -287,7 +287,7 @@ class TestSetBack:
     def test_a_pause_that_lies_ahead_now_is_over(self) -> None:
         given = plan(Every("1m"), missed=Missed.SKIP)
         stored = replace(new(given).state, resumed_ms=START_MS + 30 * SECOND)
-        found = opened(given, stored, START_MS - HOUR)
+        found = restore_task(given, stored, START_MS - HOUR)
         done = turn(found.plan, found.state, START_MS - HOUR + MINUTE + SECOND)
         assert done.runs == [START_MS - HOUR + MINUTE], "a second late is on time"
 
@@ -308,5 +308,5 @@ class TestSetBack:
     def test_instants_that_were_had_do_not_come_again(self) -> None:
         given = plan(at(-5, -3, 1))
         stored = replace(new(given).state, next_ms=START_MS + HOUR, fired=2)
-        found = opened(given, stored, START_MS - DAY)
+        found = restore_task(given, stored, START_MS - DAY)
         assert (found.source, found.state) == (Source.RESTORED, stored)

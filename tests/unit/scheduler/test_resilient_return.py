@@ -8,7 +8,7 @@ import pytest
 
 from tampu.errors import AccessDenied
 from tampu.scheduler.events import StoreDegraded, StoreRecovered
-from tampu.scheduler.memory_store import MemoryStore
+from tampu.scheduler.stores.store import MemoryStore
 from tampu.wire.task_state import TaskState
 from tests.stores import state_of
 from tests.unit.scheduler.fragile import AWAY, House, housed

@@ -16,9 +16,8 @@ from tampu.errors import (
     TampuError,
 )
 from tampu.scheduler.events import StoreDegraded, StoreEvent, StoreOperation, StoreRecovered
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.store import Store
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.store import MemoryStore, Store
 from tests.stores import FULL, state_of
 from tests.unit.scheduler.fragile import AWAY, UNREADABLE, Fragile, House, housed, returning
 
@@ -200,12 +199,12 @@ class TestClosing:
 
 class TestOptions:
     def test_what_is_no_store_is_refused(self) -> None:
-        with pytest.raises(OptionError, match="inner="):
+        with pytest.raises(OptionError, match="Invalid inner "):
             ResilientStore("redis://h")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("retry_every", [0, -1, "soon", None])
     def test_a_pause_that_cannot_be_is_refused(self, retry_every: float) -> None:
-        with pytest.raises(OptionError, match="retry_every="):
+        with pytest.raises(OptionError, match="Invalid retry_every "):
             ResilientStore(MemoryStore(), retry_every=retry_every)
 
     def test_it_is_a_store(self) -> None:

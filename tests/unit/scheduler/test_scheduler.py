@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tampu.clock import instant
 from tampu.scheduler import RunCompleted, RunStatus, SkipReason, StopReason, TaskRun
 from tampu.timing import At, Cron, Every, Missed, TimeWindow
+from tampu.util.clock import instant
 from tests.unit.scheduler.clocks import SOON, Function, House, ended, minutes, task
 from tests.unit.scheduler.plans import (
     DAY,

@@ -10,17 +10,17 @@ import pytest
 from tampu.errors import OptionError, WrongContext
 from tampu.scheduler import (
     MemoryStore,
-    Report,
     RunStatus,
     ScheduledTask,
     Scheduler,
     SkipReason,
     StopReason,
+    TaskReport,
     TaskRun,
     TaskState,
 )
-from tampu.scheduler.coordinated_store import CoordinatedStore
 from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
+from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.timing import At, Every, Overlap
 from tests.unit.scheduler.clocks import SOON, Function, House, ended, minutes, task
 from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, ms, nothing
@@ -159,7 +159,7 @@ class TestClosing:
     async def test_runs_have_all_the_time_they_need(self) -> None:
         function, house = Function(), House()
 
-        async def leaves() -> Report:
+        async def leaves() -> TaskReport:
             async with house.scheduler as scheduler:
                 handle = scheduler.add(task(function))
                 await house.turn(MINUTE)

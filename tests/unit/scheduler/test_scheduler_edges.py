@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tampu.errors import OptionError, WrongContext, ServerUnreachable
+from tampu.errors import OptionError, ServerUnreachable, WrongContext
 from tampu.scheduler import (
     MemoryStore,
     ScheduledTask,
@@ -67,7 +67,9 @@ class TestGuards:
     ) -> None:
         guarded = ScheduledTask("t", Every("1m"), nothing, **{option: given})  # type: ignore[arg-type]
         async with Scheduler() as scheduler:
-            with pytest.raises(OptionError, match=f"^{option}=.*needs a scheduler with a guard"):
+            with pytest.raises(
+                OptionError, match=f"^Invalid {option} .*needs a scheduler with a guard"
+            ):
                 scheduler.add(guarded)
 
 
@@ -108,7 +110,7 @@ class TestLogging:
 
 async def test_what_is_no_task_is_refused_by_name() -> None:
     async with Scheduler() as scheduler:
-        with pytest.raises(OptionError, match=r"^task='t' cannot be: it takes a ScheduledTask"):
+        with pytest.raises(OptionError, match=r"^Invalid task 't': expected a ScheduledTask"):
             scheduler.add("t")  # type: ignore[arg-type]
 
 

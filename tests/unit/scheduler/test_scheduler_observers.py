@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tampu.clock import instant
 from tampu.scheduler import (
     ClockJumped,
     Event,
@@ -24,6 +23,7 @@ from tampu.scheduler import (
     TaskStopped,
 )
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
+from tampu.util.clock import instant
 from tests.unit.scheduler.clocks import Function, House, Notes, ended, minutes, task
 from tests.unit.scheduler.plans import HOUR, MINUTE, SECOND, START, START_MS, ms, nothing
 

@@ -11,11 +11,11 @@ from tampu.errors import (
     AccessDenied,
     ConnectionLost,
     DecodeError,
-    WrongContext,
     ServerBusy,
     ServerUnreachable,
     StoreFailed,
     TampuError,
+    WrongContext,
 )
 from tampu.scheduler import (
     MemoryStore,
@@ -32,7 +32,7 @@ from tampu.scheduler import (
     TaskState,
     TaskStopped,
 )
-from tampu.scheduler.store import Loaded
+from tampu.scheduler.stores.store import Loaded
 from tampu.timing import At, Cron, Every
 from tests.unit.scheduler.clocks import SOON, Function, House, ended, minutes, task
 from tests.unit.scheduler.plans import DAY, HOUR, MINUTE, SECOND, START_MS, ms, nothing

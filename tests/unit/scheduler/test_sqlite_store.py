@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tampu.errors import DecodeError, OptionError, StoreFailed
-from tampu.scheduler import sqlite_store
-from tampu.scheduler.sqlite_store import SqliteStore
+from tampu.scheduler.stores import sqlite as sqlite_store
+from tampu.scheduler.stores.sqlite import SqliteStore
 from tests.stores import FULL, state_of
 from tests.waiting import wait_until
 

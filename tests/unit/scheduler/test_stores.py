@@ -7,10 +7,9 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.scheduler import CoordinatedStore, RedisGuard, RedisStore
-from tampu.scheduler.memory_store import MemoryStore
-from tampu.scheduler.resilient_store import ResilientStore
-from tampu.scheduler.sqlite_store import SqliteStore
-from tampu.scheduler.store import Store
+from tampu.scheduler.stores.resilient import ResilientStore
+from tampu.scheduler.stores.sqlite import SqliteStore
+from tampu.scheduler.stores.store import MemoryStore, Store
 from tests.stores import StoreSuite
 
 
@@ -35,5 +34,5 @@ class TestEveryStore(StoreSuite):
 def test_a_url_that_leads_to_no_server_is_refused_when_it_is_made(
     kind: Callable[[str], object],
 ) -> None:
-    with pytest.raises(OptionError, match=r"^url="):
+    with pytest.raises(OptionError, match=r"^Invalid url "):
         kind("http://house")

@@ -9,8 +9,8 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.scheduler import LogObserver, MemoryStore, ScheduledTask, Scheduler, Scope, TaskRun
-from tampu.scheduler.coordinated_store import CoordinatedStore
 from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
+from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -169,33 +169,33 @@ def test_options_are_keywords_only() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"align": True}, "align=True cannot be: it needs a window to align with."),
+        ({"align": True}, "Invalid align True: needs a window to align with."),
         (
             {"function": asynchronous, "blocking": True},
-            "blocking=True cannot be: it is for plain functions, and this one is async.",
+            "Invalid blocking True: is for plain functions, and this one is async.",
         ),
         (
             {"stagger": True, "rule": Cron("* * * * *")},
-            "stagger=True cannot be: it is for intervals, Every(...).",
+            "Invalid stagger True: is for intervals, Every(...).",
         ),
-        ({"jitter": "2h"}, "jitter='2h' cannot be: it must not be longer than the interval."),
-        ({"max_runs": -1}, "max_runs=-1 cannot be: it must be a whole number from 0."),
+        ({"jitter": "2h"}, "Invalid jitter '2h': must not be longer than the interval."),
+        ({"max_runs": -1}, "Invalid max_runs -1: must be a whole number from 0."),
         (
             {"rule": "5s"},
-            "rule='5s' cannot be: it takes Every(...), Cron(...) or At(...).",
+            "Invalid rule '5s': expected Every(...), Cron(...) or At(...).",
         ),
         (
             {"function": 5},
-            "function=5 cannot be: it must be a function that takes one argument, the run.",
+            "Invalid function 5: must be a function that takes one argument, the run.",
         ),
         (
             {"overlap": Overlap.CANCEL_RUNNING, "blocking": True},
-            "overlap=<Overlap.CANCEL_RUNNING: 4> cannot be: it cannot be had for a blocking "
+            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: cannot be had for a blocking "
             "function: a thread cannot be cancelled.",
         ),
         (
             {"overlap": Overlap.CANCEL_RUNNING, "missed": Missed.all(max=3)},
-            "overlap=<Overlap.CANCEL_RUNNING: 4> cannot be: it would cancel each of the missed "
+            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: would cancel each of the missed "
             "runs for the next one under Missed.all(max=3).",
         ),
     ],

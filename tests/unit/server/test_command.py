@@ -2,7 +2,7 @@
 
 import pytest
 
-from tampu.server.command import Ids, pack
+from tampu.server.protocol import Ids, pack
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import hashlib
 
 from tampu.server.dialect import Dialect
-from tampu.server.script import Script
+from tampu.server.scripts.script import Script
 
 
 def test_only_servers_that_know_the_line_of_flags_get_it() -> None:

@@ -2,16 +2,15 @@
 
 import pytest
 
-from tampu.consumer.leases import LeaseTerms
-from tampu.server.scripts import Judgement
-from tampu.server.streams import Consumer
-from tampu.services.reaper import judge
-from tampu.wire.mark import WorkerMark, encode_mark
+from tampu.server.scripts.workers import Judgement
+from tampu.server.streams import ConsumerInfo
+from tampu.services.reaper import LeaseTerms, judge
+from tampu.wire.holders import WorkerHeartbeat, encode_heartbeat
 
-OURS = Consumer(b"t-1", 5, 100)
-PEER = Consumer(b"c-x", 5, 100)
+OURS = ConsumerInfo(b"t-1", 5, 100)
+PEER = ConsumerInfo(b"c-x", 5, 100)
 LEASE_MS = 30_000
-MARK = encode_mark(WorkerMark(7, "host", 1, 2, 3, LEASE_MS))
+MARK = encode_heartbeat(WorkerHeartbeat(7, "host", 1, 2, 3, LEASE_MS))
 TERMS = LeaseTerms(10_000)  # of who judges; the one that is judged has others
 
 

@@ -15,9 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from tampu.errors import ArgumentError, DecodeError, OptionError
 from tampu.job import Job
-from tampu.tasks.arguments import Arguments, InvalidArguments, Returned
-from tampu.tasks.marks import Depends
-from tampu.tasks.shape import shape_of
+from tampu.tasks.arguments import Arguments, InvalidArguments, ReturnType
+from tampu.tasks.signature import Depends, signature_of
 from tampu.wire.payload import decode_payload, encode_payload
 
 SECRET = "s3cr3t"  # noqa: S105 - must not be found in a text
@@ -91,7 +90,7 @@ class Picky:
 
 
 def arguments_of(function: Callable[..., object]) -> Arguments:
-    return Arguments("send", shape_of(function))
+    return Arguments("send", signature_of(function))
 
 
 def sent(function: Callable[..., object], *args: object, **kwargs: object) -> dict[str, Any]:
@@ -281,14 +280,14 @@ class TestRefusal:
 class TestResults:
     @pytest.mark.parametrize("hint", [Any, None, str, int, dict, list])
     def test_what_messagepack_tells_itself_is_left_as_it_comes(self, hint: object) -> None:
-        assert not Returned(hint).converts
+        assert not ReturnType(hint).converts
 
     def test_others_become_what_the_annotation_says(self) -> None:
-        returned = Returned(list[Address])
+        returned = ReturnType(list[Address])
         assert returned.converts
         assert returned.convert([{"street": "Elm"}]) == [Address("Elm")]
 
     def test_a_value_of_another_type_is_refused_unquoted(self) -> None:
         with pytest.raises(DecodeError, match="it is not Address") as refusal:
-            Returned(Address).convert({"street": 5, "x": SECRET})
+            ReturnType(Address).convert({"street": 5, "x": SECRET})
         assert SECRET not in str(refusal.value)

@@ -9,9 +9,8 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.job import Job
-from tampu.tasks.marks import INJECTED, Dependency, Depends
-from tampu.tasks.plan import Kind, kind_of, plan_of
-from tampu.tasks.shape import check_parameters, shape_of
+from tampu.tasks.depends import FactoryKind, dependency_steps, kind_of
+from tampu.tasks.signature import INJECTED, Dependency, Depends, check_parameters, signature_of
 
 
 def settings() -> str:
@@ -55,31 +54,31 @@ def right(other: str = Depends(left)) -> None: ...
 
 class TestOrder:
     def test_what_is_needed_comes_first_and_each_once(self) -> None:
-        steps = plan_of([Dependency(user), Dependency(pool)])
+        steps = dependency_steps([Dependency(user), Dependency(pool)])
         assert [step.dependency.factory for step in steps] == [settings, pool, session, user]
 
     def test_a_step_knows_its_parameters(self) -> None:
-        *_, step = plan_of([Dependency(session)])
+        *_, step = dependency_steps([Dependency(session)])
         assert (step.jobs, step.needs) == (("job",), (("given", Dependency(pool)),))
 
     def test_a_class_is_a_factory_whose_parameters_are_filled(self) -> None:
-        steps = plan_of([Dependency(Made)])
+        steps = dependency_steps([Dependency(Made)])
         assert [step.dependency.factory for step in steps] == [settings, Made]
 
     @pytest.mark.parametrize(
         ("factory", "kind"),
         [
-            (settings, Kind.PLAIN),
-            (made_async, Kind.ASYNC),
-            (generated, Kind.GENERATOR),
-            (generated_async, Kind.ASYNC_GENERATOR),
-            (partial(generated_async), Kind.ASYNC_GENERATOR),
-            (Made, Kind.PLAIN),
-            (Made(), Kind.ASYNC),
-            (dict, Kind.PLAIN),
+            (settings, FactoryKind.PLAIN),
+            (made_async, FactoryKind.ASYNC),
+            (generated, FactoryKind.GENERATOR),
+            (generated_async, FactoryKind.ASYNC_GENERATOR),
+            (partial(generated_async), FactoryKind.ASYNC_GENERATOR),
+            (Made, FactoryKind.PLAIN),
+            (Made(), FactoryKind.ASYNC),
+            (dict, FactoryKind.PLAIN),
         ],
     )
-    def test_the_kind_of_a_factory(self, factory: Callable[..., object], kind: Kind) -> None:
+    def test_the_kind_of_a_factory(self, factory: Callable[..., object], kind: FactoryKind) -> None:
         assert kind_of(factory) is kind
 
 
@@ -87,13 +86,13 @@ class TestRefusals:
     def test_a_circle_is_refused_with_its_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(left, "__defaults__", (Depends(right),))
         with pytest.raises(OptionError, match=r"left → right → left.*goes round in a circle"):
-            plan_of([Dependency(left)])
+            dependency_steps([Dependency(left)])
 
     def test_a_parameter_that_nobody_fills_is_refused(self) -> None:
         def factory(what: str) -> None: ...
 
         with pytest.raises(OptionError, match=r"factory.*has a parameter what that nobody fills"):
-            plan_of([Dependency(factory)])
+            dependency_steps([Dependency(factory)])
 
     def test_what_is_app_wide_cannot_depend_on_a_job(self) -> None:
         def of_job(job: Job[Any]) -> None: ...
@@ -102,7 +101,7 @@ class TestRefusals:
 
         for factory, why in ((of_job, "Job"), (deeper, "of_job")):
             with pytest.raises(OptionError, match=f'scope="app" cannot depend on .*{why}'):
-                plan_of([Dependency(factory, "app")])
+                dependency_steps([Dependency(factory, "app")])
 
     def test_what_makes_nothing_or_lives_nowhere_is_refused(self) -> None:
         with pytest.raises(OptionError, match="factory"):
@@ -128,19 +127,19 @@ class TestShape:
             d: Job[Any] = INJECTED,
         ) -> None: ...
 
-        assert shape_of(task).jobs == ("a", "b", "c", "d")
+        assert signature_of(task).jobs == ("a", "b", "c", "d")
 
     def test_injected_stands_for_a_job_only(self) -> None:
         def task(other: str = INJECTED) -> None: ...
 
         with pytest.raises(OptionError, match="cannot fill other, which is no Job"):
-            shape_of(task)
+            signature_of(task)
 
     def test_an_annotation_that_is_not_there_at_run_time_is_named(self) -> None:
         def task(other: "OnlyForCheckers") -> None: ...  # type: ignore[name-defined] # noqa: F821
 
         with pytest.raises(OptionError, match=r"OnlyForCheckers.*is not defined in the module"):
-            shape_of(task)
+            signature_of(task)
 
     @pytest.mark.parametrize("annotation", ["how many", "pytest.nothing", "5 | 3.0"])
     def test_an_annotation_that_is_no_type_is_refused(self, annotation: str) -> None:
@@ -148,7 +147,7 @@ class TestShape:
 
         task.__annotations__["other"] = annotation
         with pytest.raises(OptionError, match=r"task.*has an annotation that cannot be read: "):
-            shape_of(task)
+            signature_of(task)
 
     def test_parameters_without_a_name_of_their_own_are_refused(self) -> None:
         def many(*args: int) -> None: ...

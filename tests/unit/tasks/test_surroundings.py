@@ -10,7 +10,7 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.outcome import Bury, Retry
-from tampu.tasks.surroundings import Surroundings, check_middleware
+from tampu.tasks.middleware import ContextStack, check_middleware
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def left(
     *,
     essential: bool = False,
 ) -> BaseException | None:
-    around = Surroundings()
+    around = ContextStack()
     await around.enter(manager, essential=essential)
     return await around.leave(error)
 
@@ -88,7 +88,7 @@ async def test_all_are_left_in_reverse_order_whatever_they_raise() -> None:
             order.append(number)
             raise KeyError(number)
 
-    around = Surroundings()
+    around = ContextStack()
     for number in range(3):
         await around.enter(noted(number), essential=False)
     error = ValueError()
@@ -120,5 +120,7 @@ def test_middleware_that_is_none_is_refused() -> None:
 
 async def test_middleware_that_gives_no_context_manager_is_told_so() -> None:
     nothing: Any = None
-    with pytest.raises(OptionError, match=r"middleware=<class 'NoneType'>.*@asynccontextmanager"):
-        await Surroundings().enter(nothing, essential=False)
+    with pytest.raises(
+        OptionError, match=r"Invalid middleware <class 'NoneType'>.*@asynccontextmanager"
+    ):
+        await ContextStack().enter(nothing, essential=False)

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from tampu.clock import instant
 from tampu.errors import OptionError
 from tampu.timing import Cron
+from tampu.util.clock import instant
 from tests.golden.chasquimq import golden
 from tests.guide.pages import DOCS
 

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tampu.clock import instant
-from tampu.timing import Cron, Every, Missed, Rule, decide
+from tampu.timing import Cron, Every, Missed, Rule, decide_missed
+from tampu.util.clock import instant
 from tests.unit.timing.walks import CLOCKS_SET, DAY_S, Field, Spec, fires, seconds_of, wall_at
 
 MINUTE = timedelta(minutes=1)
@@ -30,7 +30,7 @@ def _decided(rule: Rule, week: range) -> list[int]:
     due_ms = rule.next_ms(week.start * 1000 - 1)
     for now_s in week:
         assert due_ms is not None
-        decision = decide(rule, ON_TIME, due_ms=due_ms, now_ms=now_s * 1000)
+        decision = decide_missed(rule, ON_TIME, due_ms=due_ms, now_ms=now_s * 1000)
         assert decision.skipped == 0
         assert decision.fires in {(), (now_s * 1000,)}
         fired += [ms // 1000 for ms in decision.fires]

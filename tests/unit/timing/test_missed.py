@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tampu.clock import instant
 from tampu.errors import OptionError
-from tampu.timing import At, Cron, Decision, Every, Missed, MissedKind, Rule, decide
-from tampu.timing.missed import FIRES_AT_ONCE
+from tampu.timing import At, Cron, Every, Missed, MissedDecision, MissedKind, Rule, decide_missed
+from tampu.timing.policies import FIRES_AT_ONCE
+from tampu.util.clock import instant
 
 YEAR_MS = 365 * 86_400_000
 START_MS = int(datetime(2026, 10, 24, tzinfo=UTC).timestamp() * 1000)
@@ -70,8 +70,8 @@ def test_a_decision_is_what_judging_each_instant_gives(
     instants = _due(rule, due_ms, now_ms)
     fires = _model(instants, now_ms, policy)
     next_ms = rule.anchored(due_ms).next_ms(now_ms)
-    decision = decide(rule, policy, due_ms=due_ms, now_ms=now_ms)
-    assert decision == Decision(tuple(fires), next_ms, len(instants) - len(fires))
+    decision = decide_missed(rule, policy, due_ms=due_ms, now_ms=now_ms)
+    assert decision == MissedDecision(tuple(fires), next_ms, len(instants) - len(fires))
 
 
 class TestPolicies:
@@ -79,55 +79,55 @@ class TestPolicies:
 
     NOW = START_MS + 5 * HOUR + HOUR // 2
 
-    def _decide(self, policy: Missed, now_ms: int = NOW) -> Decision:
-        return decide(HOURLY, policy, due_ms=START_MS, now_ms=now_ms)
+    def _decide(self, policy: Missed, now_ms: int = NOW) -> MissedDecision:
+        return decide_missed(HOURLY, policy, due_ms=START_MS, now_ms=now_ms)
 
     def test_nothing_is_decided_before_it_is_due(self) -> None:
-        assert self._decide(Missed.ONCE, START_MS - 1) == Decision((), START_MS, 0)
+        assert self._decide(Missed.ONCE, START_MS - 1) == MissedDecision((), START_MS, 0)
 
     @pytest.mark.parametrize("policy", [Missed.SKIP, Missed.ONCE, Missed.all()])
     @pytest.mark.parametrize("late_ms", [0, 1, 60_000])
     def test_up_to_the_grace_an_instant_is_on_time(self, policy: Missed, late_ms: int) -> None:
         decision = self._decide(policy, START_MS + late_ms)
-        assert decision == Decision(_hours(0), START_MS + HOUR, 0)
+        assert decision == MissedDecision(_hours(0), START_MS + HOUR, 0)
 
     def test_skip_drops_what_is_later_than_that(self) -> None:
         decision = self._decide(Missed.SKIP, START_MS + 60_001)
-        assert decision == Decision((), START_MS + HOUR, 1)
-        assert self._decide(Missed.SKIP) == Decision((), SIX, 6)
+        assert decision == MissedDecision((), START_MS + HOUR, 1)
+        assert self._decide(Missed.SKIP) == MissedDecision((), SIX, 6)
 
     def test_once_fires_the_latest_for_all(self) -> None:
-        assert self._decide(Missed.ONCE) == Decision(_hours(5), SIX, 5)
+        assert self._decide(Missed.ONCE) == MissedDecision(_hours(5), SIX, 5)
 
     def test_once_fires_no_missed_one_beside_one_that_is_on_time(self) -> None:
         decision = self._decide(Missed.ONCE, START_MS + 5 * HOUR + 1000)
-        assert decision == Decision(_hours(5), SIX, 5)
+        assert decision == MissedDecision(_hours(5), SIX, 5)
 
     def test_all_fires_each_in_order(self) -> None:
-        assert self._decide(Missed.all()) == Decision(_hours(0, 1, 2, 3, 4, 5), SIX, 0)
+        assert self._decide(Missed.all()) == MissedDecision(_hours(0, 1, 2, 3, 4, 5), SIX, 0)
 
     def test_of_too_many_the_oldest_are_dropped_and_counted(self) -> None:
-        assert self._decide(Missed.all(max=2)) == Decision(_hours(4, 5), SIX, 4)
+        assert self._decide(Missed.all(max=2)) == MissedDecision(_hours(4, 5), SIX, 4)
 
     def test_what_is_on_time_does_not_count_against_the_most(self) -> None:
         decision = self._decide(Missed.all(max=2), START_MS + 5 * HOUR)
-        assert decision == Decision(_hours(3, 4, 5), SIX, 3)
+        assert decision == MissedDecision(_hours(3, 4, 5), SIX, 3)
 
     @pytest.mark.parametrize("policy", [Missed.ONCE, Missed.all()])
     def test_what_is_older_than_the_catch_up_window_never_fires(self, policy: Missed) -> None:
         decision = self._decide(policy.within(catch_up="29m"))
-        assert decision == Decision((), SIX, 6)
+        assert decision == MissedDecision((), SIX, 6)
         decision = self._decide(policy.within(catch_up="30m"))
-        assert decision == Decision(_hours(5), SIX, 5)
+        assert decision == MissedDecision(_hours(5), SIX, 5)
 
     def test_a_wider_grace_makes_late_ones_punctual(self) -> None:
         decision = self._decide(Missed.SKIP.within(grace="90m"))
-        assert decision == Decision(_hours(4, 5), SIX, 4)
+        assert decision == MissedDecision(_hours(4, 5), SIX, 4)
 
     def test_a_rule_that_has_ended_has_no_next(self) -> None:
         rule = At(instant(START_MS), instant(START_MS + 1))
-        decision = decide(rule, Missed.ONCE, due_ms=START_MS, now_ms=START_MS + 10)
-        assert decision == Decision((START_MS, START_MS + 1), None, 0)
+        decision = decide_missed(rule, Missed.ONCE, due_ms=START_MS, now_ms=START_MS + 10)
+        assert decision == MissedDecision((START_MS, START_MS + 1), None, 0)
 
 
 class TestManyAtOnce:
@@ -139,7 +139,7 @@ class TestManyAtOnce:
         skipped = 0
         sizes = []
         while due_ms is not None and due_ms <= now_ms:
-            decision = decide(rule, policy, due_ms=due_ms, now_ms=now_ms)
+            decision = decide_missed(rule, policy, due_ms=due_ms, now_ms=now_ms)
             fires += decision.fires
             sizes.append(len(decision.fires))
             skipped, due_ms = skipped + decision.skipped, decision.next_ms
@@ -153,8 +153,8 @@ class TestManyAtOnce:
         policy = policy.within(grace=0)
         now_ms = START_MS + YEAR_MS
 
-        def decision() -> Decision:
-            return decide(rule, policy, due_ms=START_MS, now_ms=now_ms)
+        def decision() -> MissedDecision:
+            return decide_missed(rule, policy, due_ms=START_MS, now_ms=now_ms)
 
         made = decision()
         step_ms = 1 if isinstance(rule, Every) else 1000
@@ -166,11 +166,11 @@ class TestManyAtOnce:
     def test_so_is_one_that_ends_with_a_minute_of_instants_on_time(self, policy: Missed) -> None:
         now_ms, rule = START_MS + YEAR_MS, Every("1ms")
         first_ms = now_ms - policy.grace_ms - policy.max
-        made = decide(rule, policy, due_ms=START_MS, now_ms=now_ms)
+        made = decide_missed(rule, policy, due_ms=START_MS, now_ms=now_ms)
         assert made.fires == tuple(range(first_ms, first_ms + FIRES_AT_ONCE))
         assert made.skipped == first_ms - START_MS
         assert made.next_ms == first_ms + FIRES_AT_ONCE
-        spent_s = _quickest_s(lambda: decide(rule, policy, due_ms=START_MS, now_ms=now_ms))
+        spent_s = _quickest_s(lambda: decide_missed(rule, policy, due_ms=START_MS, now_ms=now_ms))
         assert spent_s < 0.010
 
 
@@ -210,15 +210,15 @@ class TestValues:
 
     @pytest.mark.parametrize("most", [0, -1, 1.5, True, None, 2**32])
     def test_a_most_that_is_none_is_refused(self, most: object) -> None:
-        with pytest.raises(OptionError, match=r"^max="):
+        with pytest.raises(OptionError, match=r"^Invalid max "):
             Missed.all(max=most)  # type: ignore[arg-type]
 
     def test_windows_that_cannot_be_are_refused(self) -> None:
-        with pytest.raises(OptionError, match=r"^grace=-1"):
+        with pytest.raises(OptionError, match=r"^Invalid grace -1"):
             Missed.ONCE.within(grace=-1)
-        with pytest.raises(OptionError, match=r"^catch_up='often'"):
+        with pytest.raises(OptionError, match=r"^Invalid catch_up 'often'"):
             Missed.ONCE.within(catch_up="often")
-        with pytest.raises(OptionError, match=r"^catch_up=5 .*at least grace=10s"):
+        with pytest.raises(OptionError, match=r"^Invalid catch_up 5 .*at least grace=10s"):
             Missed.ONCE.within(grace=10, catch_up=5)
-        with pytest.raises(OptionError, match=r"^catch_up='1h' .*means nothing"):
+        with pytest.raises(OptionError, match=r"^Invalid catch_up '1h' .*means nothing"):
             Missed.SKIP.within(catch_up="1h")

@@ -1,7 +1,7 @@
 """A rule with an end."""
 
 from tampu.timing import Every
-from tampu.timing.until import Until
+from tampu.timing.rule import Until
 
 GRID = Every(10).anchored(0)
 ENDING = Until(GRID, 30_000)

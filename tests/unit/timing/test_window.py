@@ -278,7 +278,7 @@ class TestValues:
 
     @pytest.mark.parametrize("days", ["", [], "monday", "mon-", "-mon", 1, [0], b"mon", [None]])
     def test_what_are_no_days_is_refused(self, days: object) -> None:
-        with pytest.raises(OptionError, match=r"^days="):
+        with pytest.raises(OptionError, match=r"^Invalid days "):
             TimeWindow(days=days)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -299,11 +299,11 @@ class TestValues:
         ],
     )
     def test_what_are_no_segments_is_refused(self, segments: object) -> None:
-        with pytest.raises(OptionError, match=r"^segments="):
+        with pytest.raises(OptionError, match=r"^Invalid segments "):
             TimeWindow(segments=segments)  # type: ignore[arg-type]
 
     def test_a_zone_that_is_none_is_refused(self) -> None:
-        with pytest.raises(OptionError, match=r"^tz='Mars/Olympus'"):
+        with pytest.raises(OptionError, match=r"^Invalid tz 'Mars/Olympus'"):
             TimeWindow(tz="Mars/Olympus")
 
     def test_one_that_was_given_no_zone_can_get_one_and_no_other_can(self) -> None:
@@ -316,7 +316,7 @@ class TestValues:
     def test_a_naive_datetime_is_refused(self) -> None:
         naive = datetime(2026, 1, 1)  # noqa: DTZ001
         for ask in (OFFICE.contains, OFFICE.next_open, OFFICE.next_close):
-            with pytest.raises(OptionError, match=r"^at="):
+            with pytest.raises(OptionError, match=r"^Invalid at "):
                 ask(naive)
 
 

@@ -4,8 +4,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from tampu.wire.envelope import Envelope
-from tampu.wire.retry import RetryOverride, WireBackoff
+from tampu.wire.envelope import Envelope, RetryOverride, WireBackoff
 
 uint32 = st.integers(0, 2**32 - 1)
 uint64 = st.integers(0, 2**64 - 1)

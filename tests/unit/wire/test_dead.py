@@ -9,7 +9,7 @@ from tampu.wire.dead import (
     MAX_MESSAGE_BYTES,
     MAX_TRACEBACK_BYTES,
     BuryReason,
-    DeadLetter,
+    DeadEntry,
     Failure,
     decode_dead,
     encode_dead,
@@ -17,7 +17,7 @@ from tampu.wire.dead import (
 from tests.golden.chasquimq import fields_of, golden
 from tests.unit.wire.shapes import texts, uint64
 
-FULL = DeadLetter(
+FULL = DeadEntry(
     envelope=b"\x94...",
     source_id="1-1",
     reason=BuryReason.RETRIES_EXHAUSTED,
@@ -56,7 +56,7 @@ def test_the_reasons_are_spelled_as_at_the_peer() -> None:
 
 @pytest.mark.parametrize("reason", [BuryReason.DECODE_FAILED, BuryReason.OVERSIZE_PAYLOAD])
 def test_bytes_and_name_are_kept_exactly_even_if_they_are_neither(reason: BuryReason) -> None:
-    letter = DeadLetter(envelope=b"\xff\x00", source_id="1-1", reason=reason, raw_name=b"\xfe\x00")
+    letter = DeadEntry(envelope=b"\xff\x00", source_id="1-1", reason=reason, raw_name=b"\xfe\x00")
     again = decode_dead(encode_dead(letter))
     assert (again.envelope, again.raw_name) == (b"\xff\x00", b"\xfe\x00")
     assert again.name == "\ufffd\x00"
@@ -71,7 +71,7 @@ def test_an_unknown_reason_stays_readable() -> None:
 def test_message_and_traceback_are_capped_and_the_end_of_the_traceback_is_kept() -> None:
     failure = Failure("E", "発" * 10_000, "frame\n" * 10_000 + "ValueError: boom")
     letter = decode_dead(
-        encode_dead(DeadLetter(envelope=b"", source_id="1", reason="x", failure=failure))
+        encode_dead(DeadEntry(envelope=b"", source_id="1", reason="x", failure=failure))
     )
     assert letter.failure is not None
     assert len(letter.failure.message.encode()) <= MAX_MESSAGE_BYTES
@@ -82,19 +82,19 @@ def test_message_and_traceback_are_capped_and_the_end_of_the_traceback_is_kept()
 def test_an_error_text_that_is_no_utf8_can_be_kept() -> None:
     failure = Failure("E", "a\ud800b", "t\udfff")
     letter = decode_dead(
-        encode_dead(DeadLetter(envelope=b"", source_id="1", reason="x", failure=failure))
+        encode_dead(DeadEntry(envelope=b"", source_id="1", reason="x", failure=failure))
     )
     assert letter.failure == Failure("E", "a?b", "t?")
 
 
 def test_fields_that_are_missing_count_as_empty() -> None:
-    assert decode_dead([]) == DeadLetter(envelope=b"", source_id="", reason="")
+    assert decode_dead([]) == DeadEntry(envelope=b"", source_id="", reason="")
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     st.builds(
-        DeadLetter,
+        DeadEntry,
         envelope=st.binary(max_size=60),
         source_id=texts,
         reason=st.sampled_from(BuryReason) | st.just("stalled"),
@@ -107,7 +107,7 @@ def test_fields_that_are_missing_count_as_empty() -> None:
         extras=st.none() | st.binary(max_size=20),
     )
 )
-def test_a_dead_letter_comes_back(letter: DeadLetter) -> None:
+def test_a_dead_letter_comes_back(letter: DeadEntry) -> None:
     assert decode_dead(encode_dead(letter)) == letter
 
 

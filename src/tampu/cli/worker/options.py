@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tampu.cli.output import usage_error
-from tampu.duration import to_ms
 from tampu.errors import OptionError
+from tampu.util.clock import to_ms
 
 MOST_SLOTS: Final = 100_000
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?", re.IGNORECASE)

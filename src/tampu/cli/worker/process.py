@@ -24,14 +24,14 @@ from tampu.cli.worker.messages import (
 )
 from tampu.cli.worker.options import HealthOptions, WorkerCommandOptions
 from tampu.consumer.options import WorkerOptions, WorkerSettings
-from tampu.duration import to_s
 from tampu.errors import ServerError
 from tampu.metrics.facts import Fact, JobEnded
-from tampu.metrics.sink import MetricsSink
+from tampu.metrics.sinks import MetricsSink
 from tampu.server.connect import connect
-from tampu.server.delays import left
 from tampu.server.dialect import Dialect
 from tampu.server.lanes import Lanes
+from tampu.server.scripts.delayed import left
+from tampu.util.clock import to_s
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger("tampu.worker")

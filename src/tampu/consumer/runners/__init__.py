@@ -1,0 +1,1 @@
+"""The ways to run a handler: on the loop, in a thread, in a child process."""

@@ -1,0 +1,1 @@
+"""From `Queue.add` to the script that adds jobs."""

@@ -1,0 +1,194 @@
+"""What the server is asked to add for one job: its options checked, its times worked out."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from tampu.backoff import check_retrying
+from tampu.errors import OptionError
+from tampu.job import JobOptions, NewJob
+from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
+from tampu.wire.entry import encode_member
+from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
+from tampu.wire.extras import Extras, encode_extras
+from tampu.wire.fields import encode_name
+from tampu.wire.keys import QueueKeys, check_job_id, check_job_name
+from tampu.wire.payload import encode_payload
+
+_OPTIONS: Final = tuple(JobOptions.__annotations__)
+
+
+class JobRules(Struct, frozen=True):
+    """What a queue allows its jobs, and how long their ids stay taken."""
+
+    max_payload: int
+    max_delay_ms: int
+    unique_ms: int
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One job to be added, checked; it lacks only the id and the time of the call it goes with.
+
+    `due` is as the add script takes it: b"" for at once, milliseconds since 1970, or b"+" and the
+    milliseconds from now, for which the server's clock counts.
+    """
+
+    name: str
+    data: object
+    payload: bytes
+    raw_name: bytes
+    job_id: str | None = None
+    retry: RetryOverride | None = None
+    extras: Extras
+    due: bytes = b""
+    delay_ms: int = 0
+    marker_s: bytes = b""
+    index_s: bytes = b""  # how long a delayed job can be found by its id
+
+    def texts(self, job_id: str, now_ms: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+        """The job as the add script takes it."""
+        envelope = encode_envelope(Envelope(job_id, self.payload, now_ms, 0, self.retry))
+        if self.due:
+            member = encode_member(self.name, envelope, self.extras)
+            return member, b"", b"", self.due, self.marker_s, self.index_s
+        extras = encode_extras(self.extras) or b""
+        return envelope, self.raw_name, extras, b"", self.marker_s, b""
+
+    def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
+        """The keys that the add script takes for this job."""
+        own = [keys.marker(job_id)] if self.marker_s else []
+        if self.index_s:
+            own.append(keys.index(job_id))
+        if self.marker_s:
+            own += keys.result(job_id), keys.failure(job_id)
+        return own
+
+
+def new_job(name: str, data: object, options: JobOptions) -> NewJob:
+    """The job of a name, data and keywords; an option that there is not is named."""
+    for option, given in options.items():
+        if option not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise OptionError(option, given, f"is no option of a job, which takes {known}")
+    return NewJob(name, data, **options)
+
+
+class PlainColumns(Struct, frozen=True):
+    """The names and data of jobs without options, which are cheap to add."""
+
+    names: tuple[str, ...]
+    datas: tuple[object, ...]
+
+
+def plain_columns(jobs: Sequence[NewJob]) -> PlainColumns | None:
+    """The columns of the jobs; None if one of them has an option, or is no job."""
+    if set(map(type, jobs)) != {NewJob}:
+        return None
+    # Column by column: looking at each job took four times as long.
+    names, datas, *options = zip(*map(astuple, jobs), strict=True)
+    count = len(names)
+    if any(column.count(None) != count for column in options):
+        return None
+    return PlainColumns(names, datas)
+
+
+def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
+    """The request for a job; `OptionError` or `EncodeError` if it cannot be added."""
+    given: object = job
+    if not isinstance(given, NewJob):
+        raise OptionError("jobs", type(job), "expected NewJob values")
+    check_job_name(job.name)
+    due, delay_ms = due_of(job.delay, job.at, rules=rules, now_ms=now_ms)
+    kept_s = b"%d" % kept_for_s(delay_ms, _unique_ms(job, rules))
+    return Request(
+        name=job.name,
+        data=job.data,
+        payload=encode_payload(job.data, max_bytes=rules.max_payload),
+        raw_name=encode_name(job.name),
+        job_id=None if job.job_id is None else check_job_id(job.job_id),
+        retry=_retry(job),
+        extras=_extras(job, now_ms + delay_ms),
+        due=due if delay_ms else b"",
+        delay_ms=delay_ms,
+        marker_s=b"" if job.job_id is None else kept_s,
+        index_s=kept_s if delay_ms else b"",
+    )
+
+
+def due_of(
+    delay: Duration | None, at: datetime | None, *, rules: JobRules, now_ms: int
+) -> tuple[bytes, int]:
+    """When a job is due, for the script, and how far away that is by our own clock."""
+    if delay is not None and at is not None:
+        raise OptionError("at", at, "cannot be given along with a delay")
+    if at is not None:
+        at_ms = instant_ms("at", at)
+        delay_ms = max(0, at_ms - now_ms)
+        due = b"%d" % at_ms
+    elif delay is not None:
+        delay_ms = to_ms("delay", delay)
+        due = b"+%d" % delay_ms
+    else:
+        return b"", 0
+    if delay_ms > rules.max_delay_ms:
+        option, given = ("delay", delay) if at is None else ("at", at)
+        longest_s = rules.max_delay_ms / 1000
+        raise OptionError(option, given, f"lies further ahead than max_delay, {longest_s:g} s")
+    return due, delay_ms
+
+
+def kept_for_s(delay_ms: int, unique_ms: int) -> int:
+    """How long an id stays taken, or findable: until its job is due, and so long from there."""
+    return -(-(max(1000, delay_ms) + unique_ms) // 1000)
+
+
+def _retry(job: NewJob) -> RetryOverride | None:
+    if job.attempts is None and job.backoff is None:
+        return None
+    check_retrying(job.attempts, job.backoff)
+    return RetryOverride(job.attempts, None if job.backoff is None else job.backoff.to_wire())
+
+
+def _extras(job: NewJob, due_ms: int) -> Extras:
+    timeout_ms, expires_ms = _optional_ms("timeout", job.timeout), None
+    if job.expires is not None:
+        # By the clock of the producer, like the time at which the job was made.
+        expires_ms = due_ms + to_positive_ms("expires", job.expires)
+    extras = Extras(
+        timeout_ms=timeout_ms,
+        deadline_ms=expires_ms,
+        tenant=_tenant(job.tenant),
+        headers=_headers(job.headers),
+    )
+    encode_extras(extras)  # what cannot be written must be told before anything is
+    return extras
+
+
+def _tenant(given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise OptionError("tenant", given, "expected a text")
+    return given
+
+
+def _headers(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in given.items()
+    ):
+        # Their type only: headers may carry a secret.
+        raise OptionError("headers", type(given), "expected a dict of texts by texts")
+    return dict(given)
+
+
+def _optional_ms(option: str, given: Duration | None) -> int | None:
+    return None if given is None else to_positive_ms(option, given)
+
+
+def _unique_ms(job: NewJob, rules: JobRules) -> int:
+    if job.unique_for is not None and job.job_id is None:
+        raise OptionError("unique_for", job.unique_for, "needs a job_id")
+    return _optional_ms("unique_for", job.unique_for) or rules.unique_ms

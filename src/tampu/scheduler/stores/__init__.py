@@ -1,0 +1,1 @@
+"""Where the in-process scheduler keeps the states of its tasks."""

@@ -1,0 +1,1 @@
+"""A queue's schedules: stored rules that add jobs."""

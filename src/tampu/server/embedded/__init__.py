@@ -1,0 +1,1 @@
+"""The embedded server: a real Valkey for a data directory."""

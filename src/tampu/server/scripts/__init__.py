@@ -1,0 +1,1 @@
+"""Typed calls of the Lua scripts, one for each file in `lua/`."""

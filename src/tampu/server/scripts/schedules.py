@@ -1,0 +1,254 @@
+"""Schedules on the server: stored, looked at, fired; one call for each script."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from tampu.errors import CommandRefused
+from tampu.server.connection import ignore_outcome
+from tampu.server.lane import Lane
+from tampu.server.protocol import Argument, pack
+from tampu.server.scripts.script import Script
+from tampu.wire.keys import QueueKeys
+
+_DUE = Script("due")
+_FIRE = Script("fire")
+_UPSERT = Script("upsert")
+_UNSCHEDULE = Script("unschedule")
+_PAUSE = Script("pause")
+_RESUME = Script("resume")
+RawFields: TypeAlias = list[bytes | None]
+"""The values of the fields that were asked for, in their order."""
+
+
+# --- firing -------------------------------------------------------------------------------------
+
+
+class Armed(Struct, frozen=True):
+    """A schedule's key and the instant it is armed for, as the server wrote that."""
+
+    key: bytes
+    score: bytes
+
+    @property
+    def due_ms(self) -> int | None:
+        """The instant; None if it is none."""
+        try:
+            return int(float(self.score))
+        except (ValueError, OverflowError):
+            return None
+
+
+class Due(Struct, frozen=True):
+    """What is due at an instant of the server's clock, and us until the next that is not."""
+
+    now_ms: int
+    next_in_us: int | None
+    schedules: list[Armed]
+
+
+async def due(lane: Lane, keys: QueueKeys, *, skip: int, limit: int) -> Due:
+    """The schedules that are due, the oldest first, without the first so many."""
+    reply: Any = await _DUE.run(lane, (keys.repeat,), (skip, limit), repeatable=True)
+    now, next_in, *flat = reply
+    schedules = [Armed(key, score) for key, score in zip(flat[::2], flat[1::2], strict=True)]
+    return Due(int(now), next_in if next_in >= 0 else None, schedules)
+
+
+class NewFire(Struct, frozen=True):
+    """A job that is added for an instant; with a `due`, `body` is a delayed member."""
+
+    at_ms: int
+    body: bytes
+    name: bytes
+    extras: bytes
+    job_id: str
+    due_ms: int | None = None
+
+
+class Firing(Struct, frozen=True, kw_only=True):
+    """What becomes of one schedule that is due; without a `next_ms` it is removed."""
+
+    armed: Armed
+    limit: int = 0
+    overlap: str = "allow"
+    missed: int = 0
+    outside: int = 0
+    overlapped: int = 0
+    next_ms: int | None = None
+    fires: Sequence[NewFire] = ()
+
+
+class Fired(Struct, frozen=True):
+    """What one firing came to: how many fired, met an earlier one, were past the limit."""
+
+    fired: int
+    met: int
+    past: int
+    state: int
+
+    @property
+    def changed(self) -> bool:
+        """Nothing was done, since the schedule is not what the decision was made from."""
+        return self.state == 0
+
+    @property
+    def held(self) -> bool:
+        """An instant waits for the job of an earlier one."""
+        return self.state == 3
+
+
+async def fire(
+    lane: Lane, keys: QueueKeys, *, holder: bytes, events_max_len: int, firings: Sequence[Firing]
+) -> list[Fired] | None:
+    """Fire many schedules in one step; None if the holder does not lead any more.
+
+    Sent again after a lost reply, since what has fired is not armed for the same instant any more.
+    """
+    fixed = (
+        keys.scheduler_lock,
+        keys.repeat,
+        keys.stream,
+        keys.delayed,
+        keys.bell,
+        keys.events,
+    )
+    args: list[Argument] = [holder, events_max_len]
+    for each in firings:
+        args += each.armed.key, each.armed.score, each.limit, each.overlap
+        args += each.missed, each.outside, each.overlapped, _or_empty(each.next_ms)
+        args.append(len(each.fires))
+        for new in each.fires:
+            args += new.at_ms, _or_empty(new.due_ms), new.body, new.name, new.extras, new.job_id
+    hashes = [keys.raw_spec(each.armed.key) for each in firings]
+    reply: Any = await _FIRE.run(lane, (*fixed, *hashes), args, repeatable=True)
+    if reply is None:
+        return None
+    return [Fired(*reply[at : at + 4]) for at in range(0, len(reply), 4)]
+
+
+# --- storing ------------------------------------------------------------------------------------
+
+
+class NewSpec(Struct, frozen=True):
+    """A schedule to be stored; without a `first_ms` it keeps its place and its counts."""
+
+    key: bytes
+    spec: bytes
+    own: bytes
+    first_ms: int | None
+
+
+async def upsert(lane: Lane, keys: QueueKeys, new: NewSpec, *, known: bytes) -> bool:
+    """Store a schedule in place of the spec that is known (b"": none); False if that has changed.
+
+    Sent again after a lost reply, which then says False if the first sending stored it.
+    """
+    args = (new.key, known, new.spec, new.own, _or_empty(new.first_ms))
+    where = (keys.repeat, keys.paused, keys.raw_spec(new.key), keys.schedule_bell)
+    return bool(await _UPSERT.run(lane, where, args, repeatable=True))
+
+
+async def unschedule(lane: Lane, keys: QueueKeys, key: bytes) -> bool:
+    """Remove a schedule; whether there was one. Not sent again: the answer would be wrong."""
+    where = (keys.repeat, keys.paused, keys.raw_spec(key))
+    return bool(await _UNSCHEDULE.run(lane, where, (key,)))
+
+
+async def pause(lane: Lane, keys: QueueKeys, key: bytes) -> bool:
+    """Pause a schedule; whether it was not paused. Not sent again: the answer would be wrong."""
+    return bool(await _PAUSE.run(lane, (keys.repeat, keys.paused), (key,)))
+
+
+async def resume(
+    lane: Lane, keys: QueueKeys, armed: Armed, *, next_ms: int | None, passed: int
+) -> bool:
+    """Resume a schedule; False if it has changed. Not sent again: the answer would be wrong."""
+    where = (keys.repeat, keys.paused, keys.raw_spec(armed.key), keys.schedule_bell)
+    args = (armed.key, armed.score, _or_empty(next_ms), passed)
+    return bool(await _RESUME.run(lane, where, args))
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+async def fields_of_specs(
+    lane: Lane, keys: QueueKeys, schedules: Sequence[bytes], *, fields: Sequence[bytes]
+) -> list[RawFields | None]:
+    """Some fields of each schedule's hash, in one write; None for what is no hash."""
+    calls = [
+        lane.send(pack(b"HMGET", keys.raw_spec(key), *fields), repeatable=True) for key in schedules
+    ]
+    try:
+        return [await _or_none(call) for call in calls]
+    finally:
+        for call in calls:
+            call.add_done_callback(ignore_outcome)
+
+
+async def stored(lane: Lane, keys: QueueKeys, *, limit: int) -> tuple[list[Armed], list[Armed]]:
+    """The first schedules that are armed and those that are paused, by their next instants."""
+    asked = [
+        lane.send(pack(b"ZRANGE", key, 0, limit - 1, b"WITHSCORES"), repeatable=True)
+        for key in (keys.repeat, keys.paused)
+    ]
+    replies: list[Any] = []
+    try:
+        replies = [await call for call in asked]
+    finally:
+        for call in asked:
+            call.add_done_callback(ignore_outcome)
+    armed, paused = (
+        [Armed(key, score) for key, score in zip(flat[::2], flat[1::2], strict=True)]
+        for flat in replies
+    )
+    return armed, paused
+
+
+class ScheduleLook(Struct, frozen=True):
+    """One schedule at an instant of the server's clock: its scores in both sets, and its fields."""
+
+    now_ms: int
+    armed: Armed | None
+    paused: Armed | None
+    fields: RawFields
+
+
+async def look_at(
+    lane: Lane, keys: QueueKeys, key: bytes, *, fields: Sequence[bytes]
+) -> ScheduleLook:
+    """What is stored of a schedule; the fields of one that is no hash are all None."""
+    asked = (
+        pack(b"TIME"),
+        pack(b"ZSCORE", keys.repeat, key),
+        pack(b"ZSCORE", keys.paused, key),
+    )
+    calls: list[Any] = [lane.send(packed, repeatable=True) for packed in asked]
+    found = fields_of_specs(lane, keys, [key], fields=fields)
+    try:
+        (seconds, micros), armed, paused = [await call for call in calls]
+    finally:
+        for call in calls:
+            call.add_done_callback(ignore_outcome)
+    (values,) = await found
+    return ScheduleLook(
+        int(seconds) * 1000 + int(micros) // 1000,
+        None if armed is None else Armed(key, armed),
+        None if paused is None else Armed(key, paused),
+        [None] * len(fields) if values is None else values,
+    )
+
+
+async def _or_none(call: Any) -> RawFields | None:  # noqa: ANN401 - a future of a reply
+    try:
+        reply: RawFields = await call
+    except CommandRefused as refusal:
+        if refusal.code != "WRONGTYPE":
+            raise
+        return None
+    return reply
+
+
+def _or_empty(number: int | None) -> Argument:
+    return b"" if number is None else number

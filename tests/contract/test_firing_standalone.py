@@ -1,0 +1,44 @@
+"""A repeater without a worker on real servers."""
+
+import pytest
+
+from tampu import Every, OptionError
+from tampu.standalone import ScheduleFirer
+from tests.contract.schedules import SOON
+from tests.contract.workers import KEYS, QUEUE, Calls, Crew
+from tests.waiting import wait_until
+
+
+async def test_it_fires_for_workers_that_do_not(crew: Crew) -> None:
+    calls = Calls()
+    await crew.hire(calls, schedule=False)
+    await crew.queue.schedule("tick", Every("50ms"), 7)
+    async with ScheduleFirer(QUEUE, crew.running.url, name="host-7") as repeater:
+        assert repeater.id.startswith("s-host-7-")
+        await calls.until(2)
+        assert crew.admin.get(KEYS.scheduler_lock) == repeater.id.encode()
+    assert crew.admin.get(KEYS.scheduler_lock) is None
+    assert set(calls.data) == {7}
+
+
+async def test_of_two_one_leads_and_the_other_takes_over(crew: Crew) -> None:
+    calls = Calls()
+    await crew.hire(calls, schedule=False)
+    await crew.queue.schedule("tick", Every("50ms"))
+    first, second = ScheduleFirer(QUEUE, crew.running.url), ScheduleFirer(QUEUE, crew.running.url)
+    await first.start()
+    await calls.until(1)
+    async with second:
+        await first.stop()
+        await wait_until(
+            lambda: crew.admin.get(KEYS.scheduler_lock) == second.id.encode(),
+            within=SOON,
+            sentence="the second leads",
+        )
+        await calls.until(len(calls) + 2)
+
+
+@pytest.mark.parametrize("options", [{"name": "a b"}, {"events": 1}, {"metrics": print}])
+def test_what_cannot_be_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        ScheduleFirer(QUEUE, **options)  # type: ignore[arg-type]
