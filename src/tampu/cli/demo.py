@@ -183,7 +183,7 @@ def demo_page(report: DemoReport, counts: ShopCounts) -> RenderableType:
         Text(""),
         tasks_table(counts),
         Text(""),
-        details([*_times(report), *_buried(report.dead)]),
+        details([*_time_rows(report), *_dead_rows(report.dead)]),
         Text(""),
         Text(f"See the dead letters with: tampu dead ls {shop.EMAILS}"),
     )
@@ -211,7 +211,7 @@ def demo_json(server: str, report: DemoReport, counts: ShopCounts) -> JsonObject
     }
 
 
-def _times(report: DemoReport) -> Iterator[tuple[str, str]]:
+def _time_rows(report: DemoReport) -> Iterator[tuple[str, str]]:
     confirmed, late = report.confirmed_after_s, report.reminders_late_ms
     if confirmed:
         text = f"half within {median(confirmed):.2f} s, all within {confirmed[-1]:.2f} s"
@@ -220,7 +220,7 @@ def _times(report: DemoReport) -> Iterator[tuple[str, str]]:
         yield "Reminders", f"{len(late)}, at most {late[-1]:.1f} ms late"
 
 
-def _buried(dead: Sequence[DeadLetter]) -> Iterator[tuple[str, str]]:
+def _dead_rows(dead: Sequence[DeadLetter]) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(dead):
         error = each.failure.message if each.failure else error_of(each)
         yield ("" if number else "Dead letters"), f"{each.name}: {error} ({reason_of(each)})"

@@ -18,8 +18,8 @@ TOO_SILENT_S: Final = 10.0
 _REQUEST_S: Final = 5.0
 
 
-class WorkerHealth(Struct, frozen=True, kw_only=True):
-    """The health of a worker, all of its processes together."""
+class HealthReport(Struct, frozen=True, kw_only=True):
+    """The health of a worker: all of its processes together."""
 
     live: bool  # every process that has started gave a heartbeat in time
     started: bool  # all processes have started
@@ -42,7 +42,7 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def show_health(
-    options: HealthOptions, read: Callable[[], WorkerHealth]
+    options: HealthOptions, read: Callable[[], HealthReport]
 ) -> AsyncIterator[None]:
     """Show the health inside the block, where the options say."""
     server = await _listen(options, read)
@@ -63,7 +63,7 @@ async def show_health(
 
 
 async def _listen(
-    options: HealthOptions, read: Callable[[], WorkerHealth]
+    options: HealthOptions, read: Callable[[], HealthReport]
 ) -> asyncio.Server | None:
     if options.port is None:
         return None
@@ -85,7 +85,7 @@ async def _listen(
 
 
 async def _serve(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, read: Callable[[], WorkerHealth]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, read: Callable[[], HealthReport]
 ) -> None:
     """Answer one request. Reads all of its headers, or else the answer may be cut off."""
     request = (await reader.readline()).decode("latin-1").strip()
@@ -100,7 +100,7 @@ async def _serve(
     await writer.drain()
 
 
-def answer(request: str, health: WorkerHealth) -> tuple[HTTPStatus, bytes]:
+def answer(request: str, health: HealthReport) -> tuple[HTTPStatus, bytes]:
     """The answer to the first line of a request."""
     method, _, rest = request.partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
@@ -112,7 +112,7 @@ def answer(request: str, health: WorkerHealth) -> tuple[HTTPStatus, bytes]:
     return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, _body(health)
 
 
-def _body(health: WorkerHealth) -> bytes:
+def _body(health: HealthReport) -> bytes:
     seen = health.server_seen_s_ago
     return encode(
         {
@@ -137,7 +137,7 @@ def check_file(options: HealthOptions) -> None:
         raise OptionError("health_file", options.file, problem)
 
 
-async def _keep_touching(options: HealthOptions, read: Callable[[], WorkerHealth]) -> None:
+async def _keep_touching(options: HealthOptions, read: Callable[[], HealthReport]) -> None:
     while options.file is not None:
         if read().is_well:
             _touch(options.file)

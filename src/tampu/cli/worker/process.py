@@ -15,7 +15,7 @@ from tampu._version import __version__
 from tampu.app import App
 from tampu.app_worker import AppWorker
 from tampu.cli.signals import ExitReason, StopRequest, wait_for_any
-from tampu.cli.worker.health import EVERY_S, WorkerHealth, show_health
+from tampu.cli.worker.health import EVERY_S, HealthReport, show_health
 from tampu.cli.worker.messages import (
     ProcessHeartbeat,
     ProcessStarted,
@@ -184,9 +184,9 @@ class WorkerProcess:
         except ServerError:
             return 1
 
-    def _health(self, worker: AppWorker) -> WorkerHealth:
+    def _health(self, worker: AppWorker) -> HealthReport:
         pulse = worker.pulse
-        return WorkerHealth(
+        return HealthReport(
             live=True,  # it is: this code runs
             started=pulse is not None,
             stopping=self.stop_request.requested.is_set(),

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tampu.cli.output import CommandFailed, ExitCode
 from tampu.cli.signals import ExitReason, StopRequest, wait_for_any
-from tampu.cli.worker.health import TOO_SILENT_S, WorkerHealth, show_health
+from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, show_health
 from tampu.cli.worker.messages import ManagedProcess, ProcessStarted
 from tampu.cli.worker.options import WorkerCommandOptions
 from tampu.util.pauses import Pauses
@@ -274,13 +274,13 @@ class Supervisor:
         if old is not None and self._start(slot):
             self._retire(old)
 
-    def _health(self) -> WorkerHealth:
+    def _health(self) -> HealthReport:
         now = monotonic()
         started = [each for slot in self._slots if (each := slot.process) and each.started]
         heartbeats = [(each.heartbeat, now - each.heartbeat_at) for each in started]
         known = [(heartbeat, ago_s) for heartbeat, ago_s in heartbeats if heartbeat]
         seen = [heartbeat.silent_s + ago_s for heartbeat, ago_s in known]
-        return WorkerHealth(
+        return HealthReport(
             live=all(ago_s < TOO_SILENT_S for _, ago_s in known),
             started=len(started) == len(self._slots),
             stopping=self._is_stopping,

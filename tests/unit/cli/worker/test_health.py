@@ -5,14 +5,14 @@ from http import HTTPStatus
 import msgspec
 import pytest
 
-from tampu.cli.worker.health import TOO_SILENT_S, WorkerHealth, answer
+from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, answer
 
-WELL = WorkerHealth(
+WELL = HealthReport(
     live=True, started=True, stopping=False, running=3, processes=2, server_seen_s_ago=0.5
 )
 
 
-def but(**fields: object) -> WorkerHealth:
+def but(**fields: object) -> HealthReport:
     return msgspec.structs.replace(WELL, **fields)
 
 
@@ -28,7 +28,7 @@ def but(**fields: object) -> WorkerHealth:
     ],
 )
 def test_when_a_worker_is_well_and_when_it_is_ready(
-    health: WorkerHealth,
+    health: HealthReport,
     well: bool,  # noqa: FBT001
     ready: bool,  # noqa: FBT001
 ) -> None:
@@ -51,7 +51,7 @@ def test_when_a_worker_is_well_and_when_it_is_ready(
     ],
 )
 def test_each_request_gets_its_answer(
-    request_line: str, health: WorkerHealth, status: HTTPStatus
+    request_line: str, health: HealthReport, status: HTTPStatus
 ) -> None:
     found, body = answer(request_line, health)
     assert found is status
