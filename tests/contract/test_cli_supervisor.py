@@ -6,7 +6,6 @@ import pty
 import resource
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -177,7 +176,7 @@ async def test_a_recycled_process_is_replaced_at_once(running: RunningServer, ho
     assert "another follows" not in worker.err
 
 
-async def test_reload_starts_anew_within_a_second_and_waits_where_code_is_broken(
+async def test_reload_restarts_on_a_changed_file_and_waits_while_the_code_is_broken(
     running: RunningServer, home: Path
 ) -> None:
     shop = home / "shop.py"
@@ -185,24 +184,21 @@ async def test_reload_starts_anew_within_a_second_and_waits_where_code_is_broken
         worker.until_up()
         async with Queue("default", running.url) as queue:
             assert await (await queue.add("add", {"a": 2})).result(SOON) == 3
-            noticed_s = [changed(worker, shop, SHOP.replace("a + b", "a * 100"), times=1)]
+            change(worker, shop, SHOP.replace("a + b", "a * 100"), times=1)
             worker.until_said("tampu.worker: ended")
             assert await (await queue.add("add", {"a": 2})).result(SOON) == 200
-            noticed_s.append(changed(worker, shop, "def oops(:\n", times=2))
+            change(worker, shop, "def oops(:\n", times=2)
             worker.until_said("SyntaxError")
             worker.until_said("a process ended, waiting for a changed file")
             shop.write_text(SHOP.replace("a + b", "a * 1000"))
             assert await (await queue.add("add", {"a": 2})).result(SOON) == 2000
         assert worker.stop() == 0
-    assert min(noticed_s) < 1  # the quicker one: the machine may be busy
 
 
-def changed(worker: Commanded, shop: Path, source: str, *, times: int) -> float:
-    """Change a file; the seconds until it is noticed."""
-    began = time.monotonic()
+def change(worker: Commanded, shop: Path, source: str, *, times: int) -> None:
+    """Change a file, and return when that is noticed."""
     shop.write_text(source)
     worker.until_said("files have changed; starting anew files=shop.py", times=times)
-    return time.monotonic() - began
 
 
 async def test_reload_waits_for_code_that_is_broken_from_the_start(
