@@ -32,6 +32,7 @@ from tampu.consumer.runners.child import (
 from tampu.errors import OptionError
 from tampu.outcome import Failed, Outcome, Released, outcome_of_error, timed_out
 from tampu.util.options import at_least
+from tampu.util.process import describe_exit
 from tampu.wire.dead import Failure
 
 T = TypeVar("T")
@@ -259,7 +260,7 @@ class _Child:
             self._pipe.close()
         self._process.close()
         self._on_end(self)
-        return _ended_with(code)
+        return f"the child process ended with {describe_exit(code)}"
 
 
 def _reference_to(function: Function) -> bytes:
@@ -290,13 +291,3 @@ def _spawn(reference: bytes, pipe: socket.socket) -> SpawnProcess:
 
 def _end_of_frame(data: bytearray) -> int:
     return LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
-
-
-def _ended_with(code: int) -> str:
-    if code >= 0:
-        return f"the child process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        name = str(-code)
-    return f"the child process ended with signal {name}"
