@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, RetryScheduled, RunEnd
+from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, OutcomeKind, RetryScheduled
 
 
 class TaskTally(Struct):
@@ -37,7 +37,7 @@ class Tally:
         """Count what workers tell."""
         for fact in facts:
             match fact:
-                case JobEnded(name=name, end=RunEnd.DONE):
+                case JobEnded(name=name, outcome=OutcomeKind.DONE):
                     self._tasks[name].done += 1
                 case RetryScheduled(name=name, attempt=attempt, backoff_ms=wait_ms):
                     self._tasks[name].retried += 1

@@ -129,9 +129,9 @@ class Shift:
         """Every second: tell how it is, and look how large it has become."""
         most = self.orders.recycling.rss_bytes
         while True:
-            pulse = worker.pulse
+            pulse = worker.health
             if self.parent is not None and pulse is not None:
-                self.parent.tell(Beat(pulse.running, pulse.silent_s))
+                self.parent.tell(Beat(pulse.running, pulse.heartbeat_age_s))
             if most is not None and resident_bytes() > most:
                 self.stopper.ask(Reason.RECYCLED)
             await asyncio.sleep(EVERY_S)
@@ -176,14 +176,14 @@ class Shift:
             self.parent.tell(Leaving(reason))
 
     def _health(self, worker: AppWorker) -> Health:
-        pulse = worker.pulse
+        pulse = worker.health
         return Health(
             live=True,  # who answers is
             started=pulse is not None,
             stopping=self.stopper.asked.is_set(),
             running=0 if pulse is None else pulse.running,
             processes=1,
-            server_seen_s_ago=None if pulse is None else pulse.silent_s,
+            server_seen_s_ago=None if pulse is None else pulse.heartbeat_age_s,
         )
 
 
