@@ -14,7 +14,7 @@ from msgspec import Struct
 from tampu.errors import text_of
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
-from tampu.wire.fields import clip_text, clip_text_front, show_text
+from tampu.wire.fields import clip_text, clip_text_front, decode_text
 
 
 class Retry(Exception):
@@ -131,9 +131,9 @@ def timeout_outcome(limit_s: float) -> Failed:
 def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     """The error as text, cut to a size that a dead letter can hold; never raises."""
     return Failure(
-        show_text(clip_text(_qualified_name(type(error)), MAX_MESSAGE_BYTES)),
-        show_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
-        show_text(clip_text_front(_traceback_text(error), MAX_TRACEBACK_BYTES)) if traced else "",
+        decode_text(clip_text(_qualified_name(type(error)), MAX_MESSAGE_BYTES)),
+        decode_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
+        decode_text(clip_text_front(_traceback_text(error), MAX_TRACEBACK_BYTES)) if traced else "",
     )
 
 

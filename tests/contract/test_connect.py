@@ -34,6 +34,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEY = b"{chasqui:connect}:stream"
 SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
 

@@ -24,6 +24,8 @@ from tests.contract.results import (
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class TestWaiting:
     async def test_a_result_that_is_there_is_given_at_once(

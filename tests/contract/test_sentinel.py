@@ -14,6 +14,8 @@ from tampu.server.protocol import pack
 from tests.topology import Watched, watched
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
 KEY = b"{chasqui:watched}:n"
 

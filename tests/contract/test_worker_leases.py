@@ -14,6 +14,8 @@ from tampu.worker import Worker
 from tests.contract.workers import QUEUE, SOON, Crew
 from tests.waiting import block_until
 
+pytestmark = pytest.mark.every_server
+
 LEASE_S = 1.0
 LONG_S = 3 * LEASE_S
 

@@ -14,6 +14,8 @@ from tests.contract.workers import GROUP, KEYS, QUEUE, SOON, Calls, Crew, Gate, 
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class TestHandlers:
     async def test_a_plain_function_that_gives_something_to_await_has_it_awaited(

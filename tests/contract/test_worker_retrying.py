@@ -18,6 +18,8 @@ from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 SHORT = Backoff.fixed(0.01)
 

@@ -18,6 +18,8 @@ from tests.servers import free_port
 from tests.unit.consumer.runners import child_handlers
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 def lease_threads() -> int:
     return sum(thread.name == "tampu-leases" for thread in threading.enumerate())

@@ -39,7 +39,7 @@ from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
-from tampu.wire.result import encode_burial, encode_notice
+from tampu.wire.result import encode_failure, encode_notice
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ class _Calls:
         entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
         if self._target.result_ttl_s is None or not job_id:
             return BuriedEntry(entry_id, fields)
-        failure = encode_burial(burial.reason, burial.failure)
+        failure = encode_failure(burial.reason, burial.failure)
         return BuriedEntry(entry_id, fields, failure, self._target.keys.failure(job_id))
 
     def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:

@@ -67,7 +67,9 @@ class TestGuards:
     ) -> None:
         guarded = ScheduledTask("t", Every("1m"), nothing, **{option: given})  # type: ignore[arg-type]
         async with Scheduler() as scheduler:
-            with pytest.raises(OptionError, match=f"^Invalid {option} .*needs a scheduler with a guard"):
+            with pytest.raises(
+                OptionError, match=f"^Invalid {option} .*needs a scheduler with a guard"
+            ):
                 scheduler.add(guarded)
 
 

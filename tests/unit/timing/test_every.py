@@ -105,7 +105,9 @@ def test_a_phase_survives_being_armed_and_asks_for_no_valid_text() -> None:
 
 
 def test_a_phase_for_a_rule_that_has_an_anchor_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"^Invalid anchor .*2026, 11, 15.*cannot be had with a seed"):
+    with pytest.raises(
+        OptionError, match=r"^Invalid anchor .*2026, 11, 15.*cannot be had with a seed"
+    ):
         Every("1m", anchor=NOON).staggered("a")
     with pytest.raises(OptionError, match=r"^Invalid anchor "):
         Every("1m").staggered("a").staggered("a")

@@ -9,7 +9,7 @@ import pytest
 
 from tampu.errors import DecodeError
 from tampu.wire.entry import decode_member
-from tampu.wire.envelope import decode_envelope, decode_envelopes
+from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import MAGIC, decode_extras, split_extras
 from tampu.wire.msgpack import end_of_value
 from tampu.wire.payload import decode_payload
@@ -22,7 +22,6 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "payload": decode_payload,
     "result": decode_result,
     "envelope": decode_envelope,
-    "batch": lambda data: decode_envelopes([data]),
     "extras": decode_extras,
     "footer": lambda data: split_extras(data + b"\x01\x00\x00\x00" + MAGIC),
     "member": lambda data: decode_member(b"\x00\x00\x00\x00" + data),
