@@ -11,7 +11,7 @@ from tampu.admin.dead import DeadLetter
 from tampu.app_worker import AppWorker
 from tampu.demo.shop import EMAILS, ORDERS, app, order_of, report_backlog, take_order
 from tampu.errors import JobFailed
-from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, RetryScheduled, RunEnd
+from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, OutcomeKind, RetryScheduled
 
 _PACE_S: Final = 0.25  # between orders
 _SLOTS: Final = {ORDERS: 10, EMAILS: 5}
@@ -50,7 +50,7 @@ class ShopCounts:
         """Count what workers report."""
         for fact in facts:
             match fact:
-                case JobEnded(name=name, end=RunEnd.DONE):
+                case JobEnded(name=name, outcome=OutcomeKind.DONE):
                     self._tasks[name].done += 1
                 case RetryScheduled(name=name, attempt=attempt, backoff_ms=wait_ms):
                     self._tasks[name].retried += 1

@@ -159,9 +159,9 @@ class WorkerProcess:
         """Every second: send a heartbeat, and check how much memory the process uses."""
         limit = self.options.recycling.rss_bytes
         while True:
-            pulse = worker.pulse
-            if self.supervisor is not None and pulse is not None:
-                self.supervisor.send(ProcessHeartbeat(pulse.running, pulse.silent_s))
+            health = worker.health
+            if self.supervisor is not None and health is not None:
+                self.supervisor.send(ProcessHeartbeat(health.running, health.heartbeat_age_s))
             if limit is not None and resident_bytes() > limit:
                 self.stop_request.stop(ExitReason.RECYCLED)
             await asyncio.sleep(EVERY_S)
@@ -185,14 +185,14 @@ class WorkerProcess:
             return 1
 
     def _health(self, worker: AppWorker) -> HealthReport:
-        pulse = worker.pulse
+        health = worker.health
         return HealthReport(
             live=True,  # it is: this code runs
-            started=pulse is not None,
+            started=health is not None,
             stopping=self.stop_request.requested.is_set(),
-            running=0 if pulse is None else pulse.running,
+            running=0 if health is None else health.running,
             processes=1,
-            server_seen_s_ago=None if pulse is None else pulse.silent_s,
+            server_seen_s_ago=None if health is None else health.heartbeat_age_s,
         )
 
     # --- stopping -------------------------------------------------------------------------------

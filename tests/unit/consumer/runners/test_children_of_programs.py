@@ -13,8 +13,8 @@ from tests.waiting import block_until
 
 HEAD = """
 import asyncio, os, sys, time
-from tampu.consumer.child import ChildRequest
-from tampu.consumer.children import Children
+from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.children import Children
 
 class Odd(Exception):
     pass
@@ -37,7 +37,7 @@ Program = Callable[[str], "subprocess.Popen[str]"]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
-    """Start a script that goes on behind HEAD."""
+    """Start a script that consists of HEAD and a body."""
     started: list[subprocess.Popen[str]] = []
 
     def start(body: str) -> subprocess.Popen[str]:
@@ -61,8 +61,8 @@ def pids_printed(process: "subprocess.Popen[str]", count: int) -> list[int]:
     return [int(process.stdout.readline().split()[1]) for _ in range(count)]
 
 
-def is_gone(pid: int) -> bool:
-    """Ended; a zombie only waits for whoever adopted it."""
+def has_ended(pid: int) -> bool:
+    """Whether it has ended; a zombie only waits for its new parent."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -98,9 +98,9 @@ if __name__ == "__main__":
 """)
     pids = pids_printed(process, 3)
     assert len(set(pids)) == 3
-    assert not any(map(is_gone, pids))
+    assert not any(map(has_ended, pids))
     os.kill(process.pid, signal.SIGKILL)
-    block_until(lambda: all(map(is_gone, pids)), within=10, sentence="the children are gone")
+    block_until(lambda: all(map(has_ended, pids)), within=10, sentence="the children have ended")
 
 
 def test_a_program_that_forgets_to_close_still_ends(program: Program) -> None:
@@ -118,10 +118,10 @@ if __name__ == "__main__":
 """)
     pids = pids_printed(process, 1)
     process.communicate(timeout=10)
-    block_until(lambda: all(map(is_gone, pids)), within=10, sentence="the child is gone")
+    block_until(lambda: all(map(has_ended, pids)), within=10, sentence="the child has ended")
 
 
-def test_a_script_that_cannot_be_imported_again_is_told_so(program: Program) -> None:
+def test_a_script_that_cannot_be_imported_again_says_so(program: Program) -> None:
     process = program("""
 async def main():
     children = Children(handler, limit=1)

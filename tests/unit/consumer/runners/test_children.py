@@ -12,8 +12,8 @@ from tampu.outcome import Done, Failed, Snoozed, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.extras import Extras, encode_extras
 from tampu.wire.payload import encode_payload
-from tests.unit.consumer import child_handlers as handlers
-from tests.unit.consumer.child_runs import (
+from tests.unit.consumer.runners import child_handlers as handlers
+from tests.unit.consumer.runners.child_runs import (
     Make,
     children_of_this_process,
     request,

@@ -12,8 +12,8 @@ import pytest
 from tampu.consumer.runners.local import LoopRunner, ProcessRunner, ThreadRunner
 from tampu.job import Job, current_job
 from tampu.outcome import Bury, Done, Failed, Outcome, Retry, Snooze, Snoozed, UnrecoverableFailure
-from tests.unit.consumer import child_handlers
 from tests.unit.consumer.deliveries import delivery
+from tests.unit.consumer.runners import child_handlers
 
 Make: TypeAlias = Callable[..., Any]
 
@@ -26,13 +26,13 @@ async def threads() -> AsyncIterator[ThreadPoolExecutor]:
         yield pool
 
 
-async def ran(runner: Any, **options: Any) -> Outcome:  # noqa: ANN401
+async def run(runner: Any, **options: Any) -> Outcome:  # noqa: ANN401
     outcome: Outcome = await runner.run(delivery(**options))
     return outcome
 
 
 def handler(value: object = None, error: BaseException | None = None) -> Any:  # noqa: ANN401
-    """An async function with this end."""
+    """An async function that returns or raises this."""
 
     async def function(job: Job[Any]) -> object:
         if error is not None:
@@ -42,8 +42,8 @@ def handler(value: object = None, error: BaseException | None = None) -> Any:  #
     return function
 
 
-def plainly(value: object = None, error: BaseException | None = None) -> Any:  # noqa: ANN401
-    """A plain function with this end."""
+def plain_handler(value: object = None, error: BaseException | None = None) -> Any:  # noqa: ANN401
+    """A plain function that returns or raises this."""
 
     def function(job: Job[Any]) -> object:
         if error is not None:
@@ -55,9 +55,9 @@ def plainly(value: object = None, error: BaseException | None = None) -> Any:  #
 
 class TestBoth:
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
-    @pytest.mark.parametrize("make", [handler, plainly])
+    @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize("value", [None, 0, "x", (1,), object()])
-    async def test_a_value_is_what_the_run_ended_in(
+    async def test_a_returned_value_is_the_outcome(
         self,
         make: Make,
         value: object,
@@ -65,37 +65,37 @@ class TestBoth:
         threads: ThreadPoolExecutor,
     ) -> None:
         runner = LoopRunner(make(value)) if make is handler else ThreadRunner(make(value), threads)
-        assert await ran(runner, timeout_s=timeout_s) == Done(value)
+        assert await run(runner, timeout_s=timeout_s) == Done(value)
 
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
-    @pytest.mark.parametrize("make", [handler, plainly])
+    @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize("how", ["raised", "returned"])
-    async def test_what_it_says_about_its_job_may_be_raised_or_returned(
+    async def test_retry_snooze_and_bury_can_be_raised_or_returned(
         self,
         make: Make,
         how: str,
         timeout_s: float | None,
         threads: ThreadPoolExecutor,
     ) -> None:
-        async def said(error: Exception) -> Outcome:
+        async def outcome_of(error: Exception) -> Outcome:
             function = make(error) if how == "returned" else make(error=error)
             runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
-            return await ran(runner, timeout_s=timeout_s)
+            return await run(runner, timeout_s=timeout_s)
 
-        assert await said(Snooze(2)) == Snoozed(2000)
-        retry = await said(Retry("later", after=3))
+        assert await outcome_of(Snooze(2)) == Snoozed(2000)
+        retry = await outcome_of(Retry("later", after=3))
         assert isinstance(retry, Failed)
         assert (retry.after_ms, retry.failure.message) == (3000, "later")
-        assert isinstance(await said(Bury("enough")), UnrecoverableFailure)
+        assert isinstance(await outcome_of(Bury("enough")), UnrecoverableFailure)
 
     @pytest.mark.parametrize("timeout_s", [None, 5.0])
-    @pytest.mark.parametrize("make", [handler, plainly])
+    @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize(
         "error",
         [ValueError("x"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), TimeoutError("own")],
         ids=lambda error: type(error).__name__,
     )
-    async def test_whatever_is_raised_is_a_failed_attempt(
+    async def test_any_exception_fails_the_attempt(
         self,
         make: Make,
         error: BaseException,
@@ -104,24 +104,36 @@ class TestBoth:
     ) -> None:
         function = make(error=error)
         runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
-        outcome = await ran(runner, timeout_s=timeout_s)
+        outcome = await run(runner, timeout_s=timeout_s)
         assert isinstance(outcome, Failed)
         assert outcome.failure.error_type == type(error).__name__
         assert outcome.failure.message == str(error)
 
-    @pytest.mark.parametrize("make", [handler, plainly])
-    async def test_the_traceback_is_made_for_the_last_attempt_only(
+    @pytest.mark.parametrize("make", [handler, plain_handler])
+    async def test_without_failures_in_the_log_only_the_last_attempt_has_a_traceback(
         self,
         make: Make,
         threads: ThreadPoolExecutor,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
+        caplog.set_level("ERROR", logger="tampu.consumer.reporter")
         function = make(error=ValueError("x"))
         runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
-        first, last = await ran(runner, attempt=1), await ran(runner, attempt=3)
+        first, last = await run(runner, attempt=1), await run(runner, attempt=3)
         assert isinstance(first, Failed)
         assert isinstance(last, Failed)
         assert first.failure.traceback == ""
         assert "in function" in last.failure.traceback
+
+    @pytest.mark.parametrize("make", [handler, plain_handler])
+    async def test_an_attempt_that_will_be_logged_has_a_traceback(
+        self, make: Make, threads: ThreadPoolExecutor
+    ) -> None:
+        function = make(error=ValueError("x"))
+        runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
+        outcome = await run(runner, attempt=1)
+        assert isinstance(outcome, Failed)
+        assert "in function" in outcome.failure.traceback
 
 
 class TestOnTheLoop:
@@ -134,7 +146,7 @@ class TestOnTheLoop:
             finally:
                 cancelled.set()
 
-        outcome = await ran(LoopRunner(function), timeout_s=0.01)
+        outcome = await run(LoopRunner(function), timeout_s=0.01)
         assert isinstance(outcome, Failed)
         assert outcome.failure.error_type == "JobTimeout"
         assert cancelled.is_set()
@@ -147,7 +159,7 @@ class TestOnTheLoop:
             begun.set()
             await asyncio.Event().wait()
 
-        running = asyncio.create_task(ran(LoopRunner(function), timeout_s=timeout_s))
+        running = asyncio.create_task(run(LoopRunner(function), timeout_s=timeout_s))
         await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -158,7 +170,7 @@ class TestOnTheLoop:
             await asyncio.sleep(0)
             return [current_job() is job]
 
-        assert await ran(LoopRunner(function)) == Done([True])
+        assert await run(LoopRunner(function)) == Done([True])
 
 
 class TestInAThread:
@@ -174,19 +186,19 @@ class TestInAThread:
             return [current_job() is job, was, main]
 
         for _ in range(2):
-            outcome = await ran(ThreadRunner(function, threads))
+            outcome = await run(ThreadRunner(function, threads))
             assert outcome == Done([True, "by the worker", False])
 
-    async def test_past_its_time_limit_it_has_failed_whatever_it_returned(
+    async def test_an_attempt_that_takes_longer_than_its_limit_fails_whatever_it_returns(
         self, threads: ThreadPoolExecutor
     ) -> None:
         waiting = threading.Event()
         runner = ThreadRunner(lambda job: waiting.wait(0.03), threads)
-        outcome = await ran(runner, timeout_s=0.01)
+        outcome = await run(runner, timeout_s=0.01)
         assert isinstance(outcome, Failed)
         assert outcome.failure.error_type == "JobTimeout"
 
-    async def test_closing_does_not_wait_for_what_still_runs(self) -> None:
+    async def test_closing_does_not_wait_for_running_functions(self) -> None:
         begun, opened = threading.Event(), threading.Event()
 
         def function(job: Job[Any]) -> None:
@@ -194,7 +206,7 @@ class TestInAThread:
             opened.wait(5)
 
         runner = ThreadRunner(function, ThreadPoolExecutor(1))
-        running = asyncio.create_task(ran(runner))
+        running = asyncio.create_task(run(runner))
         await asyncio.to_thread(begun.wait, 5)
         await runner.close()
         assert not running.done()
@@ -203,10 +215,10 @@ class TestInAThread:
 
 
 class TestInAProcess:
-    async def test_the_job_arrives_whole_and_its_value_comes_back(self) -> None:
+    async def test_the_child_gets_the_whole_job_and_sends_back_the_value(self) -> None:
         runner = ProcessRunner(child_handlers.facts, limit=1)
         try:
-            outcome = await ran(runner, attempt=2)
+            outcome = await run(runner, attempt=2)
         finally:
             await runner.close()
         assert outcome == Done(["j", "greet", 1, 2, 1000, None, True])

@@ -11,7 +11,7 @@ import uvloop
 
 from tampu.consumer.handler import Function
 from tampu.consumer.runners.children import Children
-from tests.unit.consumer.child_runs import Make
+from tests.unit.consumer.runners.child_runs import Make
 
 _ON_BOTH = {"test_children.py", "test_children_ending.py"}
 

@@ -14,8 +14,8 @@ import pytest
 from tampu.consumer.runners import children as children_module
 from tampu.outcome import Done, Failed, Released
 from tampu.wire.dead import Failure
-from tests.unit.consumer import child_handlers as handlers
-from tests.unit.consumer.child_runs import (
+from tests.unit.consumer.runners import child_handlers as handlers
+from tests.unit.consumer.runners.child_runs import (
     Make,
     children_of_this_process,
     is_gone,
@@ -159,7 +159,7 @@ async def test_a_child_that_is_not_ready_in_time_is_killed(
     assert children_of_this_process() <= before | {tracker_pid()}
 
 
-async def test_no_process_to_be_had_is_a_failed_attempt_and_leaves_nothing(make: Make) -> None:
+async def test_an_attempt_fails_and_leaves_nothing_if_no_process_can_be_started(make: Make) -> None:
     resource_tracker.ensure_running()
     children = make(handlers.echo)
     files = open_files()
@@ -196,7 +196,7 @@ async def test_building_starts_nothing_and_closing_leaves_nothing(make: Make) ->
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_closing_kills_busy_children_and_abandons_their_jobs(
+async def test_closing_kills_busy_children_and_releases_their_jobs(
     make: Make, pid_file: Path
 ) -> None:
     children = make(handlers.sleeps)

@@ -1,3 +1,5 @@
+"""Outcomes of attempts, and errors as text."""
+
 import asyncio
 from typing import Any
 
@@ -28,14 +30,14 @@ class Mute(Exception):
         raise SystemExit(3)
 
 
-def raised(error: BaseException) -> Failure:
-    """What becomes of the error when a handler here raises it."""
-    outcome = outcome_of_error(caught(error))
+def failure_from(error: BaseException) -> Failure:
+    """The failure of an attempt whose handler raises the error."""
+    outcome = outcome_of_error(catch(error))
     assert isinstance(outcome, Failed)
     return outcome.failure
 
 
-def caught(error: BaseException) -> BaseException:
+def catch(error: BaseException) -> BaseException:
     try:
         handler(error)
     except BaseException as seen:  # noqa: BLE001 - that is what is tested
@@ -48,11 +50,11 @@ def handler(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, {"a": [1]}, ValueError("kept")])
-def test_what_a_handler_returns_is_its_result(value: object) -> None:
+def test_a_handler_that_returns_is_done(value: object) -> None:
     assert outcome_of_value(value) == Done(value)
 
 
-def test_a_retry_fails_the_attempt_and_names_the_wait() -> None:
+def test_retry_fails_the_attempt_and_chooses_the_wait() -> None:
     outcome = outcome_of_error(Retry("busy", after="2s"))
     assert outcome == Failed(Failure("tampu.outcome.Retry", "busy"), 2000)
     assert outcome_of_error(Retry()) == Failed(
@@ -60,12 +62,12 @@ def test_a_retry_fails_the_attempt_and_names_the_wait() -> None:
     )
 
 
-def test_a_snooze_puts_the_job_off() -> None:
+def test_snooze_runs_the_job_later() -> None:
     assert outcome_of_error(Snooze(1.5)) == Snoozed(1500)
 
 
 @pytest.mark.parametrize("error", [Bury("no"), Unrecoverable("no"), Refused("no")])
-def test_unrecoverable_and_its_subclasses_are_hopeless(error: Unrecoverable) -> None:
+def test_unrecoverable_and_its_subclasses_allow_no_further_attempt(error: Unrecoverable) -> None:
     outcome = outcome_of_error(error)
     assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.failure.message == "no"
@@ -73,7 +75,7 @@ def test_unrecoverable_and_its_subclasses_are_hopeless(error: Unrecoverable) -> 
 
 
 @pytest.mark.parametrize("value", [Retry("x", after=1), Snooze(1), Bury("x"), Refused("x")])
-def test_these_may_be_returned_as_well_as_raised(value: Exception) -> None:
+def test_these_can_be_returned_as_well_as_raised(value: Exception) -> None:
     assert outcome_of_value(value) == outcome_of_error(value)
     assert not isinstance(outcome_of_value(value), Done)
 
@@ -83,35 +85,35 @@ def test_these_may_be_returned_as_well_as_raised(value: Exception) -> None:
     [ValueError("x"), SystemExit("x"), KeyboardInterrupt("x"), asyncio.CancelledError("x")],
 )
 def test_everything_else_is_a_failed_attempt(error: BaseException) -> None:
-    failure = raised(error)
+    failure = failure_from(error)
     assert failure.error_type.rpartition(".")[2] == type(error).__name__
     assert failure.message == "x"
 
 
 def test_an_error_is_named_by_module_and_class_and_a_builtin_by_its_class_alone() -> None:
-    assert raised(ValueError()).error_type == "ValueError"
-    assert raised(Refused.Inner()).error_type == f"{__name__}.Refused.Inner"
+    assert failure_from(ValueError()).error_type == "ValueError"
+    assert failure_from(Refused.Inner()).error_type == f"{__name__}.Refused.Inner"
 
 
-def test_an_error_of_a_script_is_named_alike_in_a_child_process() -> None:
+def test_an_error_of_a_script_has_the_same_name_in_a_child_process() -> None:
     kind: Any = type("Odd", (Exception,), {"__module__": "__mp_main__"})
-    assert raised(kind()).error_type == "__main__.Odd"
+    assert failure_from(kind()).error_type == "__main__.Odd"
 
 
-def test_an_error_without_a_text_does_no_harm() -> None:
-    failure = raised(Mute())
-    assert failure.message == "(its text cannot be made)"
+def test_an_error_whose_text_cannot_be_made_still_fails_the_attempt() -> None:
+    failure = failure_from(Mute())
+    assert failure.message == "(no text: __str__ raised an error)"
     assert "Mute" in failure.traceback
 
 
-def test_a_text_that_is_no_utf8_is_made_so() -> None:
-    failure = raised(ValueError("a\ud800b"))
+def test_text_that_is_not_utf8_is_replaced() -> None:
+    failure = failure_from(ValueError("a\ud800b"))
     assert failure.message == "a?b"
     failure.traceback.encode()
 
 
-def test_long_texts_are_cut_the_traceback_at_its_front() -> None:
-    failure = raised(ValueError("é" * 100_000 + "end"))
+def test_long_texts_are_cut_and_tracebacks_keep_their_end() -> None:
+    failure = failure_from(ValueError("é" * 100_000 + "end"))
     assert len(failure.message.encode()) <= MAX_MESSAGE_BYTES
     assert failure.message.startswith("é")
     assert len(failure.traceback.encode()) <= MAX_TRACEBACK_BYTES
@@ -122,7 +124,7 @@ def test_the_traceback_begins_with_the_handler() -> None:
     async def through_asyncio() -> None:
         handler(KeyError("k"))
 
-    # Called from modules of the names that lie between a worker and a handler.
+    # Called from a module whose name is one between a worker and a handler.
     between = "def call(f): f()"
     ours: dict[str, Any] = {"__name__": "tampu.consumer.runners.local"}
     exec(between, ours)  # noqa: S102
