@@ -59,7 +59,7 @@ class Worker(Runnable):
     @property
     def pulse(self) -> WorkerHealth | None:
         """How it is now; None before it has started."""
-        engine = self._life.opened
+        engine = self._life.resource
         return None if engine is None else engine.pulse
 
     async def stop(self, grace: Duration | None = None) -> None:

@@ -53,15 +53,15 @@ def test_a_peer_s_numbers_may_be_anything(multiplier: float) -> None:
 
 def test_what_a_job_leaves_open_is_the_worker_s() -> None:
     ours = Backoff.exponential(1, max=9, multiplier=4, jitter=0.5)
-    theirs = ours.overridden(WireBackoff("exponential", 200, None, None, None))
+    theirs = ours.with_override(WireBackoff("exponential", 200, None, None, None))
     assert theirs == Backoff(BackoffKind.EXPONENTIAL, 200, 9000, 4.0, 500)
-    named = ours.overridden(WireBackoff("fixed", 5, 7, 1.5, 0))
+    named = ours.with_override(WireBackoff("fixed", 5, 7, 1.5, 0))
     assert named == Backoff(BackoffKind.FIXED, 5, 7, 1.5, 0)
 
 
 def test_a_backoff_survives_the_wire() -> None:
     for backoff in (Backoff.fixed(3, jitter=1), Backoff.exponential(1, max=9, multiplier=1.5)):
-        assert DEFAULT_BACKOFF.overridden(backoff.to_wire()) == backoff
+        assert DEFAULT_BACKOFF.with_override(backoff.to_wire()) == backoff
 
 
 @pytest.mark.parametrize(
