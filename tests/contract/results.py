@@ -113,7 +113,7 @@ async def waiting(
     def looked() -> bool:
         names = [task.get_name() for task in asyncio.all_tasks()]
         known = set(reader._waiters.all_ids()) == set(job_ids)
-        return known and "tampu-results-look" not in names
+        return known and "tampu-results-read" not in names
 
     await wait_until(looked, within=SOON, sentence="all have looked")
     await until_blocked(running)
