@@ -20,7 +20,7 @@ from tampu.server.streams import last_id, read_after
 from tampu.util.clock import instant
 from tampu.util.lifecycle import cancel_all
 from tampu.util.pauses import Outage, reconnect_pauses
-from tampu.wire.event import Event, EventKind, EventFields, decode_event, pack_events
+from tampu.wire.event import Event, EventFields, EventKind, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)

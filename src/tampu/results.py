@@ -219,10 +219,10 @@ class ResultReader:
     ) -> dict[str, _StoredResult]:
         """How jobs ended, for those that have."""
         found: dict[str, _StoredResult] = {}
-        result, failure = self._keys.result, self._keys.failure
+        result_key, failure_key = self._keys.result, self._keys.failure
         for start in range(0, len(job_ids), IDS_A_READ):
             some = job_ids[start : start + IDS_A_READ]
-            keys = [*map(result, some), *map(failure, some)]
+            keys = [*map(result_key, some), *map(failure_key, some)]
             values = await values_of(lane, keys, limit_s=limit_s)
             for job_id, value, failure in zip(some, values, values[len(some) :], strict=False):
                 if value is not None or failure is not None:

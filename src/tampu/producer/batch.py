@@ -14,7 +14,7 @@ from tampu.job import Host, Job
 from tampu.server.scripts.adding import FullJobs, PlainJobs
 from tampu.util.ids import new_id, new_ids
 from tampu.wire.envelope import encode_fresh
-from tampu.wire.event import EventKind, EventFields, encode_event
+from tampu.wire.event import EventFields, EventKind, encode_event
 from tampu.wire.keys import QueueKeys
 
 if TYPE_CHECKING:
