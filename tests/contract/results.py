@@ -33,8 +33,8 @@ CLAIM = Claim(KEYS.stream, b"default")
 SOON = 10.0
 
 
-class Desk:
-    """A producer and a worker without their classes: jobs are added, read and settled by hand."""
+class ManualWorker:
+    """Adds, reads and settles jobs with the scripts alone."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -69,7 +69,7 @@ class Desk:
 
 
 def readers() -> int:
-    """How many readers run in this loop."""
+    """How many readers of notices run in this loop."""
     return sum(task.get_name() == "tampu-results" for task in asyncio.all_tasks())
 
 
