@@ -14,7 +14,7 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
 from tests.contract.queues import QUEUE
-from tests.contract.results import KEYS, Desk, readers
+from tests.contract.results import KEYS, ManualWorker, readers
 from tests.contract.workers import Harness, harness_on
 from tests.proxy import Proxy
 from tests.schedulers import Team
@@ -76,8 +76,8 @@ async def through(running: RunningServer) -> AsyncIterator[Through]:
 
 
 @pytest.fixture
-def desk(lane: Lane) -> Desk:
-    return Desk(lane)
+def manual(lane: Lane) -> ManualWorker:
+    return ManualWorker(lane)
 
 
 @pytest.fixture

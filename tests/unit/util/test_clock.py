@@ -26,7 +26,7 @@ from tampu.util.clock import MAX_MS, Duration, to_ms, to_positive_ms, to_s
         (MAX_MS / 1000, MAX_MS),
     ],
 )
-def test_every_form_comes_to_whole_milliseconds(given: Duration, ms: int) -> None:
+def test_every_form_becomes_whole_milliseconds(given: Duration, ms: int) -> None:
     assert to_ms("delay", given) == ms
 
 
@@ -59,18 +59,27 @@ def test_every_form_comes_to_whole_milliseconds(given: Duration, ms: int) -> Non
         [1],
     ],
 )
-def test_what_is_no_duration_is_refused_by_the_option_s_name(given: object) -> None:
+def test_an_invalid_duration_is_refused_with_the_name_of_its_option(given: object) -> None:
     with pytest.raises(OptionError, match=r"^Invalid delay ") as refused:
         to_ms("delay", given)  # type: ignore[arg-type]
     assert refused.value.option == "delay"
 
 
-def test_what_must_not_be_zero_is_refused_when_it_rounds_to_it() -> None:
+def test_the_error_says_what_was_expected() -> None:
+    with pytest.raises(OptionError) as refused:
+        to_ms("delay", "soon")
+    assert str(refused.value) == (
+        'Invalid delay \'soon\': expected numbers with units, such as "90s" or "1h30m", '
+        "from 0 to 10 years."
+    )
+
+
+def test_a_positive_duration_must_not_round_to_zero() -> None:
     assert to_positive_ms("timeout", 0.001) == 1
     for given in (0, "0s", 0.0004):
-        with pytest.raises(OptionError, match="at least a millisecond"):
+        with pytest.raises(OptionError, match="must be at least one millisecond"):
             to_positive_ms("timeout", given)
 
 
-def test_seconds_are_exact_to_the_millisecond() -> None:
+def test_seconds_are_rounded_to_milliseconds() -> None:
     assert to_s("timeout", "1s1ms") == 1.001
