@@ -12,6 +12,7 @@ from tampu.scheduler.events import SkipReason
 from tampu.timing import At, Cron, Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting
+from tests.effort import cases
 from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, new_state, plan_for
 
 rules: st.SearchStrategy[Rule] = st.one_of(
@@ -164,7 +165,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(plan=plans(), walked=steps)
 def test_every_occurrence_is_accounted_for_exactly_once(
     plan: TaskPlan, walked: list[tuple[Callable[[Walk, int], None], int]]
@@ -192,7 +193,7 @@ def _expected(plan: TaskPlan, first_ms: int | None, walk: Walk) -> list[int]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(plan=plans(), by_ms=st.integers(0, 20 * MINUTE))
 def test_a_decision_is_the_same_however_often_it_is_asked_for(plan: TaskPlan, by_ms: int) -> None:
     state = new_state(plan)
@@ -200,7 +201,7 @@ def test_a_decision_is_the_same_however_often_it_is_asked_for(plan: TaskPlan, by
     assert decide(plan, state, now_ms) == decide(plan, state, now_ms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(rule=rules, by_ms=st.integers(0, 20 * MINUTE))
 def test_what_is_skipped_for_no_reason_of_its_own_is_missed(rule: Rule, by_ms: int) -> None:
     plan = plan_for(rule)

@@ -13,6 +13,7 @@ from tampu.timing import Aligned, At, Cron, Every, Missed, Rule, TimeWindow, dec
 from tampu.timing.rule import Around, Until
 from tampu.timing.window import DAYS
 from tampu.util.clock import instant
+from tests.effort import cases
 from tests.unit.timing.walks import CLOCKS_SET, DAY_S, seconds_of
 
 DAY_MS = DAY_S * 1000
@@ -203,7 +204,7 @@ def _agrees(rule: Aligned, moved: list[int], start_ms: int, end_ms: int) -> None
         assert rule.previous_ms(earlier + 1) == earlier
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=set_clocks,
     days=weekdays,
@@ -227,7 +228,7 @@ def test_the_instants_of_a_week_are_those_that_brute_force_gives(
     _agrees(Aligned(rule, window), moved, start_ms, start_ms + length_ms)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=set_clocks,
     hours=segments,
@@ -249,7 +250,7 @@ def test_the_instants_of_the_hours_round_a_change_are_those_that_brute_force_giv
     _agrees(Aligned(rule, window), moved, start_ms, start_ms + length_ms)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=set_clocks,
     days=weekdays,
@@ -271,7 +272,7 @@ def test_a_cron_rule_is_moved_as_brute_force_moves_it(
     _agrees(Aligned(rule, window), moved, start_ms, start_ms + 5 * DAY_MS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=set_clocks,
     days=weekdays,

@@ -10,6 +10,7 @@ from tampu.errors import OptionError
 from tampu.timing import At, Cron, Every, Missed, MissedDecision, MissedKind, Rule, decide_missed
 from tampu.timing.policies import FIRES_AT_ONCE
 from tampu.util.clock import instant
+from tests.effort import cases
 
 YEAR_MS = 365 * 86_400_000
 START_MS = int(datetime(2026, 10, 24, tzinfo=UTC).timestamp() * 1000)
@@ -60,7 +61,7 @@ rules = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(rule=rules, policy=policies, lateness=st.integers(0, 1500_000), due=st.integers(0, 60_000))
 def test_a_decision_is_what_judging_each_instant_gives(
     rule: Rule, policy: Missed, lateness: int, due: int

@@ -8,6 +8,7 @@ import pytest
 from tampu.errors import OptionError
 from tampu.timing import TimeWindow
 from tampu.timing.window import DAYS
+from tests.effort import cases
 from tests.unit.timing.walks import CLOCKS_SET, DAY_S, YEARS, rng_of, seconds_of, spans, wall_at
 
 OFFICE = TimeWindow(tz="Europe/Berlin", days="mon-fri", segments=[("09:00", "17:00")])
@@ -190,7 +191,7 @@ def _model(days: Collection[int], segments: list[tuple[int, int]], wall: datetim
 @pytest.mark.parametrize(("name", "year"), YEARS)
 def test_a_window_is_open_when_a_walk_through_the_minutes_says_so(name: str, year: int) -> None:
     rng = rng_of(f"window {name}")
-    for _ in range(4):
+    for _ in range(cases(4)):
         days = rng.sample(range(7), rng.randint(1, 7))
         minutes = rng.sample(range(0, 1440, 5), 4) + rng.sample(range(0, 200, 5), 2)
         segments = list(zip(minutes[::2], minutes[1::2], strict=True))
@@ -213,7 +214,7 @@ def test_it_opens_and_closes_when_a_walk_through_the_minutes_says_so(name: str, 
     week = range(middle_s - 7 * DAY_S // 2, middle_s + 7 * DAY_S // 2, 60)
     walls = [wall_at(zone, at_s) for at_s in week]
     touched = walls[len(week) // 2 - 1], walls[len(week) // 2]  # before and after the clock is set
-    for _ in range(6):
+    for _ in range(cases(6)):
         days = rng.sample(range(7), rng.randint(3, 7))
         near = [(wall.hour * 60 + wall.minute + rng.randint(-70, 70)) % 1440 for wall in touched]
         minutes = [*near, *rng.sample(range(1440), 2)]
