@@ -75,7 +75,7 @@ class TestRestart:
         await deeds.until(before.fired + 3)
         after = await second.stop()
         assert after.anchor_ms is not None
-        assert unbroken(rule.anchored(after.anchor_ms), deeds.instants())
+        assert unbroken(rule.with_anchor(after.anchor_ms), deeds.instants())
         assert after.fired == after.ran == len(deeds.done)
 
     async def test_a_pause_outlasts_it(self, team: Team, make: Make) -> None:

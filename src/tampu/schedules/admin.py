@@ -138,7 +138,7 @@ class Schedules:
         if end_ms <= start_ms:
             raise OptionError("end", end, "must lie after start")
         found = await self._found(key)
-        rule = found.repeat.rule.anchored(found.due_ms)
+        rule = found.repeat.rule.with_anchor(found.due_ms)
         count = rule.count_between(start_ms - 1, end_ms - 1)
         if count > most:
             raise OptionError("max", most, f"is less than the {count} instants of that time")
@@ -157,7 +157,7 @@ class Schedules:
         at_least("n", n, 1)
         if isinstance(what, Rule):
             now_ms = await server_time_ms((await self._reach()).lane)
-            return what.anchored(now_ms).next_n(n, instant(now_ms))
+            return what.with_anchor(now_ms).next_n(n, instant(now_ms))
         found = await self._found(what)
         limit = found.repeat.spec.limit
         count = n if not limit else min(n, max(0, limit - found.fired))

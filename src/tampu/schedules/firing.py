@@ -123,7 +123,7 @@ def _job(standing: Standing, at_ms: int, now_ms: int, *, job_id: str) -> NewFire
     envelope = encode_envelope(Envelope(job_id, repeat.payload, now_ms, 0, repeat.retry))
     extras, due_ms = repeat.job_extras(at_ms), at_ms
     if spread_ms := repeat.extras.jitter_ms:
-        rule = repeat.rule.anchored(standing.due_ms)
+        rule = repeat.rule.with_anchor(standing.due_ms)
         due_ms += _offset_ms(rule, at_ms, key=spec.key, spread_ms=spread_ms)
     if due_ms > now_ms:
         member = encode_member(spec.job_name, envelope, extras)

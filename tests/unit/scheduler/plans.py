@@ -49,7 +49,7 @@ def plan_of_task(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOption
 
 def plan_for(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
     """The same; its grid, if it has one, begins at the start."""
-    return plan_of_task(rule, tz=tz, **options).anchored(START_MS)
+    return plan_of_task(rule, tz=tz, **options).with_anchor(START_MS)
 
 
 def new_state(plan: TaskPlan, now_ms: int = START_MS) -> TaskState:
