@@ -142,7 +142,7 @@ class ResilientStore(CountedStore):
             raise error
         if self._outage is None:
             self._outage = _Outage(task_ids[:1])
-            self._recovering = asyncio.create_task(self._recover(), name="tampu-store-return")
+            self._recovering = asyncio.create_task(self._recover(), name="tampu-store-recovery")
             facts = {"operation": operation.name, "error": str(error)}
             text = "cannot reach the task store, continuing from memory; %s failed: %s"
             logger.warning(text, *facts.values(), extra=facts)
@@ -177,7 +177,7 @@ class ResilientStore(CountedStore):
                 if not _will_pass(error) and not outage.logged_error:
                     outage.logged_error = True
                     facts = {"tasks": len(outage.changes), "error": str(error)}
-                    text = "cannot write %d states back to the task store, trying again: %s"
+                    text = "cannot write back to the task store (states: %d), trying again: %s"
                     logger.exception(text, *facts.values(), extra=facts)
 
     async def _write_back(self, outage: _Outage) -> None:
@@ -190,7 +190,7 @@ class ResilientStore(CountedStore):
                 await self._write_changes(outage)
             self._outage = None
         facts = {"written": outage.written, "kept": outage.kept}
-        text = "the task store can be reached again: %d states written back, %d kept as stored"
+        text = "the task store can be reached again; states written back: %d, kept: %d"
         logger.info(text, *facts.values(), extra=facts)
         self._notify(StoreRecovered(written=outage.written, kept=outage.kept))
 
@@ -227,7 +227,7 @@ class ResilientStore(CountedStore):
                 await self._write_back(outage)
         except TampuError as error:
             facts = {"tasks": len(outage.changes) if outage else 0, "error": str(error)}
-            text = "closed the task store while %d states were not written back: %s"
+            text = "closed the task store; states not written back: %d (%s)"
             logger.warning(text, *facts.values(), extra=facts)
         finally:
             self._outage = None
