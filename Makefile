@@ -7,6 +7,8 @@ PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
 PARALLEL := -n 4
+# The tests start hundreds of programs: each would compile the package anew without its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo servers peers test test-all test-oldest faults check format bench bench-peers clean
@@ -36,11 +38,11 @@ servers: $(STAMP) ## fetch the servers the tests run on; says which are there
 peers: $(STAMP) ## environment with the real ChasquiMQ, for the interop tests
 	$(BIN)/python -m tests.peers
 
-test: servers peers ## every test, on every server that is there
+test: servers peers ## every test on Valkey, and what depends on the server on every server
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: servers peers ## every test on one server: make test-all BACKEND=redis8
-	$(BIN)/python -m pytest $(PARALLEL) --backend $(BACKEND) $(ARGS)
+test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
+	$(BIN)/python -m pytest $(PARALLEL) $(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
 test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
@@ -48,15 +50,16 @@ test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 faults: servers peers ## the fault tests, with many more deaths and restarts; interop for 20 s
-	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_INTEROP_S=20 \
+	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_FAULTS_TROUBLE_S=10 TAMPU_INTEROP_S=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop $(PARALLEL) $(ARGS)
 
-check: $(STAMP) ## format, lint, types, layers, sizes, Lua heads
+check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.sizes
+	$(BIN)/python -m tools.house
 	$(BIN)/python -m tools.lua_heads
 
 format: $(STAMP) ## put the code in shape

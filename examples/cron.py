@@ -1,11 +1,11 @@
-"""Schedules: a task that runs by a cron rule, and one that runs every so often.
+"""Schedules: one task that runs every second, one that runs at nine on weekdays.
 
 It prints:
 
     tick: Every second (UTC)
     report: At 09:00 on Monday through Friday (Europe/Berlin)
-    tick 1 of a whole second: True
-    tick 2 of a whole second: True
+    tick 1 is on a whole second: True
+    tick 2 is on a whole second: True
 """
 
 import asyncio
@@ -16,9 +16,8 @@ app = App(default_queue="cron")
 ticks: asyncio.Queue[Job] = asyncio.Queue()
 
 
-# A worker stores what is declared here when it starts. However many workers there are, one of
-# them fires, each instant once.
-@app.schedule(Cron("* * * * * *"), overlap=Overlap.SKIP)  # six fields: the first is seconds
+# A worker stores these schedules when it starts. One worker fires at a time, each instant once.
+@app.schedule(Cron("* * * * * *"), overlap=Overlap.SKIP)  # with six fields, the first is seconds
 @app.task
 async def tick(job: Job = INJECTED) -> None:
     """Run once a second."""
@@ -26,13 +25,13 @@ async def tick(job: Job = INJECTED) -> None:
 
 
 @app.schedule(
-    Cron("0 9 * * 1-5", tz="Europe/Berlin"),  # right across changes of the clock
+    Cron("0 9 * * 1-5", tz="Europe/Berlin"),  # also right when clocks change
     args={"to": "everybody"},
-    missed=Missed.ONCE,  # no worker was there at nine: run it once when one is
+    missed=Missed.ONCE,  # if no worker runs at nine, run it once when one does
 )
 @app.task
 async def report(to: str) -> None:
-    """Run on the mornings of working days."""
+    """Run at nine on weekdays."""
 
 
 async def main() -> None:
@@ -41,9 +40,9 @@ async def main() -> None:
             print(f"{schedule.key}: {schedule.rule.explain()}")
         for number in (1, 2):
             at = (await asyncio.wait_for(ticks.get(), timeout=10)).scheduled_at
-            # The instant that it was fired for, not the one at which it happened to run.
-            print(f"tick {number} of a whole second:", at is not None and at.microsecond == 0)
-        await app.queue().unschedule("tick")  # a schedule stays stored until it is removed
+            # The instant it was fired for, not the moment at which it ran.
+            print(f"tick {number} is on a whole second:", at is not None and at.microsecond == 0)
+        await app.queue().unschedule("tick")  # a schedule stays until you remove it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fan-out: one job becomes many, and their results are put together.
+"""Fan-out: one job starts many others and combines their results.
 
 It prints:
 
@@ -16,7 +16,7 @@ app = App(default_queue="books")
 
 @dataclass
 class Count:
-    """Arguments and results may be dataclasses; they arrive as such."""
+    """What was counted. Arguments and results may be dataclasses."""
 
     chapters: int
     words: int
@@ -25,16 +25,16 @@ class Count:
 
 @app.task(queue="chapters")
 def count_words(text: str) -> int:
-    """A plain function: it runs in a thread and may block."""
+    """A plain function: it runs in a thread, so it may block."""
     return len(text.split())
 
 
 @app.task
 async def count_book(chapters: list[str]) -> Count:
-    """Hand the chapters out, and wait for all of them.
+    """Start a job for each chapter, and wait for all of them.
 
-    They have a queue of their own, and so slots of their own: jobs that wait for others never
-    take up the slots that those others need.
+    The chapters have their own queue, and so their own slots. With a shared queue, jobs that wait
+    could take every slot and leave none for the chapters.
     """
     jobs = await count_words.enqueue_many([count_words.call(text) for text in chapters])
     counts = await asyncio.gather(*(job.result(timeout=10) for job in jobs))

@@ -1,4 +1,4 @@
-"""The in-process scheduler: functions of this program by rules of time, without a server.
+"""The in-process scheduler: run functions of this program at fixed times, without a server.
 
 It prints:
 
@@ -20,13 +20,13 @@ tried: list[datetime] = []
 
 
 async def refresh(run: TaskRun) -> None:
-    """Run three times; `scheduled_at` is the instant that it was meant for."""
+    """Run three times. `scheduled_at` is the instant it was scheduled for."""
     refreshed.append(run.scheduled_at)
     print(f"cache refreshed, {len(refreshed)} of 3")
 
 
 def flaky(run: TaskRun) -> None:
-    """A plain function. An error ends this run, not the task."""
+    """A plain function. An error fails this run; the task continues."""
     tried.append(run.scheduled_at)
     if len(tried) == 1:
         raise ConnectionError("not yet")
@@ -34,14 +34,14 @@ def flaky(run: TaskRun) -> None:
 
 async def main() -> None:
     soon = [datetime.now(UTC) + timedelta(milliseconds=50 * number) for number in (1, 2)]
-    # Nothing is remembered here. With `store=SqliteStore("tasks.db")` or `RedisStore()` the next
-    # start goes on where this one ended.
+    # This scheduler forgets everything when it ends. With `store=SqliteStore("tasks.db")` or
+    # `store=RedisStore()` the next start continues where this one ended.
     async with Scheduler() as scheduler:
         scheduler.add(
             ScheduledTask("cache", Every("100ms"), refresh, max_runs=3, overlap=Overlap.SKIP)
         )
         scheduler.add(ScheduledTask("flaky", At(*soon), flaky))
-        reports = await scheduler.serve()  # until every task has ended
+        reports = await scheduler.serve()  # returns when every task has ended
     for name, report in sorted(reports.items()):
         failed = report.state.failed or "none"
         print(f"{name}: {report.state.ran} runs, {failed} failed")

@@ -1,14 +1,14 @@
-"""Middleware: something around every run, such as a time, a trace or a lock.
+"""Middleware: wrap every attempt, for example to measure it or to write a trace.
 
 It prints:
 
-    [order-7] divide begins
-    [order-7] divide ends
+    [order-7] divide starts
+    [order-7] divide succeeds
     0.5
-    [order-8] divide begins
-    [order-8] divide failed: ZeroDivisionError
+    [order-8] divide starts
+    [order-8] divide fails: ZeroDivisionError
     division by zero
-    in all: 2 runs, less than a minute: True
+    2 attempts, in less than a minute: True
 """
 
 import asyncio
@@ -23,7 +23,7 @@ took_s: list[float] = []
 
 @asynccontextmanager
 async def timed(job: Job) -> AsyncIterator[None]:
-    """Measure a run, whatever it ends in."""
+    """Measure an attempt, however it ends."""
     began = monotonic()
     try:
         yield
@@ -33,14 +33,14 @@ async def timed(job: Job) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def traced(job: Job) -> AsyncIterator[None]:
-    """Tell about a run. An error passes through: middleware cannot swallow it."""
-    print(f"[{job.headers['request']}] {job.name} begins")
+    """Print when an attempt starts and ends. Middleware cannot hide an error."""
+    print(f"[{job.headers['request']}] {job.name} starts")
     try:
         yield
     except Exception as error:
-        print(f"[{job.headers['request']}] {job.name} failed: {type(error).__name__}")
+        print(f"[{job.headers['request']}] {job.name} fails: {type(error).__name__}")
         raise
-    print(f"[{job.headers['request']}] {job.name} ends")
+    print(f"[{job.headers['request']}] {job.name} succeeds")
 
 
 app = App(default_queue="sums", middleware=[timed, traced])  # the first is outermost
@@ -53,7 +53,7 @@ async def divide(a: int, b: int) -> float:
 
 async def main() -> None:
     async with app, AppWorker(app, store_results=True):
-        # Headers travel beside the arguments.
+        # Headers travel next to the arguments.
         half = await divide.options(headers={"request": "order-7"}).enqueue(1, 2)
         print(await half.result(timeout=10))
         wrong = await divide.options(headers={"request": "order-8"}).enqueue(1, 0)
@@ -61,7 +61,7 @@ async def main() -> None:
             await wrong.result(timeout=10)
         except JobFailed as failed:
             print(failed.message)
-    print(f"in all: {len(took_s)} runs, less than a minute: {sum(took_s) < 60}")
+    print(f"{len(took_s)} attempts, in less than a minute: {sum(took_s) < 60}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Progress: a long job tells how far it is, and whoever wants to know listens.
+"""Progress: a long job reports how far it is, and another program follows it.
 
 It prints:
 
@@ -20,15 +20,15 @@ app = App(default_queue="pictures")
 
 @app.task
 async def shrink(pictures: list[str], job: Job = INJECTED) -> str:
-    """Shrink pictures one after the other."""
+    """Shrink pictures one after the other, and report progress."""
     for done, _ in enumerate(pictures, start=1):
         await asyncio.sleep(0.05)  # the work
-        job.progress(100 * done // len(pictures))  # neither waits nor fails
+        job.progress(100 * done // len(pictures))  # does not wait and does not fail
     return f"{len(pictures)} pictures"
 
 
 async def follow(events: QueueEvents, job_id: str) -> None:
-    """Tell what happens to one job until it has ended."""
+    """Print what happens to one job until it ends."""
     async for event in events:  # pushed by the server; nothing polls
         if event.job_id != job_id:
             continue
@@ -42,7 +42,7 @@ async def follow(events: QueueEvents, job_id: str) -> None:
 
 
 async def main() -> None:
-    # Listen first, then add: events that were told before are not shown.
+    # Listen first, then add the job: earlier events are not shown.
     async with app, AppWorker(app, store_results=True), QueueEvents("pictures") as events:
         job = await shrink.enqueue(["a.png", "b.png", "c.png", "d.png"])
         await asyncio.wait_for(follow(events, job.id), timeout=20)

@@ -1,4 +1,4 @@
-"""A script without any framework: tasks, a worker, a retry, a job that waits, a job that fails.
+"""A script without a framework: tasks, a worker, a retry, a delayed job, a job that fails.
 
 It prints:
 
@@ -12,21 +12,21 @@ import asyncio
 
 from tampu import INJECTED, App, AppWorker, Backoff, Bury, Job, JobFailed
 
-app = App(default_queue="script")  # on TAMPU_URL, else on a server of its own in ./.tampu
+app = App(default_queue="script")  # uses TAMPU_URL, or an embedded server in ./.tampu
 
 
 @app.task(attempts=5, backoff=Backoff.exponential("50ms"), timeout="10s")
 async def welcome(name: str, job: Job = INJECTED) -> str:
-    """What a worker runs. `job` is filled in by the worker, not by who enqueues."""
+    """Run by the worker, which also fills in `job`."""
     if name == "nobody":
-        raise Bury("nobody has no address")  # it would not help to try again
+        raise Bury("nobody has no address")  # a retry would not help
     if name == "Bob" and job.attempt == 1:
-        raise ConnectionError("the mail server is busy")  # any error: tried again
+        raise ConnectionError("the mail server is busy")  # any other error: retried
     return f"welcome, {name}" + (f" (attempt {job.attempt})" if job.attempt > 1 else "")
 
 
 async def main() -> None:
-    # One program for the example. Else `tampu worker script:app` is a program of its own.
+    # In this example the worker is in the same program. Usually you run `tampu worker script:app`.
     async with app, AppWorker(app, store_results=True):
         ada = await welcome.enqueue("Ada")
         bob = await welcome.enqueue("Bob")
@@ -37,7 +37,7 @@ async def main() -> None:
         nobody = await welcome.enqueue("nobody")
         try:
             await nobody.result(timeout=10)
-        except JobFailed as failed:  # the job is a dead letter now: see `tampu dead ls script`
+        except JobFailed as failed:  # now a dead letter: see `tampu dead ls script`
             print(failed.message)
 
 

@@ -1,4 +1,4 @@
-"""Code without an event loop: scripts, threads, web frameworks of the older kind.
+"""Code without an event loop: scripts, threads, synchronous web frameworks.
 
 It prints:
 
@@ -22,26 +22,26 @@ def square(number: int) -> int:
 
 
 def one(number: int) -> int:
-    """What a view or a script does. All threads share one connection."""
+    """Add a job and wait for it. Any number of threads may do this at once."""
     return square.enqueue_sync(number).result(timeout=10)
 
 
 def program() -> None:
-    """Everything in here is plain code."""
+    """Plain code only."""
     with ThreadPoolExecutor(3) as threads:
         print(list(threads.map(one, [1, 2, 3])))
 
-    # Where the task's code cannot be imported, its name and the names of its arguments will do.
+    # If you cannot import the task, use its name and the names of its arguments.
     with SyncQueue("squares") as queue:
         print(queue.add("square", {"number": 4}).result(timeout=10))
         counts = queue.counts()
         print(f"counts: {counts.waiting} waiting, {counts.dead} dead")
 
-    app.close_sync()  # a program that ends does this by itself
+    app.close_sync()  # optional: happens at the end of the program anyway
 
 
 async def main() -> None:
-    """The worker, for the example in the same program; else `tampu worker sync_code:app`."""
+    """Start the worker in the same program. Usually you run `tampu worker sync_code:app`."""
     async with AppWorker(app, store_results=True):
         await asyncio.to_thread(program)
 

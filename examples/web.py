@@ -1,6 +1,6 @@
-"""A web application that hands work to a worker and streams what comes of it.
+"""A web application that adds jobs and streams their progress and results.
 
-Needs `pip install 'tampu[embedded,examples]'`. Start it, then in another terminal:
+Needs `pip install 'tampu[embedded,examples]'`. Start it, then run in another terminal:
 
     curl -N localhost:8000/reports/2026/live
     curl -X POST localhost:8000/reports/2026
@@ -34,9 +34,9 @@ app = App(default_queue="reports")
 
 @app.task(attempts=3)
 async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
-    """The slow thing that no request should wait for."""
+    """Slow work that no request should wait for."""
     if year < 1900:
-        raise Bury("there are no figures of that year")  # it would not help to try again
+        raise Bury("there are no figures for that year")  # a retry would not help
     for quarter in range(1, 5):
         await asyncio.sleep(0.1)
         job.progress(25 * quarter)
@@ -45,7 +45,7 @@ async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """For the example the worker lives here; else `tampu worker web:app` beside the website."""
+    """Start the worker in the same program. Usually you run `tampu worker web:app`."""
     async with app, AppWorker(app, store_results=True):
         yield
 
@@ -60,24 +60,24 @@ async def start(year: int) -> dict[str, str]:
 
 
 @web.get("/jobs/{job_id}")
-async def ask(job_id: str) -> object:
-    """The result of a job, if it is there."""
+async def get_result(job_id: str) -> object:
+    """Return the result of a job, if there is one."""
     try:
         return await app.queue().result(job_id, timeout=0)
     except ResultTimeout:
-        raise HTTPException(404, "no result, or not yet") from None
+        raise HTTPException(404, "no result yet") from None
     except JobFailed as failed:
         raise HTTPException(422, failed.message) from None
 
 
 @web.get("/reports/{year}/live")
 async def live(year: int) -> StreamingResponse:
-    """Add a job, and stream its progress and its result as server-sent events."""
-    return StreamingResponse(_told(year), media_type="text/event-stream")
+    """Add a job, and stream its progress and result as server-sent events."""
+    return StreamingResponse(_stream(year), media_type="text/event-stream")
 
 
-async def _told(year: int) -> AsyncIterator[str]:
-    async with QueueEvents("reports") as events:  # listen first, then add
+async def _stream(year: int) -> AsyncIterator[str]:
+    async with QueueEvents("reports") as events:  # listen first, then add the job
         job = await report.enqueue(year)
         async for event in events:
             if event.job_id == job.id and event.kind is EventKind.PROGRESS:

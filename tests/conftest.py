@@ -9,12 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tampu.server.connect import Server, connect
-from tests.servers import BACKENDS, Backend, RunningServer
+from tests.servers import Backend, RunningServer
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--backend", choices=[b.name for b in BACKENDS], help="run on one server only")
-
+pytest_plugins = ["tests.selection"]
 
 # How long an example takes says nothing on a machine that is busy with others.
 settings.register_profile(
@@ -28,20 +25,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "backend" in metafunc.fixturenames:
-        only = metafunc.config.getoption("--backend")
-        chosen = [b for b in BACKENDS if only in {None, b.name}]
-        metafunc.parametrize("backend", chosen, ids=lambda b: b.name, scope="session")
-
-
 @pytest.fixture(scope="session")
 def binary(backend: Backend) -> Path:
-    """The server's program; missing means skipped on a laptop and failed in CI."""
+    """The server's program."""
     found = backend.find()
-    if found is None:
-        missing = pytest.fail if backend.must_be_there() else pytest.skip
-        missing(f"{backend.title} is not on this machine")
+    assert found is not None, "tests on servers that are missing are left out"
     return found
 
 

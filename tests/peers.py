@@ -1,7 +1,7 @@
 """ChasquiMQ itself, in an environment of its own: for the interop tests and the benchmarks.
 
-`python -m tests.peers` makes the environment and says whether it is there. On a laptop without it
-the interop tests are a visible skip; with CI=true it must be there.
+`python -m tests.peers` makes the environment and prints whether it is there. `tests/selection.py`
+leaves out the tests that need it where it is missing.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ def is_made() -> bool:
 
 
 def make_environment() -> str | None:
-    """Make the environment if it is not there; what kept us from it."""
+    """Make the environment if it is not there; the reason if that fails."""
     if is_made():
         return None
     for command in ((sys.executable, "-m", "venv", str(_HOME)), (str(PYTHON), *_INSTALL)):
@@ -40,14 +40,14 @@ def make_environment() -> str | None:
 
 
 def can_run_on(backend: Backend) -> bool:
-    """Whether the server has the commands that it needs; Valkey has not."""
+    """Whether the server has the commands that ChasquiMQ needs; Valkey does not."""
     return backend.name.startswith("redis") and backend.version >= NEEDS
 
 
 def main() -> int:
-    """Make it and say so; in CI it is a failure if that cannot be."""
+    """Make the environment and print the result; fail in CI if it cannot be made."""
     problem = make_environment()
-    print(f"  {PACKAGE} {'there' if problem is None else f'MISSING: {problem}'}")  # noqa: T201
+    print(f"  {PACKAGE} {'there' if problem is None else f'missing: {problem}'}")  # noqa: T201
     return int(problem is not None and IN_CI)
 
 

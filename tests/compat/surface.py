@@ -1,6 +1,6 @@
-"""What a package offers to callers, as plain data; run by the interpreter that has the package.
+"""The public names and signatures of a package, as plain data.
 
-`python surface.py MODULE` prints it as JSON.
+The interpreter that has the package runs this file: `python surface.py MODULE` prints JSON.
 """
 
 import importlib
@@ -10,34 +10,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_PINNED = Path(__file__).parent.parent / "golden" / "chasquimq_surface.json"
+_EXPECTED = Path(__file__).parent.parent / "golden" / "chasquimq_surface.json"
 
 
 def surface_of(module: Any) -> dict[str, Any]:  # noqa: ANN401 - a module
-    """Each public name: what it is called with, and what its members are called with."""
-    return {name: _described(getattr(module, name)) for name in module.__all__ if name != "Handler"}
+    """Each public name with its parameters, and its members with theirs."""
+    return {name: _describe(getattr(module, name)) for name in module.__all__ if name != "Handler"}
 
 
-def pinned() -> dict[str, Any]:
-    """What the real package offers, as it was once told."""
-    found: dict[str, Any] = json.loads(_PINNED.read_text("utf-8"))
+def expected_surface() -> dict[str, Any]:
+    """The surface of the real package, from a file."""
+    found: dict[str, Any] = json.loads(_EXPECTED.read_text("utf-8"))
     del found["source"]
     return found
 
 
-def _described(thing: Any) -> dict[str, Any]:  # noqa: ANN401 - a class or a function
+def _describe(thing: Any) -> dict[str, Any]:  # noqa: ANN401 - a class or a function
     if not isinstance(thing, type):
         return {"": _parameters(thing)}
-    told: dict[str, Any] = {"bases": [base.__name__ for base in thing.__mro__ if _tells(base)]}
+    described: dict[str, Any] = {
+        "bases": [base.__name__ for base in thing.__mro__ if _is_builtin_error(base)]
+    }
     if not issubclass(thing, BaseException):
-        told[""] = _parameters(thing)
+        described[""] = _parameters(thing)
     for name in dir(thing):
         if not name.startswith("_") and name not in dir(Exception):
-            told[name] = _parameters(getattr(thing, name))
-    return told
+            described[name] = _parameters(getattr(thing, name))
+    return described
 
 
-def _tells(base: type) -> bool:
+def _is_builtin_error(base: type) -> bool:
     return base.__module__ == "builtins" and issubclass(base, Exception)
 
 

@@ -18,9 +18,8 @@ from tests.contract.results import KEYS, Desk, readers
 from tests.contract.workers import Crew, crew_on
 from tests.proxy import Proxy
 from tests.schedulers import Team
-from tests.servers import RunningServer
-
-_COMMANDS_ON_TWO = {"test_cli_jobs.py", "test_cli_schedules.py"}
+from tests.selection import backend_of, default_server
+from tests.servers import BACKENDS, RunningServer
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,27 +32,16 @@ def pytest_asyncio_loop_factories(
     return loops if item.path.name.startswith("test_lane") else {"asyncio": loops["asyncio"]}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What differs between loops does not depend on the server: uvloop's turn is on one of them.
-
-    Each start of the command line takes a third of a second: the newest and the oldest server have
-    a turn, all of them only where their answers differ. Apps and whole schedulers are made of parts
-    that are tested on all of them: those two will do.
-    """
-    items[:] = [
-        each
-        for each in items
-        if ("[uvloop-" not in each.name or "-valkey9" in each.name) and not _is_spare(each)
-    ]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What differs between loops does not depend on the server: uvloop runs on the default one."""
+    if not config.getoption("--all-servers") and not config.getoption("--backend"):
+        others = {each.name for each in BACKENDS} - {default_server().name}
+        items[:] = [each for each in items if not _is_uvloop_on(each, others)]
 
 
-def _is_spare(item: pytest.Item) -> bool:
-    file = item.path.name
-    if file.startswith(("test_app_", "test_scheduler_")) or file in _COMMANDS_ON_TWO:
-        return item.name.endswith(("redis70]", "redis8]"))
-    if not file.startswith("test_cli_") or "on_every_server" in item.name:
-        return False
-    return item.name.endswith(("redis62]", "redis70]", "redis8]"))
+def _is_uvloop_on(item: pytest.Item, servers: set[str]) -> bool:
+    backend = backend_of(item)
+    return "[uvloop-" in item.name and backend is not None and backend.name in servers
 
 
 @pytest.fixture

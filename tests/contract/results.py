@@ -18,7 +18,7 @@ from tampu.server.scripts.settling import (
 from tampu.server.streams import create_group, packed_read, read_entries
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.keys import QueueKeys
-from tampu.wire.result import NOTICE_FIELD, encode_burial, encode_notice, encode_result
+from tampu.wire.result import NOTICE_FIELD, encode_failure, encode_notice, encode_result
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -61,7 +61,7 @@ class Desk:
     async def bury(self, job_id: str, reason: BuryReason, failure: Failure | None) -> None:
         """Have a job end among the dead letters."""
         (entry_id,) = await self.take(1)
-        told = encode_burial(reason, failure)
+        told = encode_failure(reason, failure)
         buried = BuriedEntry(entry_id, [b"d", b"e"], failure=told, key=KEYS.failure(job_id))
         yard = DeadTarget(dead=KEYS.dead, notices=KEYS.notices, max_len=0, ttl_s=60)
         notice = encode_notice([job_id])

@@ -9,16 +9,16 @@ import pytest
 from tampu import JobFailed, OptionError, Queue
 from tampu.admin.queues import (
     Purgeable,
-    Purged,
+    PurgeCounts,
     drain,
     is_drained,
-    look_over,
     purge_jobs,
     queue_exists,
     queue_names,
     remove_queue,
+    summarise_queue,
 )
-from tampu.admin.rates import EVENTS_A_LOOK, RateMeter, ends_since
+from tampu.admin.rates import EVENTS_PER_SAMPLE, RateMeter, attempt_rates
 from tampu.admin.workers import WorkerState, workers_of
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
@@ -26,6 +26,8 @@ from tampu.wire.keys import QueueKeys
 from tests.contract.workers import GROUP, KEYS, QUEUE, Boom, Calls, Crew, Gate
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
@@ -82,8 +84,8 @@ class TestOverview:
         await crew.queue.add("waits")
         entry = crew.admin.xrevrange(KEYS.stream, count=1)[0][0]
         await crew.queue.add("x", delay=60)
-        seen = await look_over(work, KEYS, "others")
-        (alive,) = (await look_over(work, KEYS)).workers
+        seen = await summarise_queue(work, KEYS, "others")
+        (alive,) = (await summarise_queue(work, KEYS)).workers
         gate.open.set()
         assert seen.counts.delayed == 1
         assert seen.oldest_waiting_at is not None
@@ -95,7 +97,7 @@ class TestOverview:
         assert alive.concurrency == 1 and alive.pid and alive.host and alive.started_at
 
     async def test_of_nothing_is_empty(self, work: Lane) -> None:
-        seen = await look_over(work, KEYS)
+        seen = await summarise_queue(work, KEYS)
         assert (seen.oldest_waiting_at, seen.next_due_at, seen.workers) == (None, None, [])
 
     async def test_knows_a_worker_that_is_gone_from_a_peer(self, work: Lane, crew: Crew) -> None:
@@ -127,7 +129,7 @@ class TestPurging:
         await crew.queue.add("x", job_id="waits")
         await crew.queue.add("x", job_id="delayed", delay=60)
         await crew.queue.add("x", delay=60)
-        assert await purge_jobs(work, KEYS) == Purged(waiting=1, delayed=2, dead=0)
+        assert await purge_jobs(work, KEYS) == PurgeCounts(waiting=1, delayed=2, dead=0)
         for job_id in ("waits", "delayed"):
             assert not (await crew.queue.add("x", job_id=job_id, delay=60)).duplicate
         assert (await purge_jobs(work, KEYS, [Purgeable.DEAD])).delayed == 0
@@ -143,12 +145,12 @@ class TestPurging:
         crew.put({"nothing": "here"})
         crew.put({"d": b"\xc1"})
         crew.admin.zadd(KEYS.delayed, {b"\x01": 99_999_999_999_999})
-        assert await purge_jobs(work, KEYS) == Purged(waiting=2, delayed=1, dead=1)
+        assert await purge_jobs(work, KEYS) == PurgeCounts(waiting=2, delayed=1, dead=1)
 
     async def test_of_a_queue_that_is_not_there_removes_nothing(
         self, work: Lane, running: RunningServer
     ) -> None:
-        assert await purge_jobs(work, KEYS) == Purged()
+        assert await purge_jobs(work, KEYS) == PurgeCounts()
         with running.admin() as admin:
             assert admin.dbsize() == 0
 
@@ -161,7 +163,7 @@ class TestDraining:
         await crew.queue.add("x", delay=60)
         told: list[int] = []
         draining = asyncio.create_task(
-            drain(work, KEYS, timeout_s=10, tell=lambda counts: told.append(counts.active))
+            drain(work, KEYS, timeout_s=10, on_counts=lambda counts: told.append(counts.active))
         )
         await gate.until(1)
         await wait_until(lambda: 1 in told, within=10, sentence="it saw the job run")
@@ -180,7 +182,7 @@ class TestDraining:
 class TestFlow:
     async def test_tells_what_was_added_done_and_failed(self, work: Lane, crew: Crew) -> None:
         flow = RateMeter(work, KEYS)
-        first = await flow.step()
+        first = await flow.sample()
         assert first.rates.added is None
         await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1)
         await crew.queue.add_each("good", range(30))
@@ -188,7 +190,7 @@ class TestFlow:
         await crew.settled()
         await crew.dead(10)
         await wait_until(lambda: len(crew.events()) >= 90, within=10, sentence="events are written")
-        seen = await flow.step()
+        seen = await flow.sample()
         rates = seen.rates
         assert rates.added is not None and rates.done is not None and rates.failed is not None
         assert rates.added > 0
@@ -199,15 +201,15 @@ class TestFlow:
         self, work: Lane, crew: Crew
     ) -> None:
         with crew.admin.pipeline(transaction=False) as writing:
-            for number in range(2 * EVENTS_A_LOOK):  # two a millisecond, for a second
+            for number in range(2 * EVENTS_PER_SAMPLE):  # two a millisecond, for a second
                 fields = {"e": "completed" if number % 4 else "failed", "id": "x", "ts": "1"}
                 writing.xadd(KEYS.events, fields, id=f"{5_000 + number // 2}-{number % 2}")
             writing.execute()
-        ends = await ends_since(work, KEYS, 5_000, now_ms=6_000)
+        ends = await attempt_rates(work, KEYS, 5_000, now_ms=6_000)
         assert ends is not None
         assert ends.done == pytest.approx(1500, rel=0.01)
         assert ends.failed == pytest.approx(500, rel=0.01)
-        few = await ends_since(work, KEYS, 5_900, now_ms=6_000)
+        few = await attempt_rates(work, KEYS, 5_900, now_ms=6_000)
         assert few is not None
         assert few.done == pytest.approx(1500, rel=0.01)
 
@@ -216,10 +218,10 @@ class TestFlow:
     ) -> None:
         flow = RateMeter(work, KEYS)
         await crew.hire(Calls(), events=False)
-        await flow.step()
+        await flow.sample()
         await crew.queue.add_each("x", range(50))
         await crew.settled()
-        rates = (await flow.step()).rates
+        rates = (await flow.sample()).rates
         if crew.admin.info("server")["redis_version"].startswith("6."):
             assert (rates.added, rates.done, rates.failed) == (None, None, None)
         else:
@@ -236,5 +238,5 @@ async def test_a_dead_letter_is_had_by_its_own_id(crew: Crew) -> None:
     (letter,) = await crew.dead()
     assert await crew.queue.dead.get(letter.dead_id) == letter
     assert await crew.queue.dead.get("1-1") is None
-    with pytest.raises(OptionError, match="takes ids of dead letters"):
+    with pytest.raises(OptionError, match="expected the id of a dead letter"):
         await crew.queue.dead.get(job.id)

@@ -13,6 +13,8 @@ from tampu.job import Job
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 ADD_FROM_ANOTHER_PROCESS = """
 import sys
 from tampu import SyncQueue

@@ -3,8 +3,10 @@
 import asyncio
 import json
 
+import pytest
+
 from tampu.queue import Queue
-from tests.contract.cli import COMMAND, surroundings, tampu
+from tests.contract.cli import COMMAND, environment, tampu
 from tests.contract.workers import QUEUE, Calls, Crew, Gate
 from tests.servers import RunningServer
 
@@ -16,6 +18,7 @@ WORKER_KEYS = ["id", "state", "active", "idle_ms", "host", "pid", "started_at", 
 EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]
 
 
+@pytest.mark.every_server
 async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_queues(
     running: RunningServer, crew: Crew
 ) -> None:
@@ -29,14 +32,14 @@ async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_q
 
     one = await tampu("inspect", QUEUE, url=running.url)
     assert (one.code, one.err) == (0, "")
-    assert "queue      work" in one.lines
-    assert "active     1" in one.lines
-    assert "workers    1 alive" in one.lines
+    assert "Queue      work" in one.lines
+    assert "Active     1" in one.lines
+    assert "Workers    1 alive" in one.lines
     assert any(line.startswith(f"{worker.id}  alive") for line in one.lines)
     assert "secret" not in one.out
 
     every = await tampu("inspect", url=running.url)
-    assert every.lines[0].split() == ["queue", *COUNTS, "workers", "oldest"]
+    assert every.lines[0].split() == ["Queue", *map(str.title, COUNTS), "Workers", "Oldest"]
     assert every.lines[1].split()[:4] == ["reports", "3", "0", "1"]
     assert every.lines[2].split()[:3] == ["work", "0", "1"]
     assert max(map(len, every.lines)) <= 80
@@ -62,7 +65,7 @@ async def test_queue_ls_and_inspect_without_queues(running: RunningServer) -> No
     ]
 
 
-async def test_a_queue_that_is_not_there_is_said_plainly_and_near_misses_are_named(
+async def test_a_queue_that_does_not_exist_is_an_error_that_names_similar_ones(
     running: RunningServer,
 ) -> None:
     async with Queue("emails", running.url) as queue:
@@ -70,19 +73,19 @@ async def test_a_queue_that_is_not_there_is_said_plainly_and_near_misses_are_nam
     missed = await tampu("inspect", "emials", url=running.url)
     server = f"redis://127.0.0.1:{running.port}/0"
     assert (missed.code, missed.out) == (1, "")
-    assert missed.err == f"tampu: there is no queue 'emials' on {server}; did you mean 'emails'?\n"
+    assert missed.err == f"tampu: There is no queue 'emials' on {server}. Did you mean 'emails'?\n"
     for command in (["events", "zzz"], ["job", "show", "zzz", "1"], ["watch", "zzz"]):
         far = await tampu(*command, url=running.url)
-        assert (far.code, far.err) == (1, f"tampu: there is no queue 'zzz' on {server}.\n")
+        assert (far.code, far.err) == (1, f"tampu: There is no queue 'zzz' on {server}.\n")
 
 
-async def test_events_shows_the_newest_those_from_a_point_and_those_that_come(
+async def test_events_shows_the_newest_those_from_a_point_and_new_ones(
     running: RunningServer, crew: Crew
 ) -> None:
     worker = await crew.hire(Calls())
     await crew.queue.add_each("x", range(5))
     await crew.settled()
-    await worker.stop()  # and with it all that it tells is written
+    await worker.stop()  # writes all its events
     url = running.url
     told = (await tampu("events", QUEUE, "--json", url=url)).json
     assert told["queue"] == QUEUE
@@ -92,13 +95,15 @@ async def test_events_shows_the_newest_those_from_a_point_and_those_that_come(
     assert newest.lines == [newest.lines[0]]
     assert told["events"][-1]["id"] in newest.out
     first = told["events"][0]["id"]
-    behind = (await tampu("events", QUEUE, "--from", first, "--json", url=url)).json
-    assert behind["events"] == told["events"][1:]
+    rest = (await tampu("events", QUEUE, "--from", first, "--json", url=url)).json
+    assert rest["events"] == told["events"][1:]
+    empty = await tampu("events", QUEUE, "--from", told["events"][-1]["id"], url=url)
+    assert (empty.code, empty.out, empty.err) == (0, "", "tampu: There are no events.\n")
     ago = (await tampu("events", QUEUE, "--from", "10m", "--json", url=url)).json
     assert ago == told
     wrong = await tampu("events", QUEUE, "--from", "yesterday", url=url)
-    accepted = "it takes an event's id, a duration such as 10m, or 0."
-    assert (wrong.code, wrong.err) == (2, f"tampu: --from 'yesterday' cannot be: {accepted}\n")
+    problem = "expected the id of an event, a duration such as 10m, or 0."
+    assert (wrong.code, wrong.err) == (2, f"tampu: Invalid --from 'yesterday': {problem}\n")
     followed = await tampu("events", QUEUE, "-f", "--from", "0", "-n", "3", "--json", url=url)
     assert [json.loads(line) for line in followed.lines] == told["events"][:3]
 
@@ -108,7 +113,7 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *("events", QUEUE, "-f", "--from", "0"),
-        env=surroundings(running.url),
+        env=environment(running.url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -121,14 +126,14 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
     assert await process.stderr.read() == b""
 
 
-async def test_a_reader_who_leaves_early_is_no_error(running: RunningServer, crew: Crew) -> None:
+async def test_a_reader_that_stops_early_is_no_error(running: RunningServer, crew: Crew) -> None:
     await crew.hire(Calls())
     await crew.queue.add_each("x", range(2000))
     await crew.settled()
     events = f"{' '.join(COMMAND)} events {QUEUE} --from 0 -n 4000"
     process = await asyncio.create_subprocess_exec(
         *("bash", "-o", "pipefail", "-c", f"{events} | head -1"),
-        env=surroundings(running.url),
+        env=environment(running.url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -136,7 +141,7 @@ async def test_a_reader_who_leaves_early_is_no_error(running: RunningServer, cre
     assert (len(out.splitlines()), err, process.returncode) == (1, b"", 0)
 
 
-async def test_version_and_help_ask_no_server() -> None:
+async def test_version_and_help_need_no_server() -> None:
     nowhere = "redis://127.0.0.1:1/0"
     told = (await tampu("version", "--json", url=nowhere)).json
     assert list(told) == ["tampu", "python", "redis", "hiredis", "msgspec"]

@@ -23,6 +23,8 @@ from tests.contract.courses import (
 )
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 
 @pytest.fixture
 async def store(running: RunningServer) -> AsyncIterator[CoordinatedStore]:

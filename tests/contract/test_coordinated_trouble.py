@@ -27,6 +27,8 @@ from tests.servers import RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 @pytest.fixture
 async def store(running: RunningServer) -> AsyncIterator[CoordinatedStore]:

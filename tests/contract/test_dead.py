@@ -14,6 +14,8 @@ from tampu.wire.payload import encode_payload
 from tests.contract.queues import KEYS, QUEUE, flat_entries, waiting, waiting_ids
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 RETRY = RetryOverride(5, Backoff.fixed(1).to_wire())
 EXTRAS = Extras(timeout_ms=5000, tenant="acme")
 

@@ -26,6 +26,8 @@ from tests.contract.queues import (
 )
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 HOUR_MS = 3_600_000
 
 

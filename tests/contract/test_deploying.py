@@ -1,4 +1,4 @@
-"""The access rules that the page about deploying prints: with them, and no more, all works."""
+"""The access rules that the page about the server prints: with them, and no more, all works."""
 
 import asyncio
 import re
@@ -13,8 +13,8 @@ import redis
 from redis.utils import str_if_bytes
 
 from tampu import AccessDenied, Backoff, Every, Job, JobFailed, Queue, QueueEvents, Worker
-from tampu.admin.health import Grade, examine, judge
-from tampu.admin.queues import look_over, purge_jobs, queue_names, remove_queue
+from tampu.admin.health import Grade, examine, judge_server
+from tampu.admin.queues import purge_jobs, queue_names, remove_queue, summarise_queue
 from tampu.scheduler import Lease, RedisGuard, RedisStore, Scope, Slot
 from tampu.server.connect import connect
 from tampu.server.dialect import USED
@@ -27,7 +27,9 @@ from tests.stores import state_of
 from tests.topology import cluster
 from tests.waiting import wait_until
 
-PAGE = GUIDE / "deploying.md"
+pytestmark = pytest.mark.every_server
+
+PAGE = GUIDE / "server.md"
 USER = "tampu"
 CALL = re.compile(r"redis\.p?call\('([A-Z]+)'")
 
@@ -58,7 +60,7 @@ def allow(admin: redis.Redis, *headings: str) -> None:
 def user_of(running: RunningServer, *headings: str) -> Iterator[str]:
     """The server's URL for that user; what the user was refused fails the test."""
     with running.admin() as admin:
-        allow(admin, "Rights", "Newer servers", *headings)
+        allow(admin, "Permissions", "Newer servers", *headings)
         try:
             yield f"redis://{USER}:PASSWORD@127.0.0.1:{running.port}/0"
             assert admin.execute_command("ACL", "LOG") == []
@@ -81,7 +83,7 @@ async def work(job: Job[Any]) -> object:
 
 
 def test_the_rule_is_what_tampu_sends_and_where_it_writes() -> None:
-    rule = printed("Rights")
+    rule = printed("Permissions")
     granted = {word[1:] for word in rule if word.startswith("+")}
     assert granted == {name.lower() for name in USED} | {"ping", "select"}
     assert [word for word in rule if word.startswith("~")] == [f"~{EVERY_QUEUE.decode()}"]
@@ -90,7 +92,7 @@ def test_the_rule_is_what_tampu_sends_and_where_it_writes() -> None:
 def test_the_rules_hold_every_command_that_a_script_calls() -> None:
     lua = (ROOT / "src/tampu/server/lua").rglob("*.lua")
     called = {name.lower() for path in lua for name in CALL.findall(path.read_text("utf-8"))}
-    granted = {word[1:] for word in printed("Rights") + printed("Newer servers")}
+    granted = {word[1:] for word in printed("Permissions") + printed("Newer servers")}
     assert "xadd" in called
     assert called - granted == set()
 
@@ -157,22 +159,22 @@ async def test_a_user_with_the_rule_looks_at_queues_and_removes_them(url: str) -
         await queue.add("work", 1)
     async with await connect(url) as server:
         async with await Lane.open(server, KEYS.stream) as lane:
-            assert (await look_over(lane, KEYS)).counts.waiting == 1
+            assert (await summarise_queue(lane, KEYS)).counts.waiting == 1
             assert (await purge_jobs(lane, KEYS)).waiting == 1
         assert await queue_names(server) == [QUEUE]
         assert await remove_queue(server, KEYS) > 0
 
 
 async def test_a_user_with_the_rule_for_doctor_is_told_all(running: RunningServer) -> None:
-    with user_of(running, "Looking after it") as url:
+    with user_of(running, "For tampu doctor") as url:
         async with await connect(url) as server:
-            found = judge(await examine(server))
+            found = judge_server(await examine(server))
     assert {each.check for each in found if each.grade is not Grade.OK} == {"persistence"}
-    assert "it keeps nothing" in next(e.sentence for e in found if e.check == "persistence")
+    assert "no persistence" in next(e.sentence for e in found if e.check == "persistence")
 
 
 async def test_a_user_with_the_rule_of_the_scheduler_keeps_states(running: RunningServer) -> None:
-    with user_of(running, "The scheduler in a process") as url:
+    with user_of(running, "For the in-process scheduler") as url:
         store, guard = RedisStore(url), RedisGuard(url)
         await store.open()
         await guard.open()

@@ -1,8 +1,12 @@
 """Each server is recognised for what it is."""
 
+import pytest
+
 from tampu.server.connect import Server
 from tampu.server.dialect import Product
 from tests.servers import Backend
+
+pytestmark = pytest.mark.every_server
 
 
 async def test_the_server_is_known_by_product_and_version(server: Server, backend: Backend) -> None:

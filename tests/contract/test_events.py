@@ -8,18 +8,20 @@ import pytest
 from tampu.events import EVENTS_A_CALL, LINGER_S, MAX_BUFFERED, EventWriter
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.wire.event import Told, encode_active
+from tampu.wire.event import EventFields, encode_active
 from tampu.wire.keys import QueueKeys
 from tests.conftest import Start
 from tests.contract.lanes import PATIENT, QUICK, Through
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEY = QueueKeys("events").events
 SOON = 10.0
 
 
-def told(number: int) -> Told:
+def told(number: int) -> EventFields:
     """The event of a job with this number as its id."""
     return encode_active(str(number), "1794725043642", "job", 1)
 

@@ -22,6 +22,8 @@ from tests.contract.lanes import Through
 from tests.proxy import Proxy
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEYS = guard_keys("tampu:guard:", "house")
 LEASE_MS = 30_000
 REMEMBER_MS = 86_400_000

@@ -17,6 +17,8 @@ from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEYS = [b"{task-%d}:state" % n for n in range(12)]
 CAP = 4
 

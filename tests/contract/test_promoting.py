@@ -13,11 +13,13 @@ from tampu.metrics import MemorySink
 from tampu.metrics.facts import LeadChanged, Promotion
 from tampu.util.clock import now_ms
 from tampu.wire.event import EventKind
-from tampu.wire.holders import HolderKind, parse_holder
+from tampu.wire.holders import HolderKind, LockHolder
 from tests.contract.promoting import standing_alone, until_led_by
 from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Crew, envelope, own_tasks
 from tests.servers import free_port
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 
 class Timed(Calls):
@@ -208,7 +210,7 @@ class TestStandingAlone:
             await crew.settled()
             assert crew.admin.get(KEYS.promoter_lock) == promoter.id.encode()
         assert calls.data == [1]
-        assert parse_holder(promoter.id.encode()).kind is HolderKind.PROMOTER
+        assert LockHolder(promoter.id).kind is HolderKind.PROMOTER
         assert crew.admin.exists(KEYS.promoter_lock) == 0
         assert QUEUE in repr(promoter)
 

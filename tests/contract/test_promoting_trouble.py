@@ -10,6 +10,8 @@ from tests.contract.workers import KEYS, SOON, Calls, Crew
 from tests.servers import free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 @pytest.fixture(params=["connection ended", "a service is interrupted"])
 def refusing(crew: Crew, request: pytest.FixtureRequest) -> Iterator[Any]:

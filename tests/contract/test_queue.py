@@ -31,6 +31,8 @@ from tests.contract.queues import (
 )
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 
 def everything(admin: redis.Redis) -> dict[bytes, bytes]:
     keys: Any = admin.keys("*")

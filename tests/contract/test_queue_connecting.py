@@ -24,6 +24,8 @@ from tests.contract.queues import (
 from tests.servers import RunningServer, free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class TestConnecting:
     async def test_many_tasks_race_to_the_first_use_of_one_connection(

@@ -14,6 +14,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import block_until, wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 async def can_confirm(server: RunningServer) -> bool:
     async with await connect(server.url) as connected:

@@ -15,6 +15,8 @@ from tests.contract.test_events import KEY, SOON, said, told
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 def own_tasks() -> list[str]:
     names = [task.get_name() for task in asyncio.all_tasks()]

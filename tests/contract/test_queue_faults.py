@@ -14,6 +14,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 ADDED = b"$0\r\n\r\n"  # what the add script answers
 
 

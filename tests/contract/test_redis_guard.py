@@ -15,6 +15,8 @@ from tampu.wire.keys import guard_keys
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
 
+pytestmark = pytest.mark.every_server
+
 
 def slot(at_ms: int, *, resource: str = "house", scope: Scope = Scope.OCCURRENCE) -> Slot:
     return Slot("t", resource, scope, at_ms)

@@ -14,6 +14,8 @@ from tests.servers import RunningServer, free_port
 from tests.stores import Opened, opening, state_of
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 QUICK = "200ms"
 
 

@@ -17,6 +17,8 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 
 class TestLeaving:
     async def test_cancelled_waiters_leave_nothing(

@@ -29,6 +29,8 @@ from tests.contract.workers import KEYS, QUEUE, Crew
 from tests.golden.chasquimq import golden
 from tests.servers import RunningServer
 
+pytestmark = pytest.mark.every_server
+
 HOUR_MS = 3_600_000
 NINE = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
@@ -80,7 +82,7 @@ class TestStoring:
         told = await crew.queue.schedule("tick", Every("1h"))
         assert told.next_at is not None
         late_s = told.next_at.timestamp() - 3600 - before[0] - before[1] / 1e6
-        assert -0.01 < late_s < 2
+        assert -0.01 < late_s < 60
 
     @pytest.mark.parametrize(
         ("option", "rule", "given"),
@@ -232,7 +234,7 @@ class TestPausing:
         await crew.queue.pause("k")
         crew.admin.delete(KEYS.spec("k"))
         assert await crew.queue.resume("k") is False
-        with pytest.raises(OptionError, match="names no schedule"):
+        with pytest.raises(OptionError, match="no such schedule"):
             await crew.queue.preview("k")
         assert not (await crew.queue.schedule("tick", Every("1h"), key="k")).paused
         assert score(crew, "k") is not None
@@ -367,7 +369,7 @@ class TestOutOfTurn:
             lambda: crew.queue.preview("k"),
             lambda: crew.queue.backfill("k", start, start + timedelta(1)),
         ):
-            with pytest.raises(OptionError, match="no schedule of this queue"):
+            with pytest.raises(OptionError, match="no such schedule"):
                 await call()
         store_raw(crew, "k", b"nonsense", 1)
         with pytest.raises(DecodeError):

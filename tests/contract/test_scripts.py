@@ -19,6 +19,8 @@ from tests.proxy import Proxy
 from tests.servers import Backend, RunningServer
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
 BELL = TAG + b":tampu:bell"

@@ -28,6 +28,8 @@ from tests.stores import FULL, ODD_IDS, Opened, StoreSuite, opening, state_of
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 KEY = b"tampu:task:{t}:state"
 NEW_PEER_KEY = b"scheduler:valkey:job-state:t"
 OLD_PEER_KEY = b"scheduler:job-state:t"

@@ -13,6 +13,8 @@ from tampu.wire.payload import encode_payload
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 
 

@@ -13,6 +13,8 @@ from tampu.wire.event import Event, EventKind
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 
 

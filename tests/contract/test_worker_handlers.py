@@ -15,7 +15,7 @@ from tampu.errors import WrongContext
 from tampu.job import Job, current_job
 from tampu.outcome import Bury, Snooze
 from tests.contract.workers import KEYS, SOON, Calls, Crew
-from tests.unit.consumer import child_handlers
+from tests.unit.consumer.runners import child_handlers
 from tests.waiting import wait_until
 
 AT_ONCE = Backoff.fixed(0)

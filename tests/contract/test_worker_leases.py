@@ -70,8 +70,15 @@ def another_program(crew: Crew, runs: Runs) -> Iterator[None]:
 
 
 class TestLongHandlers:
-    @pytest.mark.parametrize("kind", ["sleep", "sleep_plainly", "block"])
-    async def test_a_job_of_three_leases_is_run_once(self, crew: Crew, kind: str) -> None:
+    @pytest.mark.every_server
+    async def test_a_job_of_three_leases_is_run_once(self, crew: Crew) -> None:
+        await self.run_once(crew, "sleep")
+
+    @pytest.mark.parametrize("kind", ["sleep_plainly", "block"])
+    async def test_so_is_one_that_blocks(self, crew: Crew, kind: str) -> None:
+        await self.run_once(crew, kind)
+
+    async def run_once(self, crew: Crew, kind: str) -> None:
         runs = Runs()
         with another_program(crew, runs):
             await crew.hire(getattr(runs, kind), lease=LEASE_S)

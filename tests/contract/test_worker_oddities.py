@@ -76,6 +76,7 @@ class TestHolding:
         await crew.settled()
         assert gate.data == [1, 2]
 
+    @pytest.mark.every_server
     async def test_an_entry_that_was_deleted_while_it_was_held_is_let_go(self, crew: Crew) -> None:
         worker = await crew.hire(Calls(), lease="1s")
         await wait_until(
@@ -90,6 +91,7 @@ class TestHolding:
         await wait_until(lambda: crew.pending() == 0, within=SOON, sentence="nothing is pending")
 
 
+@pytest.mark.every_server
 class TestIds:
     async def test_a_new_job_of_an_old_id_has_no_result_yet(self, crew: Crew) -> None:
         gate = Gate()

@@ -12,6 +12,8 @@ from tampu.outcome import Bury
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, Gate
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 VALUES: list[object] = [None, False, 0, "", b"", [], {}, {"a": [1, 2.5, b"\x00"]}, "x" * 70_000]
 

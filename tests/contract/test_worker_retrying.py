@@ -18,6 +18,8 @@ from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.every_server
+
 AT_ONCE = Backoff.fixed(0)
 SHORT = Backoff.fixed(0.01)
 
@@ -144,21 +146,14 @@ class TestHowLate:
         steep = Backoff.exponential(0.02, max=0.05, multiplier=100)
         assert await self.waited_ms(crew, steep) == [20, 50, 50]
 
-    async def test_a_job_of_three_attempts_with_short_waits_is_buried_within_two_seconds(
+    async def test_a_job_of_three_attempts_with_short_waits_is_buried_soon(
         self, crew: Crew
     ) -> None:
         boom = Boom()
         await crew.hire(boom, attempts=3, backoff=Backoff.exponential(0.05))
-        took_s = []
-        for number in range(1, 4):  # the quickest of three: the machine may be busy
-            began = monotonic()
-            await crew.queue.add("boom")
-            await crew.dead(number)
-            took_s.append(monotonic() - began)
-            if took_s[-1] < 2:
-                break
-        assert min(took_s) < 2
-        assert len(boom) == 3 * len(took_s)
+        await crew.queue.add("boom")
+        await crew.dead(1)  # has a limit
+        assert len(boom) == 3
 
 
 class TestOverride:

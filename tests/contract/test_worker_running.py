@@ -1,7 +1,7 @@
 """Workers on real servers: every job is run, once, and by as many as there may be."""
 
 import asyncio
-from time import monotonic, thread_time
+from time import thread_time
 from typing import Any
 
 import msgpack
@@ -155,15 +155,17 @@ class TestConcurrency:
         await crew.settled()
         assert most == 7
 
-    async def test_a_worker_with_one_slot_runs_thousands_of_quick_jobs_a_second(
+    async def test_a_worker_with_one_slot_reads_and_settles_quick_jobs_in_batches(
         self, crew: Crew
     ) -> None:
         calls = Calls()
         await crew.queue.add_each("job", range(10_000))
-        began = monotonic()
+        crew.admin.config_resetstat()
         await crew.hire(calls, concurrency=1, events=False)
         await crew.settled()
-        assert 10_000 / (monotonic() - began) > 2000
+        stats = crew.admin.info("commandstats")
+        assert 0 < stats["cmdstat_xreadgroup"]["calls"] < 1000
+        assert 0 < stats["cmdstat_xack"]["calls"] < 1000
         assert sorted(calls.data) == list(range(10_000))
 
     async def test_one_slot_runs_jobs_in_the_order_in_which_they_were_added(
@@ -177,16 +179,18 @@ class TestConcurrency:
         assert calls.data == list(range(100))
 
     async def test_handlers_that_never_suspend_leave_turns_to_others(self, crew: Crew) -> None:
-        longest_s, stopping = 0.0, asyncio.Event()  # by the time this thread really had
+        in_a_row = most_in_a_row = 0  # slow ones, without a turn for others
+        stopping = asyncio.Event()
 
-        async def ticks() -> None:
-            nonlocal longest_s
-            before = thread_time()
+        async def take_turns() -> None:
+            nonlocal in_a_row, most_in_a_row
             while not stopping.is_set():
                 await asyncio.sleep(0)
-                longest_s, before = max(longest_s, thread_time() - before), thread_time()
+                most_in_a_row, in_a_row = max(most_in_a_row, in_a_row), 0
 
         async def handler(job: Job[Any]) -> None:
+            nonlocal in_a_row
+            in_a_row += job.data == "slow"
             until = thread_time() + (0.001 if job.data == "slow" else 0)
             while thread_time() < until:
                 pass
@@ -194,12 +198,12 @@ class TestConcurrency:
         # Hundreds are fetched ahead while jobs are quick, and then they are not.
         await crew.queue.add_each("job", ["quick"] * 5000)
         await crew.queue.add_each("job", ["slow"] * 1000)
-        ticker = asyncio.create_task(ticks())
+        other = asyncio.create_task(take_turns())
         await crew.hire(handler, concurrency=10, events=False)
         await crew.settled()
         stopping.set()
-        await ticker
-        assert longest_s < 0.3
+        await other
+        assert 0 < most_in_a_row < 100
 
 
 class TestPrefetch:

@@ -77,7 +77,7 @@ def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None
 
 
 def test_the_web_application_tells_of_a_job_that_failed(home: Path) -> None:
-    problem = "there are no figures of that year"
+    problem = "there are no figures for that year"
     with _web(home) as port:
         assert _asked(port, "GET", "/reports/1/live") == (
             200,

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from tampu import Queue
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, Hire
@@ -11,6 +13,8 @@ from tests.faults.ledger import Ledger, check
 from tests.faults.worker_process import Deeds
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.every_server
 
 PEER = "c-peer"
 LEASE_S = 1.0

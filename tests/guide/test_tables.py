@@ -106,17 +106,17 @@ class TestOptions:
         assert [name for name, _ in told] == list(SchedulerOptions.__annotations__)
 
     def test_of_a_redis_store(self) -> None:
-        told = first_cells(GUIDE / "scheduler.md", "Options of a Redis store")
+        told = first_cells(GUIDE / "scheduler-stores.md", "Options of a Redis store")
         taken = inspect.signature(RedisStore).parameters.values()
         assert told == [(option.name, _shown(option.default)) for option in taken]
 
     def test_of_a_guard(self) -> None:
-        told = first_cells(GUIDE / "scheduler.md", "Options of a guard")
+        told = first_cells(GUIDE / "scheduler-guards.md", "Options of a guard")
         assert told == _defaults(GuardSettings)
         assert {name for name, _ in told} == set(GuardOptions.__annotations__)
 
     def test_of_a_coordinated_store(self) -> None:
-        told = first_cells(GUIDE / "scheduler.md", "Options of a coordinated store")
+        told = first_cells(GUIDE / "scheduler-guards.md", "Options of a coordinated store")
         assert told == _defaults(LeaseSettings)
         assert [name for name, _ in told] == list(LeaseOptions.__annotations__)
 
@@ -144,17 +144,17 @@ class TestKinds:
         assert [name for name, _ in told] == list(Counts.__struct_fields__)
 
     def test_every_count_of_a_schedule_is_told_of(self) -> None:
-        told = first_cells(GUIDE / "scheduling.md", "Looking")
+        told = first_cells(GUIDE / "scheduling.md", "List and remove")
         assert [name for name, _ in told] == list(ScheduleCounts.__struct_fields__)
 
     def test_every_fact_for_metrics_is_told_of(self) -> None:
-        told = first_cells(GUIDE / "handling.md", "Measuring")
+        told = first_cells(GUIDE / "handling.md", "Metrics")
         assert [name for name, _ in told] == [kind.__name__ for kind in _structs(facts)]
 
     def test_every_event_of_the_scheduler_is_told_of_with_its_level(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        told = first_cells(GUIDE / "scheduler.md", "Observers")
+        told = first_cells(GUIDE / "scheduler-events.md", "Observers")
         caplog.set_level(logging.DEBUG, "tampu.scheduler")
         for kind in _structs(events):
             if kind not in BASES:
@@ -163,5 +163,5 @@ class TestKinds:
         assert told == [(log.message, log.levelname.lower()) for log in caplog.records]
 
     def test_every_reason_to_skip_an_occurrence_is_told_of(self) -> None:
-        told = first_cells(GUIDE / "scheduler.md", "Why an occurrence does not run")
+        told = first_cells(GUIDE / "scheduler-policies.md", "Why an occurrence does not run")
         assert [name for name, _ in told] == [f"SkipReason.{each.name}" for each in SkipReason]

@@ -14,6 +14,8 @@ from tests.contract.workers import Boom, Calls
 from tests.interop.peer.values import unpacked
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 BACKOFF = {"kind": "fixed", "delay_ms": 5, "jitter_ms": 1}
 
 

@@ -10,6 +10,8 @@ from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 HOUR_MS = 3_600_000
 HOUR_S = 3600
 

@@ -3,9 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tampu import Backoff, EventKind, JobEvent, Queue, QueueEvents
 from tests.contract.workers import Calls
 from tests.interop.road import SOON, Road
+
+pytestmark = pytest.mark.chasquimq
 
 
 async def heard_here(road: Road, last: EventKind) -> list[JobEvent]:

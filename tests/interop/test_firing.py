@@ -12,6 +12,8 @@ from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 HOUR_MS = 3_600_000
 HALF_MS = HOUR_MS // 2
 EVERY_HOUR = {"kind": "every", "interval_ms": HOUR_MS}

@@ -11,6 +11,8 @@ from tests.interop.chasqui import Refused
 from tests.interop.peer.values import packed
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 # Whole numbers on both sides of each length that MessagePack has for them.
 BORDERS = (0, 2**7, 2**8, 2**16, 2**31, 2**32, 2**63)
 INTS = sorted({edge - less for edge in BORDERS for less in (0, 1)} | {2**64 - 1, -1})

@@ -2,10 +2,14 @@
 
 from functools import partial
 
+import pytest
+
 from tampu import Every
 from tests.contract.workers import Calls
 from tests.interop.road import Road
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.chasquimq
 
 SERVICES = ("promoter", "scheduler")
 LEASE_MS = 5_000

@@ -12,6 +12,8 @@ from tampu.wire.schedule_reader import decode_spec
 from tests.interop.peer.values import packed
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 LATER_MS = 4_000_000_000_000
 EVERY = {"kind": "every", "interval_ms": 60_000}
 RULES: dict[str, tuple[dict[str, Any], Rule, str]] = {

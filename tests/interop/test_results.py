@@ -10,6 +10,8 @@ from tests.interop.peer.values import packed, unpacked
 from tests.interop.road import Road
 from tests.interop.test_jobs import VALUES
 
+pytestmark = pytest.mark.chasquimq
+
 WITHOUT_NONE = {label: value for label, value in VALUES.items() if value is not None}
 
 

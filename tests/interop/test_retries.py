@@ -10,6 +10,8 @@ from tampu.wire.envelope import Envelope, RetryOverride, WireBackoff, decode_env
 from tests.contract.workers import Boom, Calls, Gate
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 # As ChasquiMQ is told, and as it then stands in the envelope.
 OVERRIDES: dict[str, tuple[dict[str, Any], RetryOverride]] = {
     "attempts": ({"attempts": 4}, RetryOverride(4, None)),

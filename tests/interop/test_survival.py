@@ -12,6 +12,8 @@ from tests.contract.workers import Boom, Calls
 from tests.interop.chasqui import Refused
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 
 def spec_of(key: str, *behind: Any) -> bytes:  # noqa: ANN401 - elements of the array
     """A spec of nine elements, as the peer reads it, and what is put behind them."""

@@ -10,6 +10,8 @@ import pytest
 from tests.interop.crowd import INTERVALS_MS, Crowd, more_than_once
 from tests.interop.road import Road
 
+pytestmark = pytest.mark.chasquimq
+
 # `make faults` has the long form.
 LASTS_S = float(os.environ.get("TAMPU_INTEROP_S", "5"))
 CHANGE_EVERY_S = 0.8

@@ -7,7 +7,9 @@ from tampu.util.options import at_least, parse_options
 
 
 def test_an_unknown_option_is_named_with_those_that_are_known() -> None:
-    with pytest.raises(OptionError, match=r"^Invalid maxlen 5 .*Queue, which takes max_len, on_full"):
+    with pytest.raises(
+        OptionError, match=r"^Invalid maxlen 5 .*Queue, which takes max_len, on_full"
+    ):
         parse_options(QueueSettings, "Queue", {"maxlen": 5})
 
 

@@ -1,1 +1,1 @@
-"""What can be seen of a queue, and done to it, from outside."""
+"""Inspection and administration of queues: for `Queue`, the command line and dashboards."""

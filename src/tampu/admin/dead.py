@@ -1,4 +1,4 @@
-"""Dead letters: looked at, put back, or done away with."""
+"""Dead letters: read, replay and delete them."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -24,9 +24,9 @@ from tampu.util.clock import Duration, instant, now_ms, to_ms
 from tampu.util.options import at_least
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
-from tampu.wire.event import EventKind, Told, encode_event
+from tampu.wire.event import EventFields, EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
 
@@ -35,7 +35,7 @@ _DEAD_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """One dead letter, as far as it can be read; `raw` is what it holds, byte for byte."""
+    """A dead letter, as far as it can be decoded. `raw` holds its exact bytes."""
 
     dead_id: str
     buried_at: datetime
@@ -48,67 +48,67 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     job_id: str | None  # None if the envelope cannot be decoded
     data: object
     raw: bytes
-    source_id: str  # the id that its entry had on the queue
+    source_id: str  # the id of its entry on the queue
 
     def __repr__(self) -> str:
-        return f"<DeadJob {self.dead_id} {self.name!r} {self.reason}>"
+        return f"<DeadLetter {self.dead_id} {self.name!r} {self.reason}>"
 
 
 class QueueConnection(Protocol):
-    """What dead letters need of a queue that is connected."""
+    """The parts of a connected queue that administration needs."""
 
     @property
     def lane(self) -> Lane:
-        """The way to the server."""
+        """The connection to the server."""
 
     @property
     def events(self) -> EventWriter | None:
-        """Where listeners are told, if they are."""
+        """Writes events; None if events are off."""
 
 
-class _Kept(Struct, frozen=True):
-    """A dead letter and where it lies."""
+class _StoredLetter(Struct, frozen=True):
+    """A dead letter and its id."""
 
     dead_id: bytes
-    letter: DeadEntry
+    entry: DeadEntry
 
 
-class _Filter(Struct, frozen=True):
-    """Which letters are meant; what is None does not matter."""
+class _LetterFilter(Struct, frozen=True):
+    """Selects dead letters; None matches all."""
 
     name: str | None = None
     reason: str | None = None
     before_ms: int | None = None
 
-    def takes(self, kept: _Kept) -> bool:
-        letter = kept.letter
+    def matches(self, stored: _StoredLetter) -> bool:
+        letter = stored.entry
         if self.name is not None and letter.name != self.name:
             return False
-        if self.reason is not None and _spelled(letter.reason) != self.reason:
+        if self.reason is not None and _reason_text(letter.reason) != self.reason:
             return False
-        return self.before_ms is None or _stamp_ms(kept.dead_id) < self.before_ms
+        return self.before_ms is None or _stamp_ms(stored.dead_id) < self.before_ms
 
 
 class DeadLetters:
-    """The dead letters of a queue; every worker that gives up on a job adds one."""
+    """The dead letters of a queue: jobs that will not run again, each with its reason."""
 
-    def __init__(self, keys: QueueKeys, reach: Callable[[], Awaitable[QueueConnection]]) -> None:
+    def __init__(self, keys: QueueKeys, connect: Callable[[], Awaitable[QueueConnection]]) -> None:
         self._keys = keys
-        self._reach = reach
+        self._connect = connect
 
     async def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadLetter]:
-        """The oldest dead letters, or the oldest behind a dead letter's id; nothing is changed."""
+        """The oldest dead letters, or the oldest after the one with this id. Changes nothing."""
         at_least("count", count, 1)
-        start = b"-" if after is None else b"(" + _checked_id("after", after)
-        lane = (await self._reach()).lane
+        start = b"-" if after is None else b"(" + _check_id("after", after)
+        lane = (await self._connect()).lane
         page = await entries_between(lane, self._keys.dead, start=start, count=count)
-        return [dead_job(dead_id, flat or []) for dead_id, flat in page]
+        return [read_dead_letter(dead_id, flat or []) for dead_id, flat in page]
 
     async def get(self, dead_id: str) -> DeadLetter | None:
-        """One dead letter by its own id; None if there is none."""
-        raw = _checked_id("dead_id", dead_id)
-        (fields,) = await fields_of((await self._reach()).lane, self._keys.dead, [raw])
-        return None if fields is None else dead_job(raw, fields)
+        """The dead letter with this id, or None."""
+        raw = _check_id("dead_id", dead_id)
+        (fields,) = await fields_of((await self._connect()).lane, self._keys.dead, [raw])
+        return None if fields is None else read_dead_letter(raw, fields)
 
     async def replay(
         self,
@@ -118,21 +118,21 @@ class DeadLetters:
         name: str | None = None,
         reason: BuryReason | str | None = None,
     ) -> int:
-        """Put dead letters back on the queue, the oldest first; how many.
+        """Put dead letters back on the queue, oldest first, and return their number.
 
-        Each runs as if it were new, with its name, its data and its options. What cannot be decoded
-        stays where it is. Two who replay at once never put one back twice. After a lost connection
-        this raises, and more may have been put back than was told.
+        Each runs like a new job with its name, data and options. Letters that cannot be decoded
+        stay. Concurrent replays never put a letter back twice. If the connection breaks, this
+        raises, and some letters may have been put back.
         """
         at_least("count", count, 1)
-        chosen = _Filter(name=name, reason=None if reason is None else _spelled(reason))
-        line, replayed = await self._reach(), 0
-        async for page in self._pages(line.lane, _checked_ids(ids)):
-            letters = [self._again(kept) for kept in page if chosen.takes(kept)]
+        chosen = _LetterFilter(name=name, reason=None if reason is None else _reason_text(reason))
+        connection, replayed = await self._connect(), 0
+        async for page in self._pages(connection.lane, _check_ids(ids)):
+            letters = [self._to_replay(each) for each in page if chosen.matches(each)]
             able = [letter for letter in letters if letter is not None]
             while able and replayed < count:
                 part, able = able[: count - replayed], able[count - replayed :]
-                replayed += await self._put_back(line, part)
+                replayed += await self._replay(connection, part)
             if replayed >= count:
                 break
         return replayed
@@ -146,92 +146,95 @@ class DeadLetters:
         reason: BuryReason | str | None = None,
         everything: bool = False,
     ) -> int:
-        """Delete dead letters for good; how many. Only those that all filters given take.
+        """Delete the dead letters that match all given filters, and return their number.
 
-        `older_than` goes by the server's clock. `everything=True` stands alone.
+        `older_than` uses the server's clock. `everything=True` cannot be combined with filters.
         """
         filtered = any(given is not None for given in (ids, older_than, name, reason))
         if filtered is bool(everything):
             raise OptionError(
                 "everything",
                 everything,
-                "is True, or one of ids, older_than, name, reason is given",
+                "pass either everything=True or at least one of ids, older_than, name and reason",
             )
         age_ms = None if older_than is None else to_ms("older_than", older_than)
-        chosen_ids = _checked_ids(ids)
-        lane = (await self._reach()).lane
+        chosen_ids = _check_ids(ids)
+        lane = (await self._connect()).lane
         if everything:
             return await drop_all(lane, self._keys.dead)
         before_ms = None if age_ms is None else await server_time_ms(lane) - age_ms
         if before_ms is not None and ids is None and name is None and reason is None:
             return await trim_before(lane, self._keys.dead, b"%d" % before_ms)
-        told = None if reason is None else _spelled(reason)
-        return await self._delete(lane, _Filter(name, told, before_ms), chosen_ids)
+        chosen = _LetterFilter(name, None if reason is None else _reason_text(reason), before_ms)
+        return await self._delete(lane, chosen, chosen_ids)
 
-    async def _delete(self, lane: Lane, chosen: _Filter, ids: list[bytes] | None) -> int:
+    async def _delete(self, lane: Lane, chosen: _LetterFilter, ids: list[bytes] | None) -> int:
         deleted = 0
         async for page in self._pages(lane, ids):
-            if found := [kept.dead_id for kept in page if chosen.takes(kept)]:
+            if found := [each.dead_id for each in page if chosen.matches(each)]:
                 deleted += await delete_entries(lane, self._keys.dead, found)
         return deleted
 
-    async def _pages(self, lane: Lane, ids: list[bytes] | None) -> AsyncIterator[list[_Kept]]:
-        """The letters of those ids that are there, or all of them, oldest first."""
+    async def _pages(
+        self, lane: Lane, ids: list[bytes] | None
+    ) -> AsyncIterator[list[_StoredLetter]]:
+        """The letters with these ids that exist, or all of them, oldest first."""
         dead = self._keys.dead
         if ids is not None:
             for first in range(0, len(ids), PAGE):
                 part = ids[first : first + PAGE]
                 found = zip(part, await fields_of(lane, dead, part), strict=True)
-                yield [_Kept(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
+                yield [_StoredLetter(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
             return
         start = b"-"
         while page := await entries_between(lane, dead, start=start, count=PAGE):
-            yield [_Kept(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
+            yield [_StoredLetter(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
             start = b"(" + page[-1][0]
 
-    def _again(self, kept: _Kept) -> Replay | None:
+    def _to_replay(self, stored: _StoredLetter) -> Replay | None:
         """The letter as a new job; None if it cannot be decoded."""
-        letter = kept.letter
+        letter = stored.entry
         try:
-            envelope, extras = _opened(letter)
+            envelope, extras = _decode_letter(letter)
         except DecodeError:
             return None
         fresh = Envelope(envelope.id, envelope.payload, envelope.created_at_ms, 0, envelope.retry)
         return Replay(
-            kept.dead_id,
+            stored.dead_id,
             encode_envelope(fresh),
             letter.raw_name,
             extras,
             self._keys.failure(envelope.id),
         )
 
-    async def _put_back(self, line: QueueConnection, letters: list[Replay]) -> int:
-        done = await replay(line.lane, self._keys.dead, stream=self._keys.stream, letters=letters)
-        if line.events is not None:
+    async def _replay(self, connection: QueueConnection, letters: list[Replay]) -> int:
+        done = await replay(
+            connection.lane, self._keys.dead, stream=self._keys.stream, letters=letters
+        )
+        if connection.events is not None:
             now = now_ms()
-            for letter, put_back in zip(letters, done, strict=True):
-                if put_back:
-                    line.events.tell(_replayed(letter, now))
+            for letter, is_back in zip(letters, done, strict=True):
+                if is_back:
+                    connection.events.tell(_replayed_event(letter, now))
         return sum(done)
 
 
-def _opened(letter: DeadEntry) -> tuple[Envelope, bytes]:
-    """The envelope of a letter and its extras, wherever they are; b"" for none."""
-    body, behind = split_extras(letter.envelope)
+def _decode_letter(letter: DeadEntry) -> tuple[Envelope, bytes]:
+    """The envelope of a letter and its extras; b"" if it has none."""
+    body, appended = split_extras(letter.envelope)
     envelope = decode_envelope(body)
     if letter.reason is BuryReason.DECODE_FAILED:
-        decode_payload(
-            envelope.payload
-        )  # all others were read, or are for a worker that reads bytes
-    extras = letter.extras if letter.extras is not None else behind
+        # Others were decoded once, or belong to a worker that takes raw bytes.
+        decode_payload(envelope.payload)
+    extras = letter.extras if letter.extras is not None else appended
     if extras is not None and letter.reason is BuryReason.EXPIRED:
         # With its old deadline it would be buried again at once.
         extras = encode_extras(replace(decode_extras(extras), deadline_ms=None))
     return envelope, extras or b""
 
 
-def dead_job(dead_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
-    """What an entry of the dead letters tells."""
+def read_dead_letter(dead_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
+    """The dead letter in an entry of the dead stream."""
     letter = decode_dead(fields)
     job_id, data = _content(letter)
     stamp_ms = letter.buried_at_ms
@@ -263,9 +266,9 @@ def _content(letter: DeadEntry) -> tuple[str | None, object]:
         return envelope.id, None
 
 
-def _replayed(letter: Replay, now: int) -> Told:
+def _replayed_event(letter: Replay, now: int) -> EventFields:
     job_id = decode_envelope(letter.body).id
-    name = show_text(letter.name)
+    name = decode_text(letter.name)
     return encode_event(EventKind.REPLAYED, job_id=job_id, ts_ms=now, name=name)
 
 
@@ -274,20 +277,22 @@ def _stamp_ms(dead_id: bytes) -> int:
     return int(dead_id.partition(b"-")[0])
 
 
-def _spelled(reason: BuryReason | str) -> str:
+def _reason_text(reason: BuryReason | str) -> str:
     return reason.value if isinstance(reason, BuryReason) else reason
 
 
-def _checked_ids(ids: Sequence[str] | None) -> list[bytes] | None:
+def _check_ids(ids: Sequence[str] | None) -> list[bytes] | None:
     if ids is None:
         return None
     if isinstance(ids, str):
-        raise OptionError("ids", ids, "expected several: a list of them")
-    return [_checked_id("ids", dead_id) for dead_id in ids]
+        raise OptionError("ids", ids, "expected a list of ids")
+    return [_check_id("ids", dead_id) for dead_id in ids]
 
 
-def _checked_id(option: str, dead_id: str) -> bytes:
+def _check_id(option: str, dead_id: str) -> bytes:
     given: object = dead_id
     if not isinstance(given, str) or not _DEAD_ID.fullmatch(given):
-        raise OptionError(option, dead_id, "expected ids of dead letters, such as 1700000000000-0")
+        raise OptionError(
+            option, dead_id, "expected the id of a dead letter, such as 1700000000000-0"
+        )
     return given.encode()

@@ -1,4 +1,4 @@
-"""Single jobs: looked up by id, cancelled, rescheduled, run now."""
+"""Single jobs: find, cancel and reschedule them by id."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.dead import DeadLetter, QueueConnection, dead_job
+from tampu.admin.dead import DeadLetter, QueueConnection, read_dead_letter
 from tampu.errors import DecodeError, OptionError
 from tampu.events import EventWriter
 from tampu.producer.request import JobRules, due_of, kept_for_s
@@ -22,35 +22,35 @@ from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_mem
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import split_extras
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.payload import decode_payload
 from tampu.wire.result import decode_result
 
-MOST: Final = 10_000
+MAX_SEARCHED: Final = 10_000
 _PAGE: Final = 1000
 
 
 class JobState(Enum):
-    """Where a job can be."""
+    """The state of a job."""
 
     WAITING = "waiting"
     ACTIVE = "active"
     DELAYED = "delayed"
     DEAD = "dead"
-    DONE = "done"  # its result is kept
+    DONE = "done"  # its result is still stored
     UNKNOWN = "unknown"  # done without a result, purged, or never added
 
 
 class JobInfo(Struct, frozen=True, kw_only=True):
-    """What is known of a job; what there is not in its state is None."""
+    """What is known about a job. Values that its state does not have are None."""
 
     id: str
     state: JobState
-    searched_all: bool = True  # False: it was not found, and not everything was looked at
+    searched_all: bool = True  # False: not found, but not everything was searched
     name: str | None = None
     data: object = None
-    attempt: int | None = None  # the one that runs, or how many there were
+    attempt: int | None = None  # the current attempt, or the number of past ones
     created_at: datetime | None = None
     due_at: datetime | None = None
     worker: str | None = None
@@ -59,22 +59,26 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     dead: DeadLetter | None = None
 
 
-async def find_job(lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None = MOST) -> JobInfo:
-    """Look for a job, first where it is quick.
+async def find_job(
+    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None = MAX_SEARCHED
+) -> JobInfo:
+    """Find a job by its id.
 
-    A result and the index of a delayed job are found at once. Otherwise the delayed jobs, those
-    that wait or run, and the dead letters are looked through, oldest first and up to `most` of
-    each; None looks at all. A job that moves meanwhile may be missed.
+    A stored result and an indexed delayed job are found at once. Otherwise the delayed jobs, the
+    waiting and active jobs and the dead letters are searched, oldest first and up to `most` of
+    each; None searches all. A job that changes its state meanwhile may be missed.
     """
     if most is not None:
         at_least("most", most, 1)
-    search = _Search(lane, keys, check_job_id(job_id), most=most)
+    search = _JobSearch(lane, keys, check_job_id(job_id), most=most)
     result, member = await values_of(lane, [keys.result(job_id), keys.index(job_id)])
     if result is not None:
-        return JobInfo(id=job_id, state=JobState.DONE, result=_read(decode_result, result))
+        return JobInfo(
+            id=job_id, state=JobState.DONE, result=_decode_or_none(decode_result, result)
+        )
     found = (
         (await search.delayed(member) if member else None)
-        or await search.delayed(await search.member())
+        or await search.delayed(await search.find_member())
         or await search.stream()
         or await search.dead()
     )
@@ -82,7 +86,7 @@ async def find_job(lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None
     return found or unknown
 
 
-class _Search:
+class _JobSearch:
     """One search for one job."""
 
     def __init__(self, lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None) -> None:
@@ -93,7 +97,7 @@ class _Search:
         self.searched_all = True
 
     async def delayed(self, member: bytes | None) -> JobInfo | None:
-        """The job of a member, if that is still delayed."""
+        """The job of a member, if it is still delayed."""
         score = None if member is None else await score_of(self._lane, self._keys.delayed, member)
         if member is None or score is None:
             return None
@@ -101,10 +105,10 @@ class _Search:
         info = _info(decode_envelope(parts.envelope), parts.name, JobState.DELAYED)
         return replace(info, due_at=instant_if_any(round(score)))
 
-    async def member(self) -> bytes | None:
-        """The member of the job among all that are delayed."""
-        cursor, looked, holding = b"0", 0, self._job_id.encode()
-        while not self._enough(looked):
+    async def find_member(self) -> bytes | None:
+        """Search all delayed jobs for the member."""
+        cursor, searched, holding = b"0", 0, self._job_id.encode()
+        while not self._is_enough(searched):
             cursor, members = await scan_members(
                 self._lane, self._keys.delayed, cursor, holding=holding, count=_PAGE
             )
@@ -113,16 +117,16 @@ class _Search:
                     return member
             if cursor == b"0":
                 break
-            looked += _PAGE
+            searched += _PAGE
         return None
 
     async def stream(self) -> JobInfo | None:
-        """The job among those that wait or run."""
-        entry = await self._walk(self._keys.stream, self._is_in)
+        """Search the waiting and active jobs."""
+        entry = await self._walk(self._keys.stream, self._is_the_job)
         if entry is None:
             return None
         entry_id, fields = entry
-        envelope, name = _opened(fields)
+        envelope, name = _decode_fields(fields)
         info = replace(_info(envelope, name, JobState.WAITING), entry_id=entry_id.decode())
         for group in await groups_of(self._lane, self._keys.stream):
             held = await holder_of(
@@ -133,57 +137,57 @@ class _Search:
                     info,
                     state=JobState.ACTIVE,
                     attempt=envelope.attempt + held.deliveries,
-                    worker=show_text(held.consumer),
+                    worker=decode_text(held.consumer),
                 )
         return info
 
     async def dead(self) -> JobInfo | None:
-        """The job among the dead letters."""
-        entry = await self._walk(self._keys.dead, self._is_in)
+        """Search the dead letters."""
+        entry = await self._walk(self._keys.dead, self._is_the_job)
         if entry is None:
             return None
-        letter = dead_job(entry[0], entry[1])
+        letter = read_dead_letter(entry[0], entry[1])
         return JobInfo(
             id=self._job_id,
             state=JobState.DEAD,
             name=letter.name,
             data=letter.data,
             attempt=letter.attempt,
-            created_at=instant_if_any(_opened(entry[1])[0].created_at_ms),
+            created_at=instant_if_any(_decode_fields(entry[1])[0].created_at_ms),
             worker=letter.worker,
             dead=letter,
         )
 
     async def _walk(
-        self, key: bytes, wanted: Callable[[Sequence[bytes]], bool]
+        self, key: bytes, matches: Callable[[Sequence[bytes]], bool]
     ) -> tuple[bytes, Sequence[bytes]] | None:
-        """The first entry of a stream that is wanted."""
-        start, looked = b"-", 0
-        while not self._enough(looked):
+        """The first entry of a stream that matches."""
+        start, searched = b"-", 0
+        while not self._is_enough(searched):
             page: list[RawEntry] = await entries_between(self._lane, key, start=start, count=_PAGE)
             for entry_id, fields in page:
-                if fields and wanted(fields):
+                if fields and matches(fields):
                     return entry_id, fields
             if len(page) < _PAGE:
                 break
-            start, looked = b"(" + page[-1][0], looked + len(page)
+            start, searched = b"(" + page[-1][0], searched + len(page)
         return None
 
-    def _enough(self, looked: int) -> bool:
-        if self._most is None or looked < self._most:
+    def _is_enough(self, searched: int) -> bool:
+        if self._most is None or searched < self._most:
             return False
         self.searched_all = False
         return True
 
-    def _is_in(self, fields: Sequence[bytes]) -> bool:
+    def _is_the_job(self, fields: Sequence[bytes]) -> bool:
         try:
-            return _opened(fields)[0].id == self._job_id
+            return _decode_fields(fields)[0].id == self._job_id
         except DecodeError:
             return False
 
 
-def _opened(fields: Sequence[bytes]) -> tuple[Envelope, str]:
-    """The envelope and the name in an entry, or in a dead letter: both have the same fields."""
+def _decode_fields(fields: Sequence[bytes]) -> tuple[Envelope, str]:
+    """The envelope and name in an entry or a dead letter; both use the same fields."""
     entry = decode_entry(fields)
     return decode_envelope(split_extras(entry.envelope or b"")[0]), entry.name
 
@@ -193,106 +197,106 @@ def _info(envelope: Envelope, name: str, state: JobState) -> JobInfo:
         id=envelope.id,
         state=state,
         name=name,
-        data=_read(decode_payload, envelope.payload),
+        data=_decode_or_none(decode_payload, envelope.payload),
         attempt=envelope.attempt,
         created_at=instant_if_any(envelope.created_at_ms),
     )
 
 
-def _read(decode: Callable[[bytes], object], raw: bytes) -> object:
-    """What the bytes hold; None if that cannot be read."""
+def _decode_or_none(decode: Callable[[bytes], object], raw: bytes) -> object:
+    """The decoded value, or None if it cannot be decoded."""
     try:
         return decode(raw)
     except DecodeError:
         return None
 
 
-JOBS_A_CALL: Final = 500
+JOBS_PER_CALL: Final = 500
 
 
 class DelayedJobs:
-    """The delayed jobs of a queue, each by its id.
+    """The delayed jobs of a queue, by id.
 
-    A job that a producer of ours delayed has an index by its id. One without, such as a retry that
-    waits or what a peer delayed without an id, is looked for among all that are delayed.
+    A job that tampu delayed has an index by its id. Others, such as a waiting retry or a job that a
+    peer delayed without an id, are searched for among all delayed jobs.
     """
 
     def __init__(
-        self, keys: QueueKeys, reach: Callable[[], Awaitable[QueueConnection]], *, rules: JobRules
+        self, keys: QueueKeys, connect: Callable[[], Awaitable[QueueConnection]], *, rules: JobRules
     ) -> None:
         self._keys = keys
-        self._reach = reach
+        self._connect = connect
         self._rules = rules
 
     async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
-        """Take jobs back; of each id, in order, whether its job will not run."""
+        """Cancel delayed jobs. Returns for each id whether its job was cancelled."""
         if isinstance(job_ids, str):
             raise OptionError("job_ids", job_ids, "expected a list of ids")
         ids = [check_job_id(job_id) for job_id in job_ids]
         if not ids:
             return []
-        line = await self._reach()
-        cancelled = await self._cancel(line, [Delayed(job_id) for job_id in ids])
+        connection = await self._connect()
+        cancelled = await self._cancel(connection, [Delayed(job_id) for job_id in ids])
         missed = {job_id for job_id, done in zip(ids, cancelled, strict=True) if not done}
         if missed:
-            found = await self._look_for(line.lane, missed)
+            found = await self._find_members(connection.lane, missed)
             jobs = [Delayed(job_id, member) for job_id, member in found.items()]
             late = {
                 job.job_id
-                for job, done in zip(jobs, await self._cancel(line, jobs), strict=True)
+                for job, done in zip(jobs, await self._cancel(connection, jobs), strict=True)
                 if done
             }
             for place, job_id in enumerate(ids):
                 if job_id in late and not cancelled[place]:
                     cancelled[place] = True
-                    late.discard(job_id)  # an id that was given twice is taken back once
+                    late.discard(job_id)  # an id that was given twice is cancelled once
         return cancelled
 
     async def reschedule(self, job_id: str, *, delay: Duration | None, at: datetime | None) -> bool:
-        """Have a job be due at another time; whether it still was delayed."""
+        """Change when a delayed job is due. Returns whether it was still delayed."""
         check_job_id(job_id)
         if delay is None and at is None:
-            raise OptionError("delay", delay, "must be given, or at")
+            raise OptionError("delay", delay, "pass delay or at")
         now = now_ms()
         due, delay_ms = due_of(delay, at, rules=self._rules, now_ms=now)
-        lane = (await self._reach()).lane
+        lane = (await self._connect()).lane
 
         async def move(member: bytes) -> bool:
-            moved = await self._moved(lane, member, now + delay_ms)
+            moved = await self._move_member(lane, member, now + delay_ms)
             kept_s = kept_for_s(delay_ms, self._rules.unique_ms)
             return await reschedule(lane, self._keys, Move(job_id, member, moved, due, kept_s))
 
         (indexed,) = await values_of(lane, [self._keys.index(job_id)])
         if indexed is not None and await move(indexed):
             return True
-        found = await self._look_for(lane, {job_id})
+        found = await self._find_members(lane, {job_id})
         return job_id in found and await move(found[job_id])
 
     async def run_now(self, job_id: str) -> bool:
-        """Have a job run as soon as a worker is free; whether it still was delayed."""
+        """Make a delayed job due now. Returns whether it was still delayed."""
         check_job_id(job_id)
-        line = await self._reach()
-        kept = 0 if line.events is None else line.events.max_len
-        if await run_now(line.lane, self._keys, Delayed(job_id), events_max_len=kept):
+        connection = await self._connect()
+        kept = 0 if connection.events is None else connection.events.max_len
+        if await run_now(connection.lane, self._keys, Delayed(job_id), events_max_len=kept):
             return True
-        found = await self._look_for(line.lane, {job_id})
+        found = await self._find_members(connection.lane, {job_id})
         return job_id in found and await run_now(
-            line.lane, self._keys, Delayed(job_id, found[job_id]), events_max_len=kept
+            connection.lane, self._keys, Delayed(job_id, found[job_id]), events_max_len=kept
         )
 
-    async def _cancel(self, line: QueueConnection, jobs: list[Delayed]) -> list[bool]:
+    async def _cancel(self, connection: QueueConnection, jobs: list[Delayed]) -> list[bool]:
         names: list[bytes | None] = []
-        for start in range(0, len(jobs), JOBS_A_CALL):
-            part = jobs[start : start + JOBS_A_CALL]
-            answer = await cancel(line.lane, self._keys, part)
-            if line.events is not None:
-                _tell(line.events, part, answer)
+        for start in range(0, len(jobs), JOBS_PER_CALL):
+            part = jobs[start : start + JOBS_PER_CALL]
+            answer = await cancel(connection.lane, self._keys, part)
+            if connection.events is not None:
+                _emit_cancelled(connection.events, part, answer)
             names += answer
         return [name is not None for name in names]
 
-    async def _look_for(self, lane: Lane, wanted: Collection[str]) -> dict[str, bytes]:
-        """The members of jobs among all that are delayed, by their ids; in one pass for all."""
-        # The server can look for one id; for several it hands over all, and we look.
+    async def _find_members(self, lane: Lane, wanted: Collection[str]) -> dict[str, bytes]:
+        """Find the members of delayed jobs by their ids, in one pass."""
+        # The server can filter for one id. For several it returns all, and we filter.
         holding = next(iter(wanted)).encode() if len(wanted) == 1 else b""
         found: dict[str, bytes] = {}
         cursor = b"0"
@@ -307,20 +311,20 @@ class DelayedJobs:
             if cursor == b"0" or len(found) == len(wanted):
                 return found
 
-    async def _moved(self, lane: Lane, member: bytes, due_ms: int) -> bytes:
-        """The member of a job that is due then; what counts from its due time moves along."""
+    async def _move_member(self, lane: Lane, member: bytes, due_ms: int) -> bytes:
+        """The member for the new due time. A deadline moves along with it."""
         if deadline_of(member) is None:
             return member
         was_ms = await score_of(lane, self._keys.delayed, member)
         return member if was_ms is None else postpone(member, due_ms - round(was_ms))
 
 
-def _tell(events: EventWriter, jobs: list[Delayed], names: list[bytes | None]) -> None:
+def _emit_cancelled(events: EventWriter, jobs: list[Delayed], names: list[bytes | None]) -> None:
     now = now_ms()
     for job, name in zip(jobs, names, strict=True):
         if name is not None:
             events.tell(
                 encode_event(
-                    EventKind.CANCELLED, job_id=job.job_id, ts_ms=now, name=show_text(name)
+                    EventKind.CANCELLED, job_id=job.job_id, ts_ms=now, name=decode_text(name)
                 )
             )

@@ -1,4 +1,4 @@
-"""Queues as a whole: listed, counted, looked over, drained, purged."""
+"""Whole queues: list, count, summarise, drain and purge them."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -16,24 +16,25 @@ from tampu.server.lane import Lane
 from tampu.server.scripts.dead import purge
 from tampu.server.streams import delete, drop_all, entries_between, server_time_ms, sizes
 from tampu.util.clock import instant
+from tampu.util.pauses import Pauses
 from tampu.wire.entry import id_of_member
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import split_extras
-from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_known_by
+from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
 
 
 class Counts(Struct, frozen=True):
     """The jobs of a queue at one moment."""
 
-    waiting: int  # in the stream, and no worker has them yet
-    active: int  # with a worker
-    delayed: int  # to be run later, retries included
+    waiting: int  # in the stream, not taken by a worker yet
+    active: int  # held by a worker
+    delayed: int  # will run later; includes jobs that wait for a retry
     dead: int
     schedules: int
 
 
 async def count_jobs(lane: Lane, keys: QueueKeys, group: bytes) -> Counts:
-    """Ask the server; `active` are the jobs of one group of workers."""
+    """Count the jobs of a queue. `active` counts those of one group of workers."""
     found = await sizes(lane, keys, group)
     return Counts(
         waiting=max(0, found.stream - found.pending),
@@ -44,30 +45,30 @@ async def count_jobs(lane: Lane, keys: QueueKeys, group: bytes) -> Counts:
     )
 
 
-_KINDS: Final = ("stream", "zset")  # the types of the keys that a queue is known by
+_KINDS: Final = ("stream", "zset")  # the types of the keys that make a queue exist
 
 
 async def queue_names(server: Server) -> list[str]:
-    """The queues of a server by their names, in order; those of every node of a cluster.
+    """The names of all queues on a server, sorted; in a cluster, those of every node.
 
-    It walks all keys of the server in small steps. Names that we could not open are left out.
+    Scans all keys of the server in small steps. Invalid names are left out.
     """
     names: set[str] = set()
     async with nodes_of(server) as nodes:
         for node in nodes:
             for kind in _KINDS:
                 async for page in node.keys(EVERY_QUEUE, kind=kind):
-                    names |= {name for key in page if (name := queue_known_by(key)) is not None}
+                    names |= {name for key in page if (name := queue_of_key(key)) is not None}
     return sorted(names)
 
 
 async def queue_exists(lane: Lane, keys: QueueKeys) -> bool:
-    """Whether anything was ever added to a queue, or a worker started on it."""
+    """Whether a job was ever added to the queue or a worker started on it."""
     return await exist(lane, keys.lasting)
 
 
 async def remove_queue(server: Server, keys: QueueKeys) -> int:
-    """Remove every key of a queue; how many. What its workers write meanwhile stays."""
+    """Delete every key of a queue and return their number. Keys written meanwhile stay."""
     removed = 0
     async with nodes_of(server) as nodes:
         for node in nodes:
@@ -76,23 +77,23 @@ async def remove_queue(server: Server, keys: QueueKeys) -> int:
     return removed
 
 
-class Overview(Struct, frozen=True, kw_only=True):
-    """A queue at one moment, seen from one group of workers; times are the server's."""
+class QueueSummary(Struct, frozen=True, kw_only=True):
+    """A queue at one moment, seen from one group of workers. Times are the server's."""
 
     queue: str
     group: str
     at: datetime
     counts: Counts
-    oldest_waiting_at: datetime | None  # since when the first that waits does
-    next_due_at: datetime | None  # of the delayed jobs
+    oldest_waiting_at: datetime | None  # when the oldest waiting job was added
+    next_due_at: datetime | None  # when the next delayed job is due
     workers: list[WorkerInfo]
 
 
-async def look_over(lane: Lane, keys: QueueKeys, group: str = "default") -> Overview:
-    """Ask the server; what it tells was true within a few milliseconds, not at one."""
+async def summarise_queue(lane: Lane, keys: QueueKeys, group: str = "default") -> QueueSummary:
+    """Summarise a queue. The values are read one after the other, within milliseconds."""
     raw_group = group.encode()
     due_ms = await first_due_ms(lane, keys.delayed)
-    return Overview(
+    return QueueSummary(
         queue=keys.name,
         group=group,
         at=instant(await server_time_ms(lane)),
@@ -104,7 +105,7 @@ async def look_over(lane: Lane, keys: QueueKeys, group: str = "default") -> Over
 
 
 async def _oldest_waiting(lane: Lane, keys: QueueKeys, group: bytes) -> datetime | None:
-    """When the first entry was written that nobody of the group was given."""
+    """When the first entry was written that no worker of the group has taken."""
     groups = await groups_of(lane, keys.stream)
     last = next((each.last_id for each in groups if each.name == group), None)
     start = b"-" if last is None else b"(" + last
@@ -123,44 +124,44 @@ async def drain(
     group: str = "default",
     delayed: bool = False,
     timeout_s: float | None = None,
-    tell: Callable[[Counts], None] | None = None,
+    on_counts: Callable[[Counts], None] | None = None,
 ) -> Counts:
-    """Wait until no job waits or runs; with `delayed`, until none is delayed either.
+    """Wait until no job is waiting or active; with `delayed`, until none is delayed either.
 
-    Returns the last counts, and that is what `is_drained` is for, when the time is up too. `tell`
-    gets the counts of every look.
+    Returns the last counts, also when the time is up: check them with `is_drained`. `on_counts` is
+    called with every count.
     """
     limit = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-    pause_s = _FIRST_PAUSE_S
+    pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     while True:
         counts = await count_jobs(lane, keys, group.encode())
-        if tell is not None:
-            tell(counts)
+        if on_counts is not None:
+            on_counts(counts)
+        pause_s = pauses.next_s()
         left_s = pause_s if limit is None else limit - asyncio.get_running_loop().time()
         if is_drained(counts, delayed=delayed) or left_s <= 0:
             return counts
         await asyncio.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
-    """Whether nothing is left to wait for."""
+    """Whether the queue is empty."""
     return not counts.waiting and not counts.active and not (delayed and counts.delayed)
 
 
-_JOBS_A_CALL: Final = 500
+_JOBS_PER_CALL: Final = 500
 
 
 class Purgeable(Enum):
-    """Where jobs can be done away with; one that runs belongs to its worker."""
+    """States in which jobs can be purged. An active job belongs to its worker."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
     DEAD = "dead"
 
 
-class Purged(Struct, frozen=True):
-    """How many jobs were removed."""
+class PurgeCounts(Struct, frozen=True):
+    """How many jobs were removed, by state."""
 
     waiting: int = 0
     delayed: int = 0
@@ -169,36 +170,36 @@ class Purged(Struct, frozen=True):
 
 async def purge_jobs(
     lane: Lane, keys: QueueKeys, states: Collection[Purgeable] = tuple(Purgeable)
-) -> Purged:
-    """Remove jobs for good; their ids are free again. Jobs that run are left alone.
+) -> PurgeCounts:
+    """Delete jobs; their ids become free again. Active jobs are left alone.
 
-    What is added meanwhile may go as well. After a lost connection this raises, and more may have
-    been removed than was told.
+    Jobs that are added meanwhile may be deleted too. If the connection breaks, this raises, and
+    some jobs may have been deleted.
     """
     waiting = await _purge_waiting(lane, keys) if Purgeable.WAITING in states else 0
     delayed = await _purge_delayed(lane, keys) if Purgeable.DELAYED in states else 0
     dead = await drop_all(lane, keys.dead) if Purgeable.DEAD in states else 0
-    return Purged(waiting, delayed, dead)
+    return PurgeCounts(waiting, delayed, dead)
 
 
 async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while bodies := await purge(lane, keys.stream, count=_JOBS_A_CALL):
+    while bodies := await purge(lane, keys.stream, count=_JOBS_PER_CALL):
         removed += len(bodies)
-        await _free(lane, keys, [_id_of(body) for body in bodies])
+        await _free_ids(lane, keys, [_id_of(body) for body in bodies])
     return removed
 
 
 async def _purge_delayed(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while members := await take_delayed(lane, keys.delayed, count=_JOBS_A_CALL):
+    while members := await take_delayed(lane, keys.delayed, count=_JOBS_PER_CALL):
         removed += len(members)
-        await _free(lane, keys, [id_of_member(member) for member in members])
+        await _free_ids(lane, keys, [id_of_member(member) for member in members])
     return removed
 
 
-async def _free(lane: Lane, keys: QueueKeys, job_ids: list[str | None]) -> None:
-    """Have ids be free again; most were never taken, which does not matter."""
+async def _free_ids(lane: Lane, keys: QueueKeys, job_ids: list[str | None]) -> None:
+    """Make job ids free again. Most were never taken, which does no harm."""
     known = [job_id for job_id in job_ids if job_id is not None]
     if known:
         await delete(lane, [make(job_id) for job_id in known for make in (keys.marker, keys.index)])

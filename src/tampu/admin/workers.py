@@ -1,4 +1,4 @@
-"""Who works on a queue."""
+"""The workers of a queue."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,34 +10,34 @@ from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.streams import ConsumerInfo, consumers, values_of
 from tampu.util.clock import instant
-from tampu.wire.fields import show_text
+from tampu.wire.fields import decode_text
 from tampu.wire.holders import CONSUMER_PREFIX, WorkerHeartbeat, decode_heartbeat
 from tampu.wire.keys import QueueKeys
 
 
 class WorkerState(Enum):
-    """What can be told of a worker from outside."""
+    """The state of a worker, seen from outside."""
 
-    ALIVE = "alive"  # it gives signs of life
-    GONE = "gone"  # it gave none for a whole lease
-    UNKNOWN = "unknown"  # a peer's: those give no signs
+    ALIVE = "alive"  # its heartbeat is there
+    GONE = "gone"  # its heartbeat has expired
+    UNKNOWN = "unknown"  # a peer's worker: those have no heartbeat
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """One worker of a group. What a peer does not tell is None."""
+    """One worker of a group. Values that a peer does not provide are None."""
 
     id: str
     state: WorkerState
     active: int  # jobs that it holds
-    idle_ms: int  # since it last took or acknowledged something
+    idle_ms: int  # since it last took or acknowledged a job
     host: str | None = None
     pid: int | None = None
     started_at: datetime | None = None
     concurrency: int | None = None
 
 
-def alive(workers: Sequence[WorkerInfo]) -> int:
-    """How many of them are not known to be gone."""
+def count_alive(workers: Sequence[WorkerInfo]) -> int:
+    """How many of the workers are not gone."""
     return sum(worker.state is not WorkerState.GONE for worker in workers)
 
 
@@ -46,32 +46,32 @@ async def workers_of(lane: Lane, keys: QueueKeys, group: bytes) -> list[WorkerIn
     found = await consumers(lane, keys.stream, group)
     if not found:
         return []
-    marks = await values_of(lane, [keys.worker(each.name) for each in found])
-    return [_told(each, mark) for each, mark in zip(found, marks, strict=True)]
+    heartbeats = await values_of(lane, [keys.worker(each.name) for each in found])
+    return [_worker_info(each, raw) for each, raw in zip(found, heartbeats, strict=True)]
 
 
-def _told(consumer: ConsumerInfo, raw: bytes | None) -> WorkerInfo:
-    mark = _mark(raw)
+def _worker_info(consumer: ConsumerInfo, raw: bytes | None) -> WorkerInfo:
+    heartbeat = _heartbeat(raw)
     ours = consumer.name.startswith(CONSUMER_PREFIX)
     state = WorkerState.GONE if ours else WorkerState.UNKNOWN
-    name, active, idle_ms = show_text(consumer.name), consumer.pending, consumer.idle_ms
+    name, active, idle_ms = decode_text(consumer.name), consumer.pending, consumer.idle_ms
     if raw is not None:
         state = WorkerState.ALIVE
-    if mark is None:
+    if heartbeat is None:
         return WorkerInfo(id=name, state=state, active=active, idle_ms=idle_ms)
     return WorkerInfo(
         id=name,
         state=state,
         active=active,
         idle_ms=idle_ms,
-        host=mark.host,
-        pid=mark.pid,
-        started_at=instant(mark.started_at_ms),
-        concurrency=mark.concurrency,
+        host=heartbeat.host,
+        pid=heartbeat.pid,
+        started_at=instant(heartbeat.started_at_ms),
+        concurrency=heartbeat.concurrency,
     )
 
 
-def _mark(raw: bytes | None) -> WorkerHeartbeat | None:
+def _heartbeat(raw: bytes | None) -> WorkerHeartbeat | None:
     try:
         return None if raw is None else decode_heartbeat(raw)
     except DecodeError:

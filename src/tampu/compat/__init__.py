@@ -1,1 +1,1 @@
-"""The surfaces of other packages over tampu."""
+"""Other packages' interfaces on top of tampu."""

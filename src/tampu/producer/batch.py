@@ -14,7 +14,7 @@ from tampu.job import Host, Job
 from tampu.server.scripts.adding import FullJobs, PlainJobs
 from tampu.util.ids import new_id, new_ids
 from tampu.wire.envelope import encode_fresh
-from tampu.wire.event import EventKind, Told, encode_event
+from tampu.wire.event import EventFields, EventKind, encode_event
 from tampu.wire.keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Batch(ABC):
         """What producers get, by what the script answered."""
 
     @abstractmethod
-    def events(self, handles: list[Job[Any]]) -> list[Told]:
+    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
         """What listeners are told of the jobs that were added."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class PlainBatch(Batch):
             for job_id, name, data in zip(self.ids, self.names, self.datas, strict=True)
         ]
 
-    def events(self, handles: list[Job[Any]]) -> list[Told]:
+    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
         """All were added."""
         return [_added(job) for job in handles]
 
@@ -212,7 +212,7 @@ class FullBatch(Batch):
             for job_id, request, letter in zip(self.ids, self.requests, letters, strict=True)
         ]
 
-    def events(self, handles: list[Job[Any]]) -> list[Told]:
+    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
         """Added or delayed, unless the id was taken."""
         return [
             _delayed(job, request.delay_ms) if request.due else _added(job)
@@ -228,11 +228,11 @@ class FullBatch(Batch):
         return chosen
 
 
-def _added(job: Job[Any]) -> Told:
+def _added(job: Job[Any]) -> EventFields:
     return encode_event(EventKind.ADDED, job_id=job.id, ts_ms=job.created_at_ms, name=job.name)
 
 
-def _delayed(job: Job[Any], delay_ms: int) -> Told:
+def _delayed(job: Job[Any], delay_ms: int) -> EventFields:
     return encode_event(
         EventKind.DELAYED,
         job_id=job.id,

@@ -1,4 +1,4 @@
-"""The schedules of a queue: stored, looked at, paused, and fired out of turn."""
+"""Administration of a queue's schedules: store, list, pause, trigger and backfill them."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
@@ -11,7 +11,7 @@ from tampu.errors import DecodeError, OptionError, ServerBusy
 from tampu.job import Job
 from tampu.producer.request import Request
 from tampu.schedules.model import Schedule, ScheduleCounts
-from tampu.schedules.storing import NewSchedule, StoredPosition, StoredSchedule, read_schedule
+from tampu.schedules.storing import ArmedSchedule, NewSchedule, StoredSchedule, read_schedule
 from tampu.server.scripts.schedules import (
     Armed,
     NewSpec,
@@ -29,23 +29,23 @@ from tampu.server.streams import server_time_ms
 from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
 from tampu.util.options import at_least
-from tampu.wire.fields import encode_name, show_text
+from tampu.wire.fields import decode_text, encode_name
 from tampu.wire.keys import QueueKeys, check_schedule_key
 from tampu.wire.payload import decode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
 
 Key = str | bytes
-"""A schedule's key; as bytes, one that is not text or that we would not take."""
+"""The key of a schedule. Use bytes for a peer's key that is not valid text."""
 _FIELDS: Final = (SPEC, OWN, FIRED, MISSED, OVERLAPPED, OUTSIDE, PAUSED)
 _NO_COUNTS: Final[RawFields] = [None] * 5
-_TRIES: Final = 20
-_STEPS: Final = 10_000  # of a rule that never meets its window
+_MAX_TRIES: Final = 20
+_MAX_STEPS: Final = 10_000  # in case a rule never meets its window
 
 
-class _Found(Struct, frozen=True):
-    """A schedule that is there and can be read."""
+class _FoundSchedule(Struct, frozen=True):
+    """A schedule that exists and can be read."""
 
-    repeat: StoredSchedule
+    schedule: StoredSchedule
     due_ms: int
     fired: int
     now_ms: int
@@ -57,38 +57,39 @@ class Schedules:
     def __init__(
         self,
         keys: QueueKeys,
-        reach: Callable[[], Awaitable[QueueConnection]],
+        connect: Callable[[], Awaitable[QueueConnection]],
         *,
         add: Callable[[list[Request]], Awaitable[list[Job[Any]]]],
     ) -> None:
         self._keys = keys
-        self._reach = reach
+        self._connect = connect
         self._add = add
 
-    async def store(self, wanted: NewSchedule) -> Schedule:
-        """Store a schedule; one of the same key and rule keeps its place and its counts."""
-        raw_key = wanted.key.encode()
-        lane = (await self._reach()).lane
-        for _ in range(_TRIES):
+    async def store(self, new: NewSchedule) -> Schedule:
+        """Store a schedule. With the same key and rule, the next instant and the counts stay."""
+        raw_key = new.key.encode()
+        lane = (await self._connect()).lane
+        for _ in range(_MAX_TRIES):
             look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-            there = _there(look)
-            place = _place(there, look.fields)
-            kept = place if wanted.keeps(place) else None
-            written = wanted.written(kept, look.now_ms)
-            first_ms = None if kept else written.next_ms
-            new = NewSpec(raw_key, written.spec, written.own, first_ms)
-            known = (look.fields[0] or b"") if there else b""
-            if await upsert(lane, self._keys, new, known=known):
+            armed = _armed(look)
+            stored = _read_armed(armed, look.fields)
+            kept = stored if new.keeps(stored) else None
+            encoded = new.encode(kept, look.now_ms)
+            first_ms = None if kept else encoded.next_ms
+            spec = NewSpec(raw_key, encoded.spec, encoded.own, first_ms)
+            known = (look.fields[0] or b"") if armed else b""
+            if await upsert(lane, self._keys, spec, known=known):
                 counts = look.fields[2:] if kept else _NO_COUNTS
-                armed = Armed(raw_key, b"%d" % written.next_ms)
-                is_paused = look.armed is None and there is not None
-                return _shown(armed, [written.spec, written.own, *counts], paused=is_paused)
-        raise ServerBusy(lane.server.name, "CHANGED", "others store this schedule all the time")
+                is_paused = look.armed is None and armed is not None
+                next_armed = Armed(raw_key, b"%d" % encoded.next_ms)
+                fields = [encoded.spec, encoded.own, *counts]
+                return _schedule(next_armed, fields, paused=is_paused)
+        raise ServerBusy(lane.server.name, "CHANGED", "other programs keep changing this schedule")
 
     async def all(self, limit: int) -> list[Schedule]:
-        """The first so many, by their next instants; those that cannot be read say why."""
+        """The first `limit` schedules by next instant. Unreadable ones say why."""
         at_least("limit", limit, 1)
-        lane = (await self._reach()).lane
+        lane = (await self._connect()).lane
         armed, paused = await stored(lane, self._keys, limit=limit)
         active = {each.key for each in armed}
         places = [(each, False) for each in armed]
@@ -97,102 +98,105 @@ class Schedules:
         keys = [each.key for each, _ in places[:limit]]
         found = await fields_of_specs(lane, self._keys, keys, fields=_FIELDS)
         return [
-            _shown(each, fields, paused=is_paused)
+            _schedule(each, fields, paused=is_paused)
             for (each, is_paused), fields in zip(places, found, strict=False)
-            if not (is_paused and fields and fields[0] is None)  # a peer has removed it
+            if not (is_paused and fields and fields[0] is None)  # a peer removed it
         ]
 
     async def remove(self, key: Key) -> bool:
-        """Remove one; whether it was there."""
-        return await unschedule((await self._reach()).lane, self._keys, _raw(key))
+        """Remove a schedule. Returns whether it existed."""
+        return await unschedule((await self._connect()).lane, self._keys, _raw_key(key))
 
     async def pause(self, key: Key) -> bool:
-        """Have one not fire; False if there is none or it was paused before."""
-        return await pause((await self._reach()).lane, self._keys, _raw(key))
+        """Pause a schedule. Returns False if it does not exist or is paused already."""
+        return await pause((await self._connect()).lane, self._keys, _raw_key(key))
 
     async def resume(self, key: Key) -> bool:
-        """Have one fire again from its next instant on; False if it was not paused."""
-        raw_key = _raw(key)
-        lane = (await self._reach()).lane
-        for _ in range(_TRIES):
+        """Resume a paused schedule from its next instant. Returns False if it is not paused."""
+        raw_key = _raw_key(key)
+        lane = (await self._connect()).lane
+        for _ in range(_MAX_TRIES):
             look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-            if look.paused is None or _there(look) is None:
+            if look.paused is None or _armed(look) is None:
                 return False
             next_ms, passed = _after_pause(look.paused, look)
             if await resume(lane, self._keys, look.paused, next_ms=next_ms, passed=passed):
                 return True
-        raise ServerBusy(lane.server.name, "CHANGED", "others change this schedule all the time")
+        raise ServerBusy(lane.server.name, "CHANGED", "other programs keep changing this schedule")
 
     async def trigger(self, key: Key) -> Job[Any]:
-        """Add one job of it now."""
-        found = await self._found(key)
-        (job,) = await self._add([_request(found.repeat, found.now_ms)])
+        """Add a job of the schedule now."""
+        found = await self._find(key)
+        (job,) = await self._add([_request(found.schedule, found.now_ms)])
         return job
 
     async def backfill(
         self, key: Key, start: datetime, end: datetime, *, most: int
     ) -> list[Job[Any]]:
-        """Add a job for each instant from `start` up to `end`, that one left out."""
+        """Add a job for each instant from `start` up to, but not including, `end`."""
         at_least("max", most, 1)
         start_ms, end_ms = instant_ms("start", start), instant_ms("end", end)
         if end_ms <= start_ms:
-            raise OptionError("end", end, "must lie after start")
-        found = await self._found(key)
-        rule = found.repeat.rule.with_anchor(found.due_ms)
+            raise OptionError("end", end, "must be after start")
+        found = await self._find(key)
+        rule = found.schedule.rule.with_anchor(found.due_ms)
         count = rule.count_between(start_ms - 1, end_ms - 1)
         if count > most:
-            raise OptionError("max", most, f"is less than the {count} instants of that time")
+            raise OptionError("max", most, f"there are {count} instants in that time")
         instants = list(_between(rule, start_ms, end_ms))
-        window = found.repeat.window
+        window = found.schedule.window
         return await self._add(
             [
-                _request(found.repeat, at_ms)
+                _request(found.schedule, at_ms)
                 for at_ms in instants
                 if window is None or window.contains_ms(at_ms)
             ]
         )
 
     async def preview(self, what: Key | Rule, n: int) -> list[datetime]:
-        """The next instants of a schedule, or of a rule that would be stored now."""
+        """The next instants of a schedule, or of a rule as if it were stored now."""
         at_least("n", n, 1)
         if isinstance(what, Rule):
-            now_ms = await server_time_ms((await self._reach()).lane)
+            now_ms = await server_time_ms((await self._connect()).lane)
             return what.with_anchor(now_ms).next_n(n, instant(now_ms))
-        found = await self._found(what)
-        limit = found.repeat.spec.limit
+        found = await self._find(what)
+        limit = found.schedule.spec.limit
         count = n if not limit else min(n, max(0, limit - found.fired))
         return [instant(at_ms) for at_ms in _upcoming(found, count)]
 
-    async def _found(self, key: Key) -> _Found:
-        raw_key = _raw(key)
-        lane = (await self._reach()).lane
+    async def _find(self, key: Key) -> _FoundSchedule:
+        raw_key = _raw_key(key)
+        lane = (await self._connect()).lane
         look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
-        there = _there(look)
-        if there is None:
-            raise OptionError("key", key, "names no schedule of this queue")
+        armed = _armed(look)
+        if armed is None:
+            raise OptionError("key", key, "the queue has no such schedule")
         spec, own, fired = look.fields[:3]
-        repeat = read_schedule(spec, own)
-        due_ms = there.due_ms
-        return _Found(
-            repeat, look.now_ms if due_ms is None else due_ms, decode_count(fired), look.now_ms
+        schedule = read_schedule(spec, own)
+        due_ms = armed.due_ms
+        return _FoundSchedule(
+            schedule, look.now_ms if due_ms is None else due_ms, decode_count(fired), look.now_ms
         )
 
 
-def _raw(key: Key) -> bytes:
+def _raw_key(key: Key) -> bytes:
     return key if isinstance(key, bytes) else check_schedule_key(key).encode()
 
 
-def _there(look: ScheduleLook) -> Armed | None:
-    """Where a schedule is; a paused one without a spec was removed by a peer."""
+def _armed(look: ScheduleLook) -> Armed | None:
+    """When a schedule fires next, or would if it were not paused; None if it does not exist.
+
+    A paused schedule without a spec was removed by a peer.
+    """
     return look.armed or (None if look.fields[0] is None else look.paused)
 
 
-def _place(armed: Armed | None, fields: RawFields) -> StoredPosition | None:
-    """What is stored, if it can be read; what cannot has no place to keep."""
+def _read_armed(armed: Armed | None, fields: RawFields) -> ArmedSchedule | None:
+    """The stored schedule, if there is one and it can be read."""
     if armed is None or (due_ms := armed.due_ms) is None:
         return None
     try:
-        return StoredPosition(read_schedule(fields[0], fields[1]), due_ms)
+        return ArmedSchedule(read_schedule(fields[0], fields[1]), due_ms)
     except DecodeError:
         return None
 
@@ -200,28 +204,28 @@ def _place(armed: Armed | None, fields: RawFields) -> StoredPosition | None:
 def _after_pause(paused: Armed, look: ScheduleLook) -> tuple[int | None, int]:
     """When a paused schedule is next due, and how many instants have passed."""
     due_ms, now_ms = paused.due_ms or 0, look.now_ms
-    place = _place(paused, look.fields)
-    if place is None or due_ms > now_ms:
-        return due_ms, 0  # what cannot be read goes back as it came
-    rule = place.repeat.instants(due_ms)
+    stored = _read_armed(paused, look.fields)
+    if stored is None or due_ms > now_ms:
+        return due_ms, 0  # an unreadable schedule goes back unchanged
+    rule = stored.schedule.instants(due_ms)
     return rule.next_ms(now_ms), 1 + rule.count_between(due_ms, now_ms)
 
 
-def _request(repeat: StoredSchedule, at_ms: int) -> Request:
-    """A job of a schedule for an instant."""
+def _request(schedule: StoredSchedule, at_ms: int) -> Request:
+    """The job of a schedule for an instant."""
     return Request(
-        name=repeat.spec.job_name,
-        data=_data(repeat),
-        payload=repeat.payload,
-        raw_name=encode_name(repeat.spec.job_name),
-        retry=repeat.retry,
-        extras=repeat.job_extras(at_ms),
+        name=schedule.spec.job_name,
+        data=_data(schedule),
+        payload=schedule.payload,
+        raw_name=encode_name(schedule.spec.job_name),
+        retry=schedule.retry,
+        extras=schedule.job_extras(at_ms),
     )
 
 
-def _data(repeat: StoredSchedule) -> object:
+def _data(schedule: StoredSchedule) -> object:
     try:
-        return decode_payload(repeat.payload)
+        return decode_payload(schedule.payload)
     except DecodeError:
         return None
 
@@ -233,13 +237,13 @@ def _between(rule: Rule, start_ms: int, end_ms: int) -> Iterator[int]:
         at_ms = rule.next_ms(at_ms)
 
 
-def _upcoming(found: _Found, count: int) -> list[int]:
-    """The next instants that would fire, as far as anybody can tell."""
-    rule, window = found.repeat.instants(found.due_ms), found.repeat.window
+def _upcoming(found: _FoundSchedule, count: int) -> list[int]:
+    """The next instants that would fire."""
+    rule, window = found.schedule.instants(found.due_ms), found.schedule.window
     instants: list[int] = []
-    # What it is armed for comes first, also if a peer has put it beside the rule's own instants.
-    at_ms = found.due_ms if _is_to_come(found) else rule.next_ms(found.now_ms)
-    for _ in range(_STEPS):
+    # The armed instant comes first, even if a peer set one that the rule does not have.
+    at_ms = found.due_ms if _is_in_future(found) else rule.next_ms(found.now_ms)
+    for _ in range(_MAX_STEPS):
         if at_ms is None or len(instants) >= count:
             break
         open_ms = at_ms if window is None else window.next_open_ms(at_ms)
@@ -251,18 +255,18 @@ def _upcoming(found: _Found, count: int) -> list[int]:
     return instants
 
 
-def _is_to_come(found: _Found) -> bool:
-    end_ms = found.repeat.spec.end_before_ms
+def _is_in_future(found: _FoundSchedule) -> bool:
+    end_ms = found.schedule.spec.end_before_ms
     return found.now_ms < found.due_ms and (end_ms is None or found.due_ms <= end_ms)
 
 
-def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
-    key, due_ms = show_text(armed.key), armed.due_ms
+def _schedule(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
+    key, due_ms = decode_text(armed.key), armed.due_ms
     next_at = None if due_ms is None else instant_if_any(due_ms)
     fields = [None] * len(_FIELDS) if fields is None else fields
     try:
-        repeat = read_schedule(fields[0], fields[1])
-        settings = repeat.settings()
+        schedule = read_schedule(fields[0], fields[1])
+        settings = schedule.settings()
     except (DecodeError, OptionError) as error:
         return Schedule(
             key=key, raw_key=armed.key, next_at=next_at, paused=paused, problem=str(error)
@@ -271,9 +275,9 @@ def _shown(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedule:
     return Schedule(
         key=key,
         raw_key=armed.key,
-        name=repeat.spec.job_name,
-        rule=repeat.rule,
-        data=_data(repeat),
+        name=schedule.spec.job_name,
+        rule=schedule.rule,
+        data=_data(schedule),
         next_at=next_at,
         paused=paused,
         counts=ScheduleCounts(

@@ -9,9 +9,7 @@ from msgspec import Struct
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.metrics.facts import Firings
-from tampu.metrics.sinks import Teller
 from tampu.schedules.storing import StoredSchedule, read_schedule
-from tampu.server.lane import Lane
 from tampu.server.scripts.schedules import (
     Armed,
     Due,
@@ -23,26 +21,25 @@ from tampu.server.scripts.schedules import (
     fields_of_specs,
     fire,
 )
-from tampu.services.leader import LeaderService
+from tampu.services.leader import LeaderContext, LeaderService
 from tampu.timing import Overlap, Rule, decide_missed, offset_ms
 from tampu.util.ids import new_ids
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.extras import encode_extras
-from tampu.wire.fields import encode_name, show_text
-from tampu.wire.holders import LockHolder
+from tampu.wire.fields import decode_text, encode_name
 from tampu.wire.keys import QueueKeys
 from tampu.wire.schedule import HELD, OWN, SPEC, decode_count
 
-BYTES_A_CALL: Final = 4 * 1024 * 1024
-"""Of the jobs that one call adds: those of a large payload must not pile up."""
-_BESIDE_PAYLOAD: Final = 256
+BYTES_PER_CALL: Final = 4 * 1024 * 1024
+"""The limit for the jobs that one call adds, in case their payloads are large."""
+_ENVELOPE_BYTES: Final = 256
 
 
-class Ruling(Struct, frozen=True, kw_only=True):
-    """Which instants of a schedule fire, how many others there were, and when the next comes.
+class FireDecision(Struct, frozen=True, kw_only=True):
+    """Which instants of a schedule fire, how many do not, and when the next one is.
 
-    `next_ms` is past if there is more to fire than at once, and None when there is no more.
+    `next_ms` is in the past if there is more to fire than one call takes, and None at the end.
     """
 
     fires: Sequence[int] = ()
@@ -52,37 +49,37 @@ class Ruling(Struct, frozen=True, kw_only=True):
     next_ms: int | None = None
 
 
-class Standing(Struct, frozen=True):
-    """A schedule that is due: what it is, its instant, and the one that has been waiting."""
+class DueSchedule(Struct, frozen=True):
+    """A schedule that is due, and the instant that waits for an earlier job, if any."""
 
-    repeat: StoredSchedule
+    schedule: StoredSchedule
     due_ms: int
     held_ms: int | None = None
 
 
-def judge(standing: Standing, now_ms: int) -> Ruling:
-    """What fires of all that was due up to now."""
-    repeat, due_ms = standing.repeat, standing.due_ms
-    end_ms = repeat.spec.end_before_ms
+def decide_fires(due: DueSchedule, now_ms: int) -> FireDecision:
+    """Which of the instants that are due fire now."""
+    schedule, due_ms = due.schedule, due.due_ms
+    end_ms = schedule.spec.end_before_ms
     if end_ms is not None and due_ms > end_ms:
-        return Ruling()
-    rule = repeat.instants(due_ms)
-    if repeat.overlap is Overlap.QUEUE_ONE and standing.held_ms == due_ms:
-        return _released(rule, due_ms, now_ms)
-    decision = decide_missed(rule, repeat.missed, due_ms=due_ms, now_ms=now_ms)
-    most = max(1, BYTES_A_CALL // (len(repeat.payload) + _BESIDE_PAYLOAD))
+        return FireDecision()
+    rule = schedule.instants(due_ms)
+    if schedule.overlap is Overlap.QUEUE_ONE and due.held_ms == due_ms:
+        return _fire_held(rule, due_ms, now_ms)
+    decision = decide_missed(rule, schedule.missed, due_ms=due_ms, now_ms=now_ms)
+    most = max(1, BYTES_PER_CALL // (len(schedule.payload) + _ENVELOPE_BYTES))
     instants, (next_ms, *_) = decision.fires[:most], (*decision.fires[most:], decision.next_ms)
-    inside = [at_ms for at_ms in instants if _is_inside(repeat, at_ms)]
-    if repeat.overlap is Overlap.QUEUE_ONE and inside:
-        # One at a time: whether the second one has to wait depends on the first.
+    inside = [at_ms for at_ms in instants if _is_inside(schedule, at_ms)]
+    if schedule.overlap is Overlap.QUEUE_ONE and inside:
+        # One at a time: whether the second has to wait depends on the first.
         first_ms = inside[0]
-        return Ruling(
+        return FireDecision(
             fires=(first_ms,),
             missed=decision.skipped,
             outside=instants.index(first_ms),
             next_ms=rule.next_ms(first_ms),
         )
-    return Ruling(
+    return FireDecision(
         fires=inside,
         missed=decision.skipped,
         outside=len(instants) - len(inside),
@@ -90,50 +87,50 @@ def judge(standing: Standing, now_ms: int) -> Ruling:
     )
 
 
-def firing_of(standing: Standing, armed: Armed, now_ms: int, *, ids: Iterator[str]) -> Firing:
-    """The ruling on a schedule, with the jobs that it adds; they take their ids from `ids`."""
-    repeat, ruling = standing.repeat, judge(standing, now_ms)
+def make_firing(due: DueSchedule, armed: Armed, now_ms: int, *, ids: Iterator[str]) -> Firing:
+    """The decision on a schedule with the jobs that it adds. Job ids come from `ids`."""
+    schedule, decision = due.schedule, decide_fires(due, now_ms)
     return Firing(
         armed=armed,
-        limit=repeat.spec.limit or 0,
-        overlap=repeat.extras.overlap.value,
-        missed=ruling.missed,
-        outside=ruling.outside,
-        overlapped=ruling.overlapped,
-        next_ms=ruling.next_ms,
-        fires=[_job(standing, at_ms, now_ms, job_id=next(ids)) for at_ms in ruling.fires],
+        limit=schedule.spec.limit or 0,
+        overlap=schedule.extras.overlap.value,
+        missed=decision.missed,
+        outside=decision.outside,
+        overlapped=decision.overlapped,
+        next_ms=decision.next_ms,
+        fires=[_new_fire(due, at_ms, now_ms, job_id=next(ids)) for at_ms in decision.fires],
     )
 
 
-def _released(rule: Rule, held_ms: int, now_ms: int) -> Ruling:
-    """The instant that waited fires, however late; those that passed meanwhile do not."""
-    return Ruling(
+def _fire_held(rule: Rule, held_ms: int, now_ms: int) -> FireDecision:
+    """Fire the instant that waited, however late; those that passed meanwhile do not fire."""
+    return FireDecision(
         fires=(held_ms,),
         overlapped=rule.count_between(held_ms, now_ms),
         next_ms=rule.next_ms(now_ms),
     )
 
 
-def _is_inside(repeat: StoredSchedule, at_ms: int) -> bool:
-    return repeat.window is None or repeat.window.contains_ms(at_ms)
+def _is_inside(schedule: StoredSchedule, at_ms: int) -> bool:
+    return schedule.window is None or schedule.window.contains_ms(at_ms)
 
 
-def _job(standing: Standing, at_ms: int, now_ms: int, *, job_id: str) -> NewFire:
-    repeat, spec = standing.repeat, standing.repeat.spec
-    envelope = encode_envelope(Envelope(job_id, repeat.payload, now_ms, 0, repeat.retry))
-    extras, due_ms = repeat.job_extras(at_ms), at_ms
-    if spread_ms := repeat.extras.jitter_ms:
-        rule = repeat.rule.with_anchor(standing.due_ms)
+def _new_fire(due: DueSchedule, at_ms: int, now_ms: int, *, job_id: str) -> NewFire:
+    schedule, spec = due.schedule, due.schedule.spec
+    envelope = encode_envelope(Envelope(job_id, schedule.payload, now_ms, 0, schedule.retry))
+    extras, due_ms = schedule.job_extras(at_ms), at_ms
+    if spread_ms := schedule.extras.jitter_ms:
+        rule = schedule.rule.with_anchor(due.due_ms)
         due_ms += _offset_ms(rule, at_ms, key=spec.key, spread_ms=spread_ms)
     if due_ms > now_ms:
         member = encode_member(spec.job_name, envelope, extras)
         return NewFire(at_ms, member, b"", b"", job_id, due_ms)
-    name, beside = encode_name(spec.job_name), encode_extras(extras) or b""
-    return NewFire(at_ms, envelope, name, beside, job_id)
+    name = encode_name(spec.job_name)
+    return NewFire(at_ms, envelope, name, encode_extras(extras) or b"", job_id)
 
 
 def _offset_ms(rule: Rule, at_ms: int, *, key: str, spread_ms: int) -> int:
-    """How late a fire is on purpose; never as late as the next instant."""
+    """The jitter of a fire; always less than the time to the next instant."""
     next_ms = rule.next_ms(at_ms)
     if next_ms is not None:
         spread_ms = min(spread_ms, next_ms - at_ms)
@@ -142,46 +139,38 @@ def _offset_ms(rule: Rule, at_ms: int, *, key: str, spread_ms: int) -> int:
 
 logger = logging.getLogger(__name__)
 _BATCH: Final = 256
-_FIRES_A_CALL: Final = 1000
-_LOOK_AGAIN_S: Final = 1.0  # a peer that stores a schedule does not ring
-_HELD_S: Final = 0.1  # until an instant that waits is looked at again
+_FIRES_PER_CALL: Final = 1000
+_LOOK_AGAIN_S: Final = 1.0  # a peer that stores a schedule does not wake us
+_HELD_S: Final = 0.1  # until a waiting instant is checked again
 _UNREADABLE_S: Final = 60.0
-_MOST_KNOWN: Final = 20_000
+_MAX_CACHED: Final = 20_000
 
 
 class FiringService(LeaderService):
-    """Fires while it leads: each instant once, by the server's clock, never early."""
+    """Fires schedules while it leads: each instant once, by the server's clock, never early."""
 
-    name = "repeater"
+    name = "schedule-firer"
 
-    def __init__(
-        self,
-        lane: Lane,
-        keys: QueueKeys,
-        *,
-        holder: LockHolder,
-        events_max_len: int,
-        teller: Teller,
-    ) -> None:
-        super().__init__(lane, keys, holder=holder, events_max_len=events_max_len, teller=teller)
-        self._skip = 0  # so many of those that are due rest, as far as we have looked
-        self._resting: dict[Armed, float] = {}  # left where they are, and until when
+    def __init__(self, context: LeaderContext) -> None:
+        super().__init__(context)
+        self._skip = 0  # how many due schedules at the front are resting
+        self._resting: dict[Armed, float] = {}  # not to be looked at until then
         self._reported: set[bytes] = set()
-        self._known: dict[tuple[bytes | None, bytes | None], StoredSchedule] = {}
+        self._cache: dict[tuple[bytes | None, bytes | None], StoredSchedule] = {}
 
     @staticmethod
-    def lock_of(keys: QueueKeys) -> bytes:
-        """The key that peers use too."""
+    def lock_key(keys: QueueKeys) -> bytes:
+        """The lock key, shared with peers."""
         return keys.scheduler_lock
 
     @staticmethod
-    def bell_of(keys: QueueKeys) -> bytes:
-        """Rung by who stores or resumes a schedule."""
+    def wakeup_key(keys: QueueKeys) -> bytes:
+        """Written when a schedule is stored or resumed."""
         return keys.schedule_bell
 
     async def work(self) -> float:
-        """Fire one batch of what is due; the wait until the next schedule is."""
-        self._wake_rested()
+        """Fire one batch of due schedules. Returns the seconds until the next one is due."""
+        self._end_rests()
         found = await due(self._lane, self._keys, skip=self._skip, limit=_BATCH)
         ready = [armed for armed in found.schedules if armed not in self._resting]
         if not ready and len(found.schedules) == _BATCH:
@@ -190,11 +179,11 @@ class FiringService(LeaderService):
         self._skip = 0
         if not ready:
             return self._wait_s(found)
-        await self._attend(ready, found.now_ms)
-        return 0.0  # look from the start once more: what has fired may be due again already
+        await self._fire(ready, found.now_ms)
+        return 0.0  # start again: a schedule that has just fired may be due again
 
-    async def _attend(self, ready: Sequence[Armed], now_ms: int) -> None:
-        for part in _parts(await self._decided(ready, now_ms)):
+    async def _fire(self, ready: Sequence[Armed], now_ms: int) -> None:
+        for part in _split(await self._decide(ready, now_ms)):
             results = await fire(
                 self._lane,
                 self._keys,
@@ -203,71 +192,77 @@ class FiringService(LeaderService):
                 firings=part,
             )
             if results is None:
-                self._leader.lost()
+                self._leader.note_loss()
                 return
-            self._note(part, results)
+            self._record(part, results)
 
-    async def _decided(self, ready: Sequence[Armed], now_ms: int) -> list[Firing]:
+    async def _decide(self, ready: Sequence[Armed], now_ms: int) -> list[Firing]:
         keys = [armed.key for armed in ready]
         stored = await fields_of_specs(self._lane, self._keys, keys, fields=(SPEC, OWN, HELD))
         firings = []
         ids = _new_ids(now_ms)
         for armed, fields in zip(ready, stored, strict=True):
             try:
-                standing = self._standing(armed, fields)
-                if standing is None:
+                schedule = self._read(armed, fields)
+                if schedule is None:
                     firings.append(Firing(armed=armed))
                 else:
-                    firings.append(firing_of(standing, armed, now_ms, ids=ids))
-            except (DecodeError, EncodeError) as problem:
-                self._set_aside(armed, problem)
+                    firings.append(make_firing(schedule, armed, now_ms, ids=ids))
+            except (DecodeError, EncodeError) as error:
+                self._set_aside(armed, error)
         return firings
 
-    def _standing(self, armed: Armed, fields: RawFields | None) -> Standing | None:
-        """What is due; None if it was removed a moment ago, or only its place is left."""
+    def _read(self, armed: Armed, fields: RawFields | None) -> DueSchedule | None:
+        """The due schedule; None if its spec has been removed."""
         if fields is None:
-            raise DecodeError("repeat spec", "its key holds something else")
+            raise DecodeError("schedule spec", "its key has another type")
         due_ms = armed.due_ms
         if due_ms is None:
-            raise DecodeError("repeat", "what it is armed for is no instant")
+            raise DecodeError("schedule", "its next instant is invalid")
         spec, own, held = fields
         if spec is None:
             return None
         held_ms = None if held is None else decode_count(held)
-        return Standing(self._opened(spec, own), due_ms, held_ms)
+        return DueSchedule(self._parse(spec, own), due_ms, held_ms)
 
-    def _opened(self, spec: bytes, own: bytes | None) -> StoredSchedule:
-        """Opened once: parsing a rule takes far longer than asking it."""
-        repeat = self._known.get((spec, own))
-        if repeat is None:
-            repeat = read_schedule(spec, own)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[spec, own] = repeat
-        return repeat
+    def _parse(self, spec: bytes, own: bytes | None) -> StoredSchedule:
+        """Cached, because parsing a rule is slow."""
+        schedule = self._cache.get((spec, own))
+        if schedule is None:
+            schedule = read_schedule(spec, own)
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[spec, own] = schedule
+        return schedule
 
-    def _note(self, firings: Sequence[Firing], results: Sequence[Fired]) -> None:
-        """Count what was done, and let rest what was not."""
+    def _record(self, firings: Sequence[Firing], results: Sequence[Fired]) -> None:
+        """Count what fired, and let the others rest."""
         total = [0] * 5
         for firing, result in zip(firings, results, strict=True):
             if result.held or result.changed:
-                # One that was changed is armed for another instant, or not there any more.
+                # A changed schedule has another next instant or was removed.
                 self._resting[firing.armed] = monotonic() + _HELD_S
                 continue
             overlapped = firing.overlapped + result.met
             counts = (result.fired, firing.missed, overlapped, firing.outside, result.past)
             total = [sum(pair) for pair in zip(total, counts, strict=True)]
-        self._teller.tell(Firings(*total))
+        self._sink.record([Firings(*total)])
 
-    def _set_aside(self, armed: Armed, problem: Exception) -> None:
-        """Leave what cannot be read where it is; told once."""
+    def _set_aside(self, armed: Armed, error: Exception) -> None:
+        """Leave a schedule that cannot be read where it is, and log it once."""
         self._resting[armed] = monotonic() + _UNREADABLE_S
         if armed.key not in self._reported:
             self._reported.add(armed.key)
-            facts = {"key": show_text(armed.key), "problem": str(problem)}
-            logger.warning("a schedule cannot be read", extra=facts)
+            queue, key = self._keys.name, decode_text(armed.key)
+            logger.warning(
+                "cannot read schedule %r of queue %s, leaving it alone: %s",
+                key,
+                queue,
+                error,
+                extra={"queue": queue, "schedule_key": key},
+            )
 
-    def _wake_rested(self) -> None:
+    def _end_rests(self) -> None:
         now = monotonic()
         for armed in [armed for armed, until in self._resting.items() if until <= now]:
             del self._resting[armed]
@@ -282,18 +277,18 @@ class FiringService(LeaderService):
 
 
 def _new_ids(now_ms: int) -> Iterator[str]:
-    """Ids without end; made by the batch: alone each takes far longer."""
+    """Endless job ids, made in batches because that is faster."""
     while True:
         yield from new_ids(_BATCH, now_ms)
 
 
-def _parts(firings: Sequence[Firing]) -> list[list[Firing]]:
-    """In calls of about so many jobs and bytes, so that none takes the server for long."""
+def _split(firings: Sequence[Firing]) -> list[list[Firing]]:
+    """Split into calls of limited jobs and bytes, so that none blocks the server for long."""
     parts: list[list[Firing]] = []
     jobs = size = 0
     for firing in firings:
         more, heavier = len(firing.fires), sum(len(new.body) for new in firing.fires)
-        if not parts or jobs + more > _FIRES_A_CALL or size + heavier > BYTES_A_CALL:
+        if not parts or jobs + more > _FIRES_PER_CALL or size + heavier > BYTES_PER_CALL:
             parts.append([])
             jobs = size = 0
         parts[-1].append(firing)

@@ -1,4 +1,4 @@
-"""Schedules of a queue: what a user says of one, and what is told of it."""
+"""A queue's schedules as users see them: their options, counts and current state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ _MISSED: Final = "Missed.SKIP, Missed.ONCE or Missed.all(...)"
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What may be said of a schedule besides its job and its rule."""
+    """Options of a schedule, besides its job and its rule."""
 
     key: str | None
     missed: Missed
@@ -34,17 +34,17 @@ class ScheduleOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """The options of a schedule, checked."""
+    """Options of a schedule, validated."""
 
-    key: str | None = None  # None: made of the job's name and the rule
+    key: str | None = None  # None: derived from the job's name and the rule
     missed: Missed = Missed.SKIP
     overlap: Overlap = Overlap.ALLOW
-    window: TimeWindow | None = None  # instants outside of it do not fire
-    limit: int | None = None  # so many fires, then the schedule is removed
-    start: datetime | None = None  # no instant before it fires
-    end: datetime | None = None  # no instant after it fires; then the schedule is removed
-    jitter: Duration | None = None  # each fire is late by less than this
-    attempts: int | None = None  # of the jobs that it fires, as the two below
+    window: TimeWindow | None = None  # instants outside the window do not fire
+    limit: int | None = None  # the schedule is removed after this many fires
+    start: datetime | None = None  # instants before this do not fire
+    end: datetime | None = None  # instants after this do not fire; the schedule is removed
+    jitter: Duration | None = None  # each fire is delayed by up to this much
+    attempts: int | None = None  # this and the next two are options of the fired jobs
     backoff: Backoff | None = None
     timeout: Duration | None = None
 
@@ -67,31 +67,28 @@ class ScheduleSettings:
         for option in ("start", "end"):
             moment = getattr(self, option)
             if moment is not None and instant_ms(option, moment) < 0:
-                raise OptionError(option, moment, "must not lie before 1970")
+                raise OptionError(option, moment, "must not be before 1970")
         if self.start is not None and self.end is not None and self.end < self.start:
-            raise OptionError("end", self.end, "must not lie before start")
+            raise OptionError("end", self.end, "must not be before start")
 
     def _check_overlap(self) -> None:
         if self.overlap is Overlap.CANCEL_RUNNING:
-            accepted = (
-                "cannot be had on a queue, where a running job is another worker's: "
-                "ALLOW, SKIP and QUEUE_ONE can"
-            )
-            raise OptionError("overlap", self.overlap, accepted)
+            problem = "not supported for a queue's schedules; use ALLOW, SKIP or QUEUE_ONE"
+            raise OptionError("overlap", self.overlap, problem)
         if self.jitter is None:
             return
         to_positive_ms("jitter", self.jitter)
         if self.overlap is not Overlap.ALLOW:
-            accepted = f"cannot be given along with overlap={self.overlap.name}"
-            raise OptionError("jitter", self.jitter, accepted)
+            problem = f"cannot be combined with overlap={self.overlap.name}"
+            raise OptionError("jitter", self.jitter, problem)
 
 
 def check_rule(rule: Rule, settings: ScheduleSettings) -> Every | Cron:
-    """The rule, if a queue can keep it and the jitter does not go past its next instant."""
+    """Return a rule that a queue can store, with a jitter shorter than its interval."""
     given: object = rule
     if not isinstance(given, Every | Cron):
-        accepted = "expected Every(...) or Cron(...); for single instants there is add(at=...)"
-        raise OptionError("rule", rule, accepted)
+        problem = "expected Every(...) or Cron(...); use add(at=...) for single instants"
+        raise OptionError("rule", rule, problem)
     jitter = settings.jitter
     if jitter is None or isinstance(given, Cron):
         return given
@@ -104,24 +101,24 @@ class ScheduleCounts(Struct, frozen=True, kw_only=True):
     """How many instants of a schedule fired, and why others did not."""
 
     fired: int = 0
-    missed: int = 0  # too late, by the missed policy
-    overlapped: int = 0  # the job of an earlier one was not done
-    outside: int = 0  # of the window
-    paused: int = 0  # told when it is resumed
+    missed: int = 0  # skipped by the missed policy
+    overlapped: int = 0  # skipped because an earlier job was not done
+    outside: int = 0  # outside the window
+    paused: int = 0  # passed while paused; counted when it is resumed
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """A schedule as it is stored on a queue.
+    """A stored schedule.
 
-    One that cannot be read has a `problem`, and nothing but its key and its place.
+    If it cannot be read, `problem` says why, and only `key`, `next_at` and `paused` are set.
     """
 
     key: str
-    raw_key: bytes  # the same, byte for byte
+    raw_key: bytes  # the exact bytes of the key
     name: str = ""
     rule: Rule | None = None
     data: object = None
-    next_at: datetime | None = None  # for a paused one: the first instant that it was paused for
+    next_at: datetime | None = None  # if paused: the first instant that did not fire
     paused: bool = False
     counts: ScheduleCounts = ScheduleCounts()
     settings: ScheduleSettings = ScheduleSettings()

@@ -1,4 +1,4 @@
-"""A schedule between its two forms: what a user said of it, and what the wire carries."""
+"""Converts schedules between what users write and what is stored."""
 
 from datetime import timedelta
 from functools import lru_cache
@@ -38,17 +38,17 @@ from tampu.wire.schedule import (
 from tampu.wire.schedule_reader import decode_spec
 
 _CALENDAR_END_MS: Final = 253_402_300_799_000
-_RULES_KEPT: Final = 1024
+_CACHED_RULES: Final = 1024
 _OVERLAPS: Final = {
     OverlapRule.ALLOW: Overlap.ALLOW,
     OverlapRule.SKIP: Overlap.SKIP,
     OverlapRule.QUEUE_ONE: Overlap.QUEUE_ONE,
 }
-_WRITTEN_OVERLAPS: Final = {overlap: rule for rule, overlap in _OVERLAPS.items()}
+_OVERLAP_RULES: Final = {overlap: rule for rule, overlap in _OVERLAPS.items()}
 
 
 class StoredSchedule(Struct, frozen=True):
-    """A stored schedule, opened. `rule` has its anchor if that is known, and never an end."""
+    """A schedule read from the server. `rule` has its anchor if that is known, but no end."""
 
     spec: ScheduleSpec
     extras: ScheduleExtras
@@ -59,27 +59,27 @@ class StoredSchedule(Struct, frozen=True):
 
     @property
     def retry(self) -> RetryOverride | None:
-        """What its jobs say about their retries; a later peer writes that into the spec."""
+        """Retry settings of its jobs. Later peers store them in the spec."""
         return self.extras.retry or self.spec.retry
 
     @property
     def overlap(self) -> Overlap:
-        """How its runs may overlap."""
+        """The overlap policy."""
         return _OVERLAPS[self.extras.overlap]
 
     def instants(self, due_ms: int) -> Rule:
-        """All instants up to the end; a grid without an anchor runs through the one due."""
+        """All instants up to the end. An interval without an anchor counts from the due one."""
         rule, end_ms = self.rule.with_anchor(due_ms), self.spec.end_before_ms
         return rule if end_ms is None else Until(rule, end_ms)
 
     def job_extras(self, at_ms: int) -> Extras:
-        """What travels beside the job that is fired for an instant."""
+        """The extras of the job that fires for an instant."""
         return Extras(
             timeout_ms=self.extras.timeout_ms, scheduled_at_ms=at_ms, schedule_key=self.spec.key
         )
 
     def settings(self) -> ScheduleSettings:
-        """As a user could have given them; its key may be one that we would not take."""
+        """The settings, without the key: a peer's key may be invalid for us."""
         spec, extras, retry = self.spec, self.extras, self.retry
         wire = None if retry is None else retry.backoff
         return ScheduleSettings(
@@ -89,20 +89,20 @@ class StoredSchedule(Struct, frozen=True):
             limit=spec.limit or None,
             start=None if spec.start_after_ms is None else instant(spec.start_after_ms),
             end=None if spec.end_before_ms is None else instant(spec.end_before_ms),
-            jitter=_span(extras.jitter_ms),
+            jitter=_timedelta(extras.jitter_ms),
             attempts=(retry.max_attempts or None) if retry else None,
             backoff=None if wire is None else DEFAULT_BACKOFF.overridden(wire),
-            timeout=_span(extras.timeout_ms),
+            timeout=_timedelta(extras.timeout_ms),
         )
 
 
 def read_schedule(spec: bytes | None, own: bytes | None) -> StoredSchedule:
-    """The schedule in two fields of its hash; `DecodeError` if it cannot be read, or not fired."""
+    """The schedule in two fields of its hash; `DecodeError` if it cannot be read or fired."""
     if spec is None:
-        raise DecodeError("repeat spec", "there is none")
+        raise DecodeError("schedule spec", "it is missing")
     stored = decode_spec(spec)
     if max(stored.start_after_ms or 0, stored.end_before_ms or 0) > _CALENDAR_END_MS:
-        raise DecodeError("repeat spec", "a time in it is beyond the calendar")
+        raise DecodeError("schedule spec", "a time is out of range")
     extras = decode_schedule_extras(own, spec)
     try:
         return StoredSchedule(
@@ -113,12 +113,12 @@ def read_schedule(spec: bytes | None, own: bytes | None) -> StoredSchedule:
             window=_window(extras.window),
             payload=stored.payload(),
         )
-    except OptionError as refusal:
-        raise DecodeError("repeat spec", f"its {refusal.option} {refusal.problem}") from None
+    except OptionError as error:
+        raise DecodeError("schedule spec", f"{error.option}: {error.problem}") from None
 
 
 class EncodedSchedule(Struct, frozen=True):
-    """A schedule as bytes, ready to be stored, and when it fires first."""
+    """A schedule in bytes, ready to store, and its next instant."""
 
     key: str
     spec: bytes
@@ -126,15 +126,15 @@ class EncodedSchedule(Struct, frozen=True):
     next_ms: int
 
 
-class StoredPosition(Struct, frozen=True):
-    """A schedule that is stored already, and the instant it is armed for."""
+class ArmedSchedule(Struct, frozen=True):
+    """A stored schedule and the instant that it is armed for."""
 
-    repeat: StoredSchedule
+    schedule: StoredSchedule
     next_ms: int
 
 
 class NewSchedule(Struct, frozen=True):
-    """A schedule as a user wants it."""
+    """A schedule to store, as the user defined it."""
 
     name: str
     rule: Every | Cron
@@ -143,28 +143,31 @@ class NewSchedule(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The one that was given, or else made of name and rule."""
+        """The given key, or one derived from the name and the rule."""
         explicit = self.settings.key or ""
         return check_schedule_key(spec_key(self.name, _pattern(self.rule), explicit=explicit))
 
-    def keeps(self, place: StoredPosition | None) -> bool:
-        """Whether what is stored has the same rule, so that it keeps its place."""
-        if place is None:
+    def keeps(self, stored: ArmedSchedule | None) -> bool:
+        """Whether the stored schedule has the same rule, so that its next instant stays."""
+        if stored is None:
             return False
-        spec, rule = place.repeat.spec, self.rule
-        same = _same(spec.pattern, _pattern(rule)) and spec.start_after_ms == self._start_ms
+        spec, rule = stored.schedule.spec, self.rule
+        same = _is_same(spec.pattern, _pattern(rule)) and spec.start_after_ms == self._start_ms
         if not same or isinstance(rule, Cron) or rule.anchor_ms is None:
             return same
-        return (_anchor_of(place) - rule.anchor_ms) % rule.interval_ms == 0
+        return (_anchor_of(stored) - rule.anchor_ms) % rule.interval_ms == 0
 
-    def written(self, place: StoredPosition | None, now_ms: int) -> EncodedSchedule:
-        """The bytes; `OptionError` if it would never fire. `place` is given if it is kept."""
-        anchor_ms = self._anchor_ms(place, now_ms)
-        next_ms = self._first_ms(anchor_ms, now_ms) if place is None else place.next_ms
+    def encode(self, kept: ArmedSchedule | None, now_ms: int) -> EncodedSchedule:
+        """The bytes to store; `OptionError` if it would never fire.
+
+        `kept` is the stored schedule whose next instant stays.
+        """
+        anchor_ms = self._anchor_ms(kept, now_ms)
+        next_ms = self._first_ms(anchor_ms, now_ms) if kept is None else kept.next_ms
         settings = self.settings
         if settings.end is not None and instant_ms("end", settings.end) < next_ms:
-            accepted = f"must not lie before the next instant, {instant(next_ms)}"
-            raise OptionError("end", settings.end, accepted)
+            problem = f"must not be before the next instant, {instant(next_ms)}"
+            raise OptionError("end", settings.end, problem)
         spec = encode_spec(self._spec())
         own = replace(self._extras(), of=digest_of_spec(spec), anchor_ms=anchor_ms)
         return EncodedSchedule(self.key, spec, encode_schedule_extras(own), next_ms)
@@ -174,13 +177,13 @@ class NewSchedule(Struct, frozen=True):
         start = self.settings.start
         return None if start is None else instant_ms("start", start)
 
-    def _anchor_ms(self, place: StoredPosition | None, now_ms: int) -> int | None:
-        """Where the grid of an interval begins; None for a rule of the calendar."""
+    def _anchor_ms(self, kept: ArmedSchedule | None, now_ms: int) -> int | None:
+        """The instant that an interval counts from; None for a cron rule."""
         if isinstance(self.rule, Cron):
             return None
         anchor_ms = self.rule.anchor_ms
-        if anchor_ms is None and place is not None:
-            anchor_ms = _anchor_of(place)
+        if anchor_ms is None and kept is not None:
+            anchor_ms = _anchor_of(kept)
         if anchor_ms is None:
             anchor_ms = now_ms if self._start_ms is None else self._start_ms
         return anchor_ms if anchor_ms >= 0 else anchor_ms % self.rule.interval_ms
@@ -190,7 +193,7 @@ class NewSchedule(Struct, frozen=True):
         rule = self.rule if anchor_ms is None else self.rule.with_anchor(anchor_ms)
         first_ms = rule.next_ms(after_ms)
         if first_ms is None:
-            raise OptionError("rule", self.rule, "has no instant that is still to come")
+            raise OptionError("rule", self.rule, "it has no instant in the future")
         return first_ms
 
     def _spec(self) -> ScheduleSpec:
@@ -203,7 +206,7 @@ class NewSchedule(Struct, frozen=True):
             limit=settings.limit,
             start_after_ms=self._start_ms,
             end_before_ms=None if settings.end is None else instant_ms("end", settings.end),
-            missed=_written_missed(settings.missed),
+            missed=_missed_policy(settings.missed),
         )
 
     def _extras(self) -> ScheduleExtras:
@@ -214,7 +217,7 @@ class NewSchedule(Struct, frozen=True):
             retry = RetryOverride(settings.attempts, backoff)
         return ScheduleExtras(
             window=None if window is None else WireWindow(window.tz, window.days, window.segments),
-            overlap=_WRITTEN_OVERLAPS[settings.overlap],
+            overlap=_OVERLAP_RULES[settings.overlap],
             jitter_ms=_ms("jitter", settings.jitter) or 0,
             retry=retry,
             timeout_ms=_ms("timeout", settings.timeout),
@@ -223,10 +226,10 @@ class NewSchedule(Struct, frozen=True):
         )
 
 
-def _anchor_of(place: StoredPosition) -> int:
-    """A point of the grid that a stored interval fires on."""
-    anchor_ms = place.repeat.extras.anchor_ms
-    return place.next_ms if anchor_ms is None else anchor_ms
+def _anchor_of(stored: ArmedSchedule) -> int:
+    """An instant that a stored interval counts from."""
+    anchor_ms = stored.schedule.extras.anchor_ms
+    return stored.next_ms if anchor_ms is None else anchor_ms
 
 
 def _pattern(rule: Every | Cron) -> Pattern:
@@ -244,14 +247,14 @@ def _rule(pattern: Pattern, anchor_ms: int | None) -> Every | Cron:
             return every if anchor_ms is None else every.with_anchor(anchor_ms)
 
 
-@lru_cache(_RULES_KEPT)
+@lru_cache(_CACHED_RULES)
 def _cron(expression: str, tz: str | None) -> Cron:
-    """Parsing takes far longer than all else, and many schedules share a rule."""
+    """Cached, because parsing is slow and many schedules share a rule."""
     return Cron(expression, tz=tz)
 
 
-def _same(stored: Pattern, wanted: Pattern) -> bool:
-    """A zone that is left out is UTC."""
+def _is_same(stored: Pattern, wanted: Pattern) -> bool:
+    """Whether two patterns are equal. A missing time zone means UTC."""
     if isinstance(stored, CronPattern) and isinstance(wanted, CronPattern):
         zones = stored.tz or "UTC", wanted.tz or "UTC"
         return stored.expression == wanted.expression and len(set(zones)) == 1
@@ -270,7 +273,7 @@ def _missed(policy: MissedPolicy, extras: ScheduleExtras) -> Missed:
             return Missed(MissedKind.SKIP, 0, grace_ms, catch_up_ms)
 
 
-def _written_missed(missed: Missed) -> MissedPolicy:
+def _missed_policy(missed: Missed) -> MissedPolicy:
     match missed.kind:
         case MissedKind.ALL:
             return FireAll(missed.max)
@@ -290,5 +293,5 @@ def _ms(option: str, given: Duration | None) -> int | None:
     return None if given is None else to_ms(option, given)
 
 
-def _span(ms: int | None) -> timedelta | None:
+def _timedelta(ms: int | None) -> timedelta | None:
     return timedelta(milliseconds=ms) if ms else None

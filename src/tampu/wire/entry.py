@@ -1,4 +1,4 @@
-"""A job at rest: the stream entry of a waiting job, the member of a delayed one."""
+"""The stream entry of a waiting job, and the sorted-set member of a delayed job."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _encode: Final = Encoder().encode
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """The three fields that count, as bytes; None where there is none."""
+    """The fields of a stream entry that matter, as bytes; None if absent."""
 
     envelope: bytes | None
     raw_name: bytes = b""
@@ -24,31 +24,21 @@ class Entry(Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The job's name; one that is absent or not UTF-8 counts as empty."""
+        """The job's name; empty if it is absent or not valid UTF-8."""
         try:
             return self.raw_name.decode()
         except UnicodeDecodeError:
             return ""
 
 
-def encode_entry(envelope: bytes, name: str = "", extras: bytes | None = None) -> list[bytes]:
-    """The fields in the order in which peers write them; an empty name is not written."""
-    fields = [b"d", envelope]
-    if name:
-        fields += b"n", encode_name(name)
-    if extras is not None:
-        fields += b"x", extras
-    return fields
-
-
 def decode_entry(flat: Sequence[bytes]) -> Entry:
-    """The fields that count, wherever they stand; others are ignored."""
+    """The fields that matter, in any order; others are ignored."""
     fields = pair_fields(flat, what="stream entry")
     return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"))
 
 
 def pack_fields(flat: Sequence[bytes]) -> bytes:
-    """All fields of an entry as one value, for a dead letter that must keep what it cannot read."""
+    """All fields of an entry as one value, to keep a malformed entry in a dead letter."""
     return _encode(list(flat))
 
 
@@ -56,7 +46,7 @@ _PREFIX_BYTES: Final = 4
 
 
 class DelayedMember(Struct, frozen=True, gc=False):
-    """A delayed job as it lies in the sorted set, taken apart but not decoded."""
+    """The parts of a delayed job's member, not decoded yet."""
 
     name: str
     envelope: bytes
@@ -64,32 +54,32 @@ class DelayedMember(Struct, frozen=True, gc=False):
 
 
 def encode_member(name: str, envelope: bytes, extras: Extras = NO_EXTRAS) -> bytes:
-    """The member for an envelope that is already bytes."""
+    """The member for an encoded envelope."""
     return join_member(encode_name(name), append_extras(envelope, extras))
 
 
 def join_member(raw_name: bytes, body: bytes) -> bytes:
-    """The member of parts that are bytes already; a body is an envelope and its extras, if any."""
+    """The member for a name and a body in bytes. A body is an envelope and its extras, if any."""
     return len(raw_name).to_bytes(_PREFIX_BYTES, "little") + raw_name + body
 
 
 def decode_member(data: bytes) -> DelayedMember:
-    """The parts of a member; `DecodeError` for one that no job can be made of."""
+    """The parts of a member, or `DecodeError`."""
     if len(data) < _PREFIX_BYTES:
-        raise DecodeError("delayed member", "it is too short to hold the length of a name")
+        raise DecodeError("delayed member", "it is too short to contain the length of the name")
     start = _PREFIX_BYTES + int.from_bytes(data[:_PREFIX_BYTES], "little")
     if start >= len(data):
         raise DecodeError("delayed member", "nothing follows its name")
     try:
         name = data[_PREFIX_BYTES:start].decode()
     except UnicodeDecodeError:
-        raise DecodeError("delayed member", "its name is not UTF-8") from None
+        raise DecodeError("delayed member", "its name is not valid UTF-8") from None
     envelope, extras = split_extras(data[start:])
     return DelayedMember(name, envelope, extras)
 
 
 def id_of_member(data: bytes) -> str | None:
-    """The id of the job in a member; None if no job can be made of it."""
+    """The id of the job in a member; None if it is malformed."""
     try:
         return decode_envelope(decode_member(data).envelope).id
     except DecodeError:
@@ -97,7 +87,7 @@ def id_of_member(data: bytes) -> str | None:
 
 
 def deadline_of(data: bytes) -> int | None:
-    """When the job in a member expires, if it does."""
+    """The deadline of the job in a member, if it has one."""
     try:
         return decode_extras(decode_member(data).extras).deadline_ms
     except DecodeError:
@@ -105,7 +95,7 @@ def deadline_of(data: bytes) -> int | None:
 
 
 def postpone(data: bytes, by_ms: int) -> bytes:
-    """The member of the same job with its deadline so much later, or earlier."""
+    """The same job with its deadline moved by this many milliseconds."""
     member = decode_member(data)
     extras = decode_extras(member.extras)
     if extras.deadline_ms is None:

@@ -1,6 +1,8 @@
-"""How a job wants to be retried, as it stands in its envelope."""
+"""The job envelope: the field `d` of a stream entry, and the body of a delayed member.
 
-from collections.abc import Sequence
+`decode_envelope` accepts everything that the peer's decoder accepts, and inlined payloads.
+"""
+
 from enum import Enum
 from typing import Annotated, Final
 
@@ -26,16 +28,16 @@ Uint64 = Annotated[int, Meta(ge=0)]  # msgspec itself refuses what is above 2**6
 
 
 class BackoffKind(Enum):
-    """How the wait grows from one attempt to the next."""
+    """How the wait grows between attempts."""
 
     FIXED = "fixed"
     EXPONENTIAL = "exponential"
 
 
 class WireBackoff(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """The wait between attempts, in the five slots that peers always write.
+    """The wait between attempts, in the five elements that peers always write.
 
-    `kind` is kept as it was read, so that a kind of a later peer survives a retry by us.
+    `kind` stays as it was read, so a kind that only a later peer knows survives our retry.
     """
 
     kind: str
@@ -50,12 +52,12 @@ class WireBackoff(Struct, frozen=True, gc=False, array_like=True, forbid_unknown
 
     @property
     def effective_kind(self) -> BackoffKind:
-        """What to do: peers treat every kind but "fixed" as exponential."""
+        """The kind to apply: peers treat every kind but "fixed" as exponential."""
         return BackoffKind.FIXED if self.kind == "fixed" else BackoffKind.EXPONENTIAL
 
 
 class RetryOverride(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """What a job says about its own retries; None leaves it to the worker."""
+    """A job's own retry settings. None leaves the setting to the worker."""
 
     max_attempts: Uint32 | None
     backoff: WireBackoff | None
@@ -85,7 +87,7 @@ _small_ints: Final = Decoder(list[Annotated[int, Meta(ge=0, le=255)]])
 
 
 def read_envelope(data: bytes) -> tuple[EnvelopeFields, int]:
-    """The fields of the envelope that `data` begins with, and the index where it ends."""
+    """The fields of the envelope at the start of `data`, and the index after it."""
     raw, end = read_record(data, 0, _ENVELOPE)
     fields = (
         read_text(raw["id"], what="id of envelope"),
@@ -98,31 +100,31 @@ def read_envelope(data: bytes) -> tuple[EnvelopeFields, int]:
 
 
 def payload_of_slot(slot: bytes) -> bytes:
-    """The MessagePack of the user's value, from the raw bytes of an envelope's payload slot.
+    """The MessagePack of the user's value, from the raw payload element of an envelope.
 
-    The shims put it there as bin; a Rust program with a typed payload inlines it, and one with a
-    plain byte vector writes an array of small ints. That array is ambiguous: it counts as bytes
-    only if those are exactly one MessagePack value of two bytes or more.
+    The Node and Python clients write it as bin. A Rust program with a typed payload inlines it, and
+    one with a plain byte vector writes an array of small integers. That array is ambiguous: it
+    counts as bytes only if they are exactly one MessagePack value of at least two bytes.
     """
     head = slot[:1]
     if head in _BIN_HEADS:
         return decode_as(_bin, slot, what="payload", expected="bytes")
     if head in _EXT_HEADS:
-        raise DecodeError("payload", "it is of an extension type")
+        raise DecodeError("payload", "it has an extension type")
     if is_array(slot):
         return _bytes_of_small_ints(slot) or slot
     return slot
 
 
 def read_byte_vector(raw: bytes, *, what: str) -> bytes:
-    """Bytes, written as bin or as an array of small ints."""
+    """Bytes, written as bin or as an array of small integers."""
     if is_array(raw):
         return bytes(decode_as(_small_ints, raw, what=what, expected="a list of bytes"))
     return decode_as(_bin, raw, what=what, expected="bytes")
 
 
 def read_retry(raw: bytes) -> RetryOverride | None:
-    """A retry override as array or map; None for nil."""
+    """A retry override, written as an array or a map; None for nil."""
     if raw == NIL:
         return None
     fields, _ = read_record(raw, 0, _RETRY)
@@ -153,19 +155,19 @@ def _read_backoff(raw: bytes) -> WireBackoff | None:
 
 
 def _bytes_of_small_ints(slot: bytes) -> bytes | None:
-    """The bytes that an array of small ints spells, if they are one whole MessagePack value."""
+    """The bytes in an array of small integers, if they are one complete MessagePack value."""
     try:
-        spelled = read_byte_vector(slot, what="payload")
-        whole = len(spelled) >= 2 and end_of_value(spelled) == len(spelled)
+        found = read_byte_vector(slot, what="payload")
+        whole = len(found) >= 2 and end_of_value(found) == len(found)
     except DecodeError:
         return None
-    return spelled if whole else None
+    return found if whole else None
 
 
 class Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """One job: `payload` is the MessagePack of the user's value, `attempt` the runs before this.
+    """One job. `payload` is the MessagePack of the user's value; `attempt` counts earlier attempts.
 
-    The job's name is never in here; it travels beside the envelope.
+    The job's name travels next to the envelope, not in it.
     """
 
     id: str
@@ -178,40 +180,40 @@ class Envelope(Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fi
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(Envelope).decode
 REFUSED: Final = (MsgspecError, ValueError, RecursionError)
-"""All that the typed decoder refuses with."""
+"""The errors that `decode_canonical` raises."""
 decode_canonical: Final = _decode
-"""The typed decoder itself, for who has his own way with what it refuses."""
+"""The typed decoder itself: for the hot path, which handles `REFUSED` on its own."""
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """The bytes a peer would write: 4 elements, or 5 when there is a retry override."""
+    """The bytes that a peer would write: 4 elements, or 5 with a retry override."""
     try:
         if envelope.retry is None:
-            # A tuple, since a struct would write the fifth element as nil.
+            # A tuple, because a struct would write nil as the fifth element.
             return _encode(
                 (envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt)
             )
         return _encode(envelope)
     except (OverflowError, UnicodeEncodeError):
-        raise _unwritable() from None
+        raise _not_encodable() from None
 
 
 def encode_fresh(job_id: str, payload: bytes, created_at_ms: int) -> bytes:
-    """The envelope of a job that has not run and leaves its retries to the worker.
+    """The envelope of a new job without retry settings of its own.
 
-    The same bytes as `encode_envelope(Envelope(...))`, without the value in between.
+    The same bytes as `encode_envelope(Envelope(...))`, without building the `Envelope`.
     """
     try:
         return _encode((job_id, payload, created_at_ms, 0))
     except (OverflowError, UnicodeEncodeError):
-        raise _unwritable() from None
+        raise _not_encodable() from None
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """The envelope that `data` begins with; bytes after it are ignored, as peers do.
+    """The envelope at the start of `data`; bytes after it are ignored, as peers ignore them.
 
-    What we and the peer's shims write takes one call of the typed decoder; anything else that is
-    accepted takes the tolerant way. Raises `DecodeError`.
+    What we and the peer's clients write takes one call of the typed decoder. Everything else takes
+    the slower, tolerant path. Raises `DecodeError`.
     """
     try:
         return _decode(data)
@@ -220,28 +222,12 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def decode_envelope_prefix(data: bytes) -> tuple[Envelope, int]:
-    """The envelope that `data` begins with, and the index where it ends.
-
-    Always the tolerant way; for bytes in which something may follow the envelope.
-    """
+    """The envelope at the start of `data`, and the index after it. Always the tolerant path."""
     fields, end = read_envelope(data)
     return Envelope(*fields), end
 
 
-def decode_envelopes(batch: Sequence[bytes]) -> list[Envelope | DecodeError]:
-    """Each envelope, or why it is none, in the order of the batch."""
-    try:
-        return list(map(_decode, batch))
-    except REFUSED:
-        return [_envelope_or_refusal(data) for data in batch]
-
-
-def _envelope_or_refusal(data: bytes) -> Envelope | DecodeError:
-    try:
-        return decode_envelope(data)
-    except DecodeError as refusal:
-        return refusal
-
-
-def _unwritable() -> EncodeError:
-    return EncodeError("envelope", "its id is no UTF-8 or a number in it is beyond 64 bits")
+def _not_encodable() -> EncodeError:
+    return EncodeError(
+        "envelope", "its id is not valid UTF-8 or a number does not fit into 64 bits"
+    )

@@ -1,11 +1,11 @@
-"""What travels beside an envelope: settings of ours that peers neither read nor mind.
+"""Extras: settings of ours that travel next to an envelope. Peers ignore them.
 
-On a stream entry they are the field `x`. In a delayed member they follow the envelope, because
+In a stream entry they are the field `x`. In a delayed member they follow the envelope, because
 peers ignore bytes after it:
 
     envelope ‖ map ‖ u32 little-endian length of the map ‖ magic
 
-A peer's retry drops them, so nothing that correctness needs may live only here.
+A peer's retry drops them, so correctness never depends on extras alone.
 """
 
 from typing import Final
@@ -20,13 +20,13 @@ from tampu.wire.msgpack import decode_as, end_of_value, is_map
 MAX_EXTRAS_BYTES: Final = 65_536
 
 MAGIC: Final = b"\xc1TX\x01"
-"""Ends a delayed member that has extras; MessagePack reserves the first byte, ours the last."""
+"""The end of a delayed member with extras. MessagePack never uses its first byte."""
 
 _FOOTER_BYTES: Final = 4 + len(MAGIC)
 
 
 class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of one job; what is None or empty is not written. Unknown ones are ignored."""
+    """Settings of one job. None and empty values are not written; unknown ones are ignored."""
 
     timeout_ms: Uint64 | None = None
     deadline_ms: Uint64 | None = None
@@ -43,21 +43,23 @@ _decoder: Final = Decoder(Extras)
 
 
 def encode_extras(extras: Extras) -> bytes | None:
-    """The map for the field `x`; None if there is nothing to write."""
+    """The bytes of the field `x`; None if there are no extras."""
     if extras == NO_EXTRAS:
         return None
     try:
         data = _encode(extras)
     except (OverflowError, UnicodeEncodeError):
-        raise EncodeError("extras", "a text is no UTF-8 or a number is beyond 64 bits") from None
+        raise EncodeError(
+            "extras", "a text is not valid UTF-8 or a number does not fit into 64 bits"
+        ) from None
     if len(data) > MAX_EXTRAS_BYTES:
-        problem = f"they take {len(data)} bytes, and {MAX_EXTRAS_BYTES} are allowed"
+        problem = f"they take {len(data)} bytes; the limit is {MAX_EXTRAS_BYTES}"
         raise EncodeError("extras", problem)
     return data
 
 
 def decode_extras(data: bytes | None) -> Extras:
-    """The extras in a field `x` or behind an envelope; none for None."""
+    """The extras in a field `x` or after an envelope; `NO_EXTRAS` for None."""
     if data is None:
         return NO_EXTRAS
     if len(data) > MAX_EXTRAS_BYTES:
@@ -66,22 +68,22 @@ def decode_extras(data: bytes | None) -> Extras:
 
 
 def append_extras(envelope: bytes, extras: Extras) -> bytes:
-    """The envelope with its extras behind it; the envelope alone if there are none."""
+    """The envelope, followed by its extras if there are any."""
     return append_raw_extras(envelope, encode_extras(extras) or b"")
 
 
 def append_raw_extras(envelope: bytes, data: bytes) -> bytes:
-    """As `append_extras`, of extras that are bytes already; b"" for none."""
+    """The same as `append_extras`, for extras that are encoded already; b"" for none."""
     if not data:
         return envelope
     return b"".join((envelope, data, len(data).to_bytes(4, "little"), MAGIC))
 
 
 def split_extras(data: bytes) -> tuple[bytes, bytes | None]:
-    """The envelope and the bytes of its extras, if any are behind it.
+    """The envelope, and the bytes of the extras after it, if there are any.
 
-    Cheap where there are none. An envelope that merely ends like a footer stays whole: the split
-    is made only where the envelope really ends and one map fills the rest.
+    Cheap without extras. An envelope that only looks as if it ended with a footer stays whole: the
+    split happens where the envelope really ends and exactly one map fills the rest.
     """
     if not data.endswith(MAGIC):
         return data, None

@@ -6,9 +6,9 @@ from tampu.errors import DecodeError, EncodeError
 
 
 def pair_fields(flat: Sequence[bytes], *, what: str) -> dict[bytes, bytes]:
-    """The value of each field by its name, in order; of a field that comes twice, the first."""
+    """The fields by name, in order. If a field appears twice, the first value wins."""
     if len(flat) % 2:
-        raise DecodeError(what, "a field of it has no value")
+        raise DecodeError(what, "a field has no value")
     fields: dict[bytes, bytes] = {}
     for name, value in zip(flat[::2], flat[1::2], strict=True):
         fields.setdefault(name, value)
@@ -16,42 +16,42 @@ def pair_fields(flat: Sequence[bytes], *, what: str) -> dict[bytes, bytes]:
 
 
 def encode_name(name: str) -> bytes:
-    """A job's name in UTF-8; `EncodeError` for one that `check_job_name` would not have passed."""
+    """A job's name in UTF-8, or `EncodeError`."""
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise EncodeError("job name", "it holds a lone surrogate") from None
+        raise EncodeError("job name", "it contains a lone surrogate") from None
 
 
-def show_text(value: bytes) -> str:
-    """Text for people to read; bytes that are not UTF-8 become the replacement character."""
+def decode_text(value: bytes) -> str:
+    """Text for display; invalid UTF-8 becomes the replacement character."""
     return value.decode("utf-8", "replace")
 
 
-def tell_text(text: str) -> bytes:
-    """Text for people to read, in UTF-8; never fails, since telling must not fail a job."""
+def encode_text(text: str) -> bytes:
+    """Text in UTF-8. Never fails: lone surrogates are replaced."""
     return text.encode("utf-8", "replace")
 
 
 def clip_text(text: str, max_bytes: int) -> bytes:
-    """The text in UTF-8, cut behind so many bytes; an exception's may be of any length."""
-    data = tell_text(text)
+    """The text in UTF-8, cut after `max_bytes`."""
+    data = encode_text(text)
     if len(data) <= max_bytes:
         return data
     return data[:max_bytes].decode("utf-8", "ignore").encode()
 
 
 def clip_text_front(text: str, max_bytes: int) -> bytes:
-    """As `clip_text`, but the end is kept: what a traceback says is in its last lines."""
-    data = tell_text(text)
+    """The end of the text, at most `max_bytes`: the last lines of a traceback say the most."""
+    data = encode_text(text)
     if len(data) <= max_bytes:
         return data
     return data[len(data) - max_bytes :].decode("utf-8", "ignore").encode()
 
 
-def show_number(value: bytes) -> int | str:
-    """The whole number that the text spells, or the text if it spells none."""
+def decode_number(value: bytes) -> int | str:
+    """The integer in the text, or the text if it is not an integer."""
     digits = value.removeprefix(b"-")
     if digits.isdigit() and len(digits) <= 20:
         return int(value)
-    return show_text(value)
+    return decode_text(value)

@@ -1,6 +1,6 @@
-"""The keys of a queue, and which names may become part of one.
+"""Keys of queues and scheduled tasks, and the names that may become part of one.
 
-All keys of a queue begin with the same hash tag, so that a cluster keeps them in one slot.
+All keys of a queue share a hash tag, so a cluster keeps them in one slot.
 """
 
 import re
@@ -19,7 +19,7 @@ MAX_SCHEDULE_KEY_BYTES: Final = 1024
 MAX_TASK_ID_BYTES: Final = 256
 MAX_PREFIX_BYTES: Final = 256
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Braces would move the hash tag, glob characters would make a SCAN pattern match its neighbours.
+# Braces would move the hash tag; glob characters would make a SCAN match other queues.
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
 _NOT_BESIDE_A_TAG: Final = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _SHOWN_CHARACTERS: Final = 80
@@ -28,7 +28,7 @@ _GLOB: Final = re.compile(rb"[*?\[\]\\^-]")
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
-    """Every key of one queue, as bytes; built once, since the hot path only packs them."""
+    """Every key of one queue, as bytes. Built once, because the hot path only packs them."""
 
     name: str
     tag: bytes = field(init=False, repr=False)
@@ -65,59 +65,59 @@ class QueueKeys:
 
     @property
     def lasting(self) -> tuple[bytes, ...]:
-        """The keys that a queue is known by: it is there while one of them is."""
+        """The keys that make a queue exist: it exists while one of them does."""
         return (self.stream, self.delayed, self.dead, self.repeat, self.paused, self.events)
 
     @property
     def pattern(self) -> bytes:
-        """Matches every key of this queue in a SCAN, and no other's."""
+        """A SCAN pattern that matches every key of this queue and nothing else."""
         return escape_glob(self.tag) + b":*"
 
     def marker(self, job_id: str) -> bytes:
-        """Says that a job of this id was added; holds `MARKER_VALUE`."""
+        """Marks a job id as taken. Its value is `MARKER_VALUE`."""
         return b"%b:dlid:%b" % (self.tag, job_id.encode())
 
     def index(self, job_id: str) -> bytes:
-        """Holds the member of a delayed job, so that it can be taken back by its id."""
+        """Holds the member of a delayed job, so that it can be cancelled by its id."""
         return b"%b:didx:%b" % (self.tag, job_id.encode())
 
     def indexes(self, raw_ids: Iterable[bytes]) -> list[bytes]:
-        """As `index`, of many ids as they stand in their envelopes."""
+        """The index keys of many ids, given as the bytes in their envelopes."""
         prefix = self.tag + b":didx:"
         return [prefix + raw_id for raw_id in raw_ids]
 
     def spec(self, schedule_key: str) -> bytes:
-        """The hash of a repeat: its spec and how often it fired."""
+        """The hash of a schedule: its spec and its counters."""
         return self.raw_spec(schedule_key.encode())
 
     def raw_spec(self, schedule_key: bytes) -> bytes:
-        """As `spec`, of a key as it stands in the sorted set."""
+        """The same as `spec`, for a key that is bytes already."""
         return b"%b:repeat:spec:%b" % (self.tag, schedule_key)
 
     def result(self, job_id: str) -> bytes:
-        """Holds what the handler returned, for a while."""
+        """Holds the result of a job until it expires."""
         return b"%b:result:%b" % (self.tag, job_id.encode())
 
     def results(self, job_ids: Iterable[str]) -> list[bytes]:
-        """As `result`, of many; half of the time each."""
+        """The result keys of many jobs, in half the time."""
         prefix = self.tag + b":result:"
         return [prefix + job_id.encode() for job_id in job_ids]
 
     def failure(self, job_id: str) -> bytes:
-        """Our own: why a job was buried, for those who wait for its result."""
+        """Ours: why a job was buried, for callers who wait for its result."""
         return b"%b:tampu:failure:%b" % (self.tag, job_id.encode())
 
     def producer(self, producer_id: str) -> bytes:
-        """Our own: what a producer's last calls were answered, for its resends."""
+        """Ours: the replies to a producer's last calls, in case it sends one again."""
         return b"%b:tampu:producer:%b" % (self.tag, producer_id.encode())
 
     def worker(self, consumer_id: bytes) -> bytes:
-        """Our own: exists while that worker lives."""
+        """Ours: the heartbeat of a worker. It exists while the worker is alive."""
         return b"%b:tampu:worker:%b" % (self.tag, consumer_id)
 
 
 EVERY_QUEUE: Final = b"{chasqui:*}:*"
-"""Matches every key of every queue in a SCAN."""
+"""A SCAN pattern that matches every key of every queue."""
 _QUEUE_OF: Final = re.compile(rb"\{chasqui:([^}]+)\}:(.+)", re.DOTALL)
 _LASTING: Final = (b"stream", b"delayed", b"dlq", b"repeat", b"tampu:paused", b"events")
 _EXPIRING: Final = (
@@ -133,12 +133,12 @@ _EXPIRING: Final = (
 
 
 def escape_glob(text: bytes) -> bytes:
-    """A pattern that matches the text itself and nothing else."""
+    """A glob pattern that matches exactly this text."""
     return _GLOB.sub(rb"\\\g<0>", text)
 
 
-def queue_known_by(key: bytes) -> str | None:
-    """The queue that a key proves to be there; None if it proves none that we could open."""
+def queue_of_key(key: bytes) -> str | None:
+    """The queue that must exist because this key does; None for any other key."""
     found = _QUEUE_OF.fullmatch(key)
     if found is None or found[2] not in _LASTING:
         return None
@@ -149,29 +149,29 @@ def queue_known_by(key: bytes) -> str | None:
 
 
 def must_expire(key: bytes) -> bool:
-    """Whether a key of a queue is one that is never written without an end."""
+    """Whether a key of a queue must always have an expiry."""
     found = _QUEUE_OF.fullmatch(key)
     return found is not None and found[2].startswith(_EXPIRING)
 
 
 MARKER_VALUE: Final = b"1"
-"""What a marker key holds; peers only ask whether it exists."""
+"""The value of a marker key. Peers only check whether the key exists."""
 
 
 def check_queue_name(name: str) -> str:
-    """The name, if it can be a queue's."""
-    accepted = (
+    """Return a valid queue name, or raise `OptionError`."""
+    problem = (
         f"must be 1 to {MAX_QUEUE_NAME_BYTES} bytes of text without whitespace, "
         "control characters and any of { } * ? [ ]"
     )
-    size = _size("queue", name, accepted)
+    size = _size("queue", name, problem)
     if not 0 < size <= MAX_QUEUE_NAME_BYTES or _NOT_IN_QUEUE_NAME.search(name):
-        raise _refused("queue", name, accepted)
+        raise _invalid("queue", name, problem)
     return name
 
 
 def check_name(option: str, given: str) -> str:
-    """What a worker or a group is called, if it can be: by the rules for a queue's name."""
+    """Return a valid name of a worker or group. The rules are those for queue names."""
     try:
         return check_queue_name(given)
     except OptionError as refusal:
@@ -179,76 +179,74 @@ def check_name(option: str, given: str) -> str:
 
 
 def check_job_id(job_id: str) -> str:
-    """The id, if it can be a job's."""
-    accepted = f"must be 1 to {MAX_JOB_ID_BYTES} bytes of text, not blank, no control characters"
-    size = _size("job_id", job_id, accepted)
+    """Return a valid job id, or raise `OptionError`."""
+    problem = f"must be 1 to {MAX_JOB_ID_BYTES} bytes of text, not blank, no control characters"
+    size = _size("job_id", job_id, problem)
     if size > MAX_JOB_ID_BYTES or not job_id.strip() or _CONTROL.search(job_id):
-        raise _refused("job_id", job_id, accepted)
+        raise _invalid("job_id", job_id, problem)
     return job_id
 
 
 def check_job_name(name: str) -> str:
-    """The name, if it can be a job's; the empty one can."""
-    accepted = f"must be text of at most {MAX_JOB_NAME_BYTES} bytes"
-    if _size("name", name, accepted) > MAX_JOB_NAME_BYTES:
-        raise _refused("name", name, accepted)
+    """Return a valid job name, or raise `OptionError`. It may be empty."""
+    problem = f"must be text of at most {MAX_JOB_NAME_BYTES} bytes"
+    if _size("name", name, problem) > MAX_JOB_NAME_BYTES:
+        raise _invalid("name", name, problem)
     return name
 
 
 def check_schedule_key(key: str) -> str:
-    """The key, if it can be a schedule's; derived ones hold spaces, stars and colons."""
-    accepted = f"must be 1 to {MAX_SCHEDULE_KEY_BYTES} bytes of text without control characters"
-    size = _size("key", key, accepted)
+    """Return a valid schedule key. Derived keys contain spaces, stars and colons."""
+    problem = f"must be 1 to {MAX_SCHEDULE_KEY_BYTES} bytes of text without control characters"
+    size = _size("key", key, problem)
     if not 0 < size <= MAX_SCHEDULE_KEY_BYTES or _CONTROL.search(key):
-        raise _refused("key", key, accepted)
+        raise _invalid("key", key, problem)
     return key
 
 
 def check_task_id(option: str, given: str) -> str:
-    """The id, if it can be a task's; it becomes a hash tag, and braces would end that early."""
-    accepted = (
+    """Return a valid task id. It becomes a hash tag, so it cannot contain braces."""
+    problem = (
         f"must be 1 to {MAX_TASK_ID_BYTES} bytes of text, not blank, "
         "without control characters and braces"
     )
-    size = _size(option, given, accepted)
+    size = _size(option, given, problem)
     if size > MAX_TASK_ID_BYTES or not given.strip() or _NOT_BESIDE_A_TAG.search(given):
-        raise _refused(option, given, accepted)
+        raise _invalid(option, given, problem)
     return given
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, if keys with a hash tag behind it can begin so."""
-    accepted = (
-        f"must be 1 to {MAX_PREFIX_BYTES} bytes of text without control characters and braces"
-    )
-    size = _size("prefix", prefix, accepted)
+    """Return a valid key prefix, or raise `OptionError`. A hash tag follows it."""
+    problem = f"must be 1 to {MAX_PREFIX_BYTES} bytes of text without control characters and braces"
+    size = _size("prefix", prefix, problem)
     if not 0 < size <= MAX_PREFIX_BYTES or _NOT_BESIDE_A_TAG.search(prefix):
-        raise _refused("prefix", prefix, accepted)
+        raise _invalid("prefix", prefix, problem)
     return prefix
 
 
-def _size(option: str, given: str, accepted: str) -> int:
-    """Bytes of the text in UTF-8; lone surrogates have none."""
+def _size(option: str, given: str, problem: str) -> int:
+    """The size of the text in UTF-8. Lone surrogates are refused."""
     try:
         return len(given.encode())
     except (AttributeError, UnicodeEncodeError):
-        raise _refused(option, given, accepted) from None
+        raise _invalid(option, given, problem) from None
 
 
-def _refused(option: str, given: object, accepted: str) -> OptionError:
+def _invalid(option: str, given: object, problem: str) -> OptionError:
     if isinstance(given, str) and len(given) > _SHOWN_CHARACTERS:
         given = given[:_SHOWN_CHARACTERS] + "…"
-    return OptionError(option, given, accepted)
+    return OptionError(option, given, problem)
 
 
 DEFAULT_TASK_PREFIX: Final = "tampu:task:"
-# Where cloudiful-scheduler keeps its states, and where it kept them before.
+# Where cloudiful-scheduler keeps its states, and where older versions kept them.
 _PEER_PREFIXES: Final = (b"scheduler:valkey:job-state:", b"scheduler:job-state:")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKeys:
-    """Every key of the tasks under one prefix, as bytes."""
+    """The keys of the scheduled tasks under one prefix, as bytes."""
 
     prefix: str = DEFAULT_TASK_PREFIX
     _begin: bytes = field(init=False, repr=False)
@@ -258,7 +256,7 @@ class TaskKeys:
 
     @property
     def peer_prefixes(self) -> tuple[bytes, ...]:
-        """Where a peer's states may be, the newest first; a prefix of one's own has no peers."""
+        """Prefixes of a peer's states, newest first. A custom prefix has no peers."""
         return _PEER_PREFIXES if self.prefix == DEFAULT_TASK_PREFIX else ()
 
     def state(self, task_id: str) -> bytes:
@@ -266,7 +264,7 @@ class TaskKeys:
         return b"%b%b}:state" % (self._begin, task_id.encode())
 
     def peer_states(self, task_id: str) -> list[bytes]:
-        """Keys in which a peer may have left the task's state, in slots of their own."""
+        """Keys where a peer may have stored the task's state. Each is in another slot."""
         return [prefix + task_id.encode() for prefix in self.peer_prefixes]
 
 
@@ -275,17 +273,17 @@ _WHOLE_RESOURCE: Final = b"*"
 
 
 class GuardKeys(Struct, frozen=True):
-    """The keys of one resource."""
+    """The keys of one guarded resource."""
 
-    held: bytes  # who holds what of it
-    done: bytes  # which occurrences have been run
+    held: bytes  # the current leases
+    done: bytes  # occurrences that have run
 
 
 class SharedTaskKeys(Struct, frozen=True):
-    """The keys of one task."""
+    """The keys of one task that several schedulers share."""
 
-    course: bytes  # its state, its version and its run in flight
-    plain: bytes  # its state as a plain store keeps it
+    course: bytes  # its state, its version and the run in progress
+    plain: bytes  # its state as a plain `RedisStore` keeps it
 
 
 def guard_keys(prefix: str, resource: str) -> GuardKeys:
@@ -298,16 +296,16 @@ def guard_keys(prefix: str, resource: str) -> GuardKeys:
 
 
 def shared_task_keys(keys: TaskKeys, task_id: str) -> SharedTaskKeys:
-    """The keys of a task, beside those that a plain store has for it."""
+    """The keys of a shared task."""
     plain = keys.state(check_task_id("task_id", task_id))
     return SharedTaskKeys(course=plain.removesuffix(b"state") + b"course", plain=plain)
 
 
 def held_field(at_ms: int | None) -> bytes:
-    """The field of `held` of one occurrence, or of the whole resource."""
+    """The field in `held` for one occurrence, or for the whole resource."""
     return _WHOLE_RESOURCE if at_ms is None else b"%d" % at_ms
 
 
 def done_member(task_id: str, at_ms: int) -> bytes:
-    """An occurrence as a member of `done`."""
+    """The member of `done` for one occurrence."""
     return b"%b@%d" % (task_id.encode(), at_ms)

@@ -1,4 +1,7 @@
-"""Reads MessagePack without building values, and records as the peer writes them."""
+"""Reads MessagePack without building values, and records as peers write them.
+
+A record is what serde makes of a Rust struct: an array by position or a map by name.
+"""
 
 from typing import Annotated, Final, TypeVar
 
@@ -8,10 +11,10 @@ from msgspec.msgpack import Decoder
 from tampu.errors import DecodeError
 
 MAX_DEPTH: Final = 64
-"""Containers inside containers that a value may have, in both directions."""
+"""How deep containers may nest, for values that we write and values that we read."""
 _CONTAINER_HEADS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
 # head: (bytes of the length, bytes between length and content, values per unit of the length);
-# no values per unit means that the length counts bytes of content.
+# 0 values per unit: the length counts bytes of content.
 _SIZED: Final = {
     0xC4: (1, 0, 0),  # bin
     0xC5: (2, 0, 0),
@@ -30,7 +33,7 @@ _SIZED: Final = {
 
 
 def _fixed_widths() -> bytes:
-    """Bytes taken by a value whose head alone tells; 0 where it does not."""
+    """The width of a value by its first byte; 0 where that byte alone does not tell."""
     widths = bytearray(256)
     widths[0x00:0x80] = bytes([1]) * 0x80  # positive fixint
     widths[0xA0:0xC0] = bytes(range(1, 33))  # fixstr
@@ -48,10 +51,10 @@ _NO_CONTAINER: Final = -1
 
 
 def end_of_value(data: bytes, start: int = 0, *, what: str = "value") -> int:
-    """Index just behind the one value that begins at `start`.
+    """The index after the value that begins at `start`.
 
     Raises `DecodeError` for a value that is cut off, holds the reserved byte or nests deeper
-    than `MAX_DEPTH`. Texts are not checked to be UTF-8.
+    than `MAX_DEPTH`. Text is not checked for valid UTF-8.
     """
     try:
         end = _walk(data, start, what)
@@ -63,7 +66,7 @@ def end_of_value(data: bytes, start: int = 0, *, what: str = "value") -> int:
 
 
 def _walk(data: bytes, position: int, what: str) -> int:
-    """One loop for all levels, for speed."""
+    """One loop for all levels: recursion would be slower."""
     widths, missing = _WIDTHS, 1
     outer: list[int] = []  # values still missing in each container around this one
     while True:
@@ -74,14 +77,14 @@ def _walk(data: bytes, position: int, what: str) -> int:
             if width:
                 position += width
                 continue
-            if head < 0xA0:  # as `open_value` has it; the call would double the time
+            if head < 0xA0:  # the same as in `open_value`; a call would double the time
                 position += 1
                 children = (head & 0x0F) << (head < 0x90)
             else:
                 position, children = open_value(data, position, what=what)
             if children != _NO_CONTAINER:
                 if len(outer) == MAX_DEPTH:
-                    raise DecodeError(what, f"it nests deeper than {MAX_DEPTH} levels")
+                    raise DecodeError(what, f"it is nested more than {MAX_DEPTH} levels deep")
                 outer.append(missing)
                 missing = children
         if not outer:
@@ -90,16 +93,16 @@ def _walk(data: bytes, position: int, what: str) -> int:
 
 
 def open_value(data: bytes, position: int, *, what: str) -> tuple[int, int]:
-    """Read a head whose width the first byte does not tell: where it leads, how many children.
+    """Read the head of a value whose first byte does not tell its width.
 
-    For a container: the index of its first child and the number of values in it, which is never
-    more than the bytes that are left. For anything else: the index behind it and -1.
+    Returns for a container the index of its first child and the number of its children, which is
+    never more than the bytes that are left; for anything else the index after it and -1.
     """
     head = data[position]
     if head < 0xA0:
         return position + 1, (head & 0x0F) << (head < 0x90)
     if head not in _SIZED:
-        raise DecodeError(what, "it holds the reserved byte 0xc1")
+        raise DecodeError(what, "it contains the reserved byte 0xc1")
     length_width, between, per_unit = _SIZED[head]
     content = position + 1 + length_width
     if content > len(data):
@@ -113,9 +116,9 @@ def open_value(data: bytes, position: int, *, what: str) -> tuple[int, int]:
 
 
 def may_nest_too_deep(data: bytes) -> bool:
-    """False if the bytes cannot nest deeper than `MAX_DEPTH`, which is cheap to tell of most.
+    """False if the value cannot be nested deeper than `MAX_DEPTH`; a cheap first check.
 
-    So few bytes, or so few bytes that could open a container, cannot nest that deep.
+    Neither a short value nor one with few bytes that could open a container nests that deep.
     """
     if len(data) <= MAX_DEPTH:
         return False
@@ -133,10 +136,10 @@ _uint: Final[Decoder[int]] = Decoder(Annotated[int, Meta(ge=0)])
 
 
 class RecordShape(Struct, frozen=True):
-    """What a record is made of.
+    """The fields of a record.
 
-    An array has at least `least` elements and at most one per name. A map has at least the first
-    `needed` names: what is optional may be left out of a map, but not out of an array.
+    An array has at least `least` elements and at most one for each name. A map must contain the
+    first `needed` names: optional fields may be missing in a map, but not in an array.
     """
 
     what: str
@@ -146,7 +149,7 @@ class RecordShape(Struct, frozen=True):
 
 
 def read_record(data: bytes, start: int, shape: RecordShape) -> tuple[dict[str, bytes], int]:
-    """The raw bytes of each field that is there, and the index behind the record."""
+    """The raw bytes of each field that is present, and the index after the record."""
     if is_array(data, start):
         return _read_array(data, start, shape)
     if is_map(data, start):
@@ -155,7 +158,7 @@ def read_record(data: bytes, start: int, shape: RecordShape) -> tuple[dict[str, 
 
 
 def read_map(data: bytes, start: int, *, what: str) -> tuple[list[tuple[bytes, bytes]], int]:
-    """The raw bytes of each key and value of the map at `start`, and the index behind it."""
+    """The raw bytes of each key and value of the map at `start`, and the index after it."""
     cells, end = _read_cells(data, start, what=what)
     return list(zip(cells[::2], cells[1::2], strict=True)), end
 
@@ -173,33 +176,33 @@ def is_map(data: bytes, start: int = 0) -> bool:
 
 
 def read_name(raw: bytes, *, what: str) -> str | int:
-    """A field's or variant's name, or its index; serde takes either."""
+    """The name or the index of a field or variant; serde accepts either."""
     name = decode_as(_anything, raw, what=what, expected="a name")
     return name if type(name) is int else _as_text(name, what=what)
 
 
 def read_text(raw: bytes, *, what: str) -> str:
-    """A text, written as str or as bin of UTF-8."""
-    return _as_text(decode_as(_anything, raw, what=what, expected="a text"), what=what)
+    """Text, written as str or as bin with UTF-8."""
+    return _as_text(decode_as(_anything, raw, what=what, expected="text"), what=what)
 
 
 def read_uint(raw: bytes, *, what: str, bits: int = 64) -> int:
-    """A whole number from 0 up to what `bits` hold."""
-    number = decode_as(_uint, raw, what=what, expected="a whole number from 0")
+    """An unsigned integer of at most `bits` bits."""
+    number = decode_as(_uint, raw, what=what, expected="a non-negative integer")
     if number >> bits:
         raise DecodeError(what, f"it does not fit into {bits} bits")
     return number
 
 
 def read_optional_uint(raw: bytes, *, what: str, bits: int = 64) -> int | None:
-    """As `read_uint`, or None for nil."""
+    """The same as `read_uint`, but None for nil."""
     return None if raw == NIL else read_uint(raw, what=what, bits=bits)
 
 
 def decode_as(decoder: Decoder[T], raw: bytes, *, what: str, expected: str) -> T:
-    """What the decoder makes of the bytes, or `DecodeError`; foreign errors end here.
+    """Decode the bytes, or raise `DecodeError`.
 
-    Their texts may quote the bytes, so nothing of them is kept.
+    The text of the original error may quote the bytes, so it is dropped.
     """
     try:
         return decoder.decode(raw)
@@ -222,17 +225,17 @@ def _read_map(data: bytes, start: int, shape: RecordShape) -> tuple[dict[str, by
     for raw_name, raw in pairs:
         name = read_name(raw_name, what=f"field name of {shape.what}")
         if name in fields:
-            raise DecodeError(shape.what, "it has a field twice")
+            raise DecodeError(shape.what, "a field appears twice")
         if name in shape.names:
             fields[str(name)] = raw
     for name in shape.names[: shape.needed]:
         if name not in fields:
-            raise DecodeError(shape.what, f"it has no {name}")
+            raise DecodeError(shape.what, f"{name} is missing")
     return fields, end
 
 
 def _read_cells(data: bytes, start: int, *, what: str) -> tuple[list[bytes], int]:
-    """The raw bytes of each value directly in the container at `start`."""
+    """The raw bytes of each direct child of the container at `start`."""
     position, count = open_value(data, start, what=what)
     cells = []
     for _ in range(count):
@@ -246,7 +249,7 @@ def _as_text(value: object, *, what: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, bytes):
-        raise DecodeError(what, "it is not a text")
+        raise DecodeError(what, "it is not text")
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -6,13 +6,13 @@ str, bytes, list, tuple and dict, and for subclasses of these. Tuples arrive as 
 Further types are written as msgspec does: an aware datetime as the MessagePack timestamp, which
 arrives as an equal datetime in UTC; sets as arrays; dataclasses and structs as maps; enums as
 their value; UUID, Decimal, date, time, timedelta and naive datetimes as text; models of pydantic
-as their `model_dump(mode="json", round_trip=True)`. Everything else is refused. Only the aware
-datetime comes back as what it was. Types are not checked one by one: walking over a small value
-took five times as long as encoding it.
+as their `model_dump(mode="json", round_trip=True)`. Everything else is refused. Of these types
+only an aware datetime arrives as the same type. Values are not walked to check their types: that
+took five times as long as encoding them.
 
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 
-A `msgspec.Raw` is written as the bytes it holds, whatever they are: for who has a codec of his own.
+A `msgspec.Raw` is written as the bytes it holds, unchecked: for programs with a codec of their own.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,17 +25,17 @@ from tampu.errors import DecodeError, EncodeError
 from tampu.wire.msgpack import MAX_DEPTH, may_nest_too_deep
 
 _CONTAINERS: Final = frozenset({list, dict})
-_TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"
+_TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 
 
 def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> bytes:
-    """The MessagePack of a value; `EncodeError` if it has none or takes too many bytes."""
+    """The MessagePack of a value; `EncodeError` if it cannot be encoded or is too large."""
     try:
         data = _encode(value)
     except OverflowError:
-        raise EncodeError(what, "an int in it is below -2**63 or above 2**64 - 1") from None
+        raise EncodeError(what, "it contains an int below -2**63 or above 2**64 - 1") from None
     except UnicodeEncodeError:
-        raise EncodeError(what, "a text in it holds a lone surrogate") from None
+        raise EncodeError(what, "it contains text with a lone surrogate") from None
     except RecursionError:
         raise EncodeError(what, _TOO_DEEP) from None
     except (MsgspecError, TypeError, ValueError) as error:
@@ -45,12 +45,12 @@ def encode_payload(value: object, *, max_bytes: int, what: str = "payload") -> b
 
 
 def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
-    """Each value as `encode_payload` has it, in a third of the time if they are small."""
+    """The same as `encode_payload` for each value, in a third of the time for small ones."""
     try:
         encoded = list(map(_encode, values))
     except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return [encode_payload(value, max_bytes=max_bytes) for value in values]
-    harmless = min(max_bytes, MAX_DEPTH)  # so few bytes nest no deeper
+    harmless = min(max_bytes, MAX_DEPTH)  # too short to be nested too deep
     for value, data in zip(values, encoded, strict=True):
         if len(data) > harmless:
             _check_encoded(value, data, max_bytes=max_bytes, what="payload")
@@ -59,32 +59,34 @@ def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
 
 def _check_encoded(value: object, data: bytes, *, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
-        raise EncodeError(what, f"it takes {len(data)} bytes, and {max_bytes} are allowed")
+        raise EncodeError(what, f"it takes {len(data)} bytes; the limit is {max_bytes}")
     if not may_nest_too_deep(data) or isinstance(value, Raw):
         return
     try:
         decode_payload(data, what=what)
-    except DecodeError as error:  # also what cannot be read back, such as a map with maps as keys
+    except (
+        DecodeError
+    ) as error:  # also values that cannot be read back, such as a map with maps as keys
         raise EncodeError(what, error.problem) from None
 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:
-    """The value in MessagePack bytes that hold exactly one; else `DecodeError`."""
+    """The one value in MessagePack bytes, or `DecodeError`."""
     try:
         value = _decode(data)
     except RecursionError:
         raise DecodeError(what, _TOO_DEEP) from None
     except (MsgspecError, ValueError, OverflowError, TypeError):
-        raise DecodeError(what, "it is not one MessagePack value") from None
+        raise DecodeError(what, "it is not exactly one MessagePack value") from None
     if may_nest_too_deep(data) and _nests_too_deep(value):
         raise DecodeError(what, _TOO_DEEP)
     return value
 
 
 def _nests_too_deep(value: object) -> bool:
-    """Level by level over what was decoded: a third of the time of a walk over the bytes.
+    """Check the decoded value level by level, in a third of the time of a walk over the bytes.
 
-    What nests far deeper never gets here: the decoder gives up on it.
+    The decoder itself refuses values that are nested far deeper.
     """
     level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(MAX_DEPTH):
@@ -98,19 +100,19 @@ def _nests_too_deep(value: object) -> bool:
 
 
 def is_model(kind: object) -> bool:
-    """Whether it is a model of pydantic 2, which need not be installed."""
+    """Whether this is a pydantic 2 model class. pydantic need not be installed."""
     return isinstance(kind, type) and hasattr(kind, "__pydantic_validator__")
 
 
 class ForeignTypeError(TypeError):
-    """A type that neither MessagePack nor msgspec knows."""
+    """A type that neither MessagePack nor msgspec supports."""
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
         super().__init__(f"MessagePack has no type for {kind.__module__}.{kind.__qualname__}")
 
 
-# The base types' own conversions: a subclass may have another idea of str(value).
+# Conversions of the base types: a subclass may override `__str__` and others.
 _PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
     (str, str.__str__),
     (bytes, bytes.__bytes__),
@@ -119,8 +121,8 @@ _PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
 )
 
 
-def _as_plain(value: Any) -> object:  # noqa: ANN401 - whatever msgspec does not know
-    """A subclass of a plain type as that type, which is how python-msgpack writes it."""
+def _as_plain(value: Any) -> object:  # noqa: ANN401 - any type that msgspec does not support
+    """A subclass of a plain type as that type, as python-msgpack writes it."""
     if is_model(type(value)):
         return value.model_dump(mode="json", round_trip=True)
     for plain, convert in _PLAIN:
@@ -130,12 +132,12 @@ def _as_plain(value: Any) -> object:  # noqa: ANN401 - whatever msgspec does not
 
 
 def _problem_of(error: Exception) -> str:
-    """Foreign texts may quote the value, so only our own is passed on."""
-    return str(error) if isinstance(error, ForeignTypeError) else "MessagePack cannot hold it"
+    """Other errors may quote the value, so only our own text is passed on."""
+    return str(error) if isinstance(error, ForeignTypeError) else "MessagePack cannot represent it"
 
 
 _encode: Final = Encoder(enc_hook=_as_plain).encode
 _decode: Final = Decoder().decode
 
 decode_small: Final = _decode
-"""The decoder itself, for payloads of at most `MAX_DEPTH` bytes, which cannot nest too deep."""
+"""The decoder itself, for payloads of at most `MAX_DEPTH` bytes: they cannot be nested too deep."""

@@ -1,4 +1,4 @@
-"""Results: the stored value, the notice for those who wait, and why a job has none."""
+"""Results of jobs, notices that a job has ended, and why a job has no result."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ from tampu.wire.payload import decode_payload, encode_payload
 
 
 def encode_result(value: object, *, max_bytes: int) -> bytes:
-    """The bytes to store; never empty, since peers take that for "nothing stored"."""
+    """The bytes to store. Never empty, because peers read that as "nothing stored"."""
     return encode_payload(value, max_bytes=max_bytes, what="result")
 
 
@@ -24,9 +24,9 @@ def decode_result(data: bytes) -> object:
 
 
 def result_ttl_s(ttl_ms: int) -> int:
-    """Whole seconds for which a result is kept: rounded up, as the peer does."""
+    """How long a result is kept, in whole seconds, rounded up as the peer does."""
     if ttl_ms <= 0:
-        raise OptionError("result_ttl", ttl_ms, "must be above 0 ms")
+        raise OptionError("result_ttl", ttl_ms, "must be longer than 0 ms")
     return -(-ttl_ms // 1000)
 
 
@@ -35,8 +35,8 @@ _encode: Final = Encoder().encode
 _ids: Final = Decoder(list[str])
 
 
-class Burial(Struct, frozen=True, array_like=True):
-    """Why a job was buried, as its producer is told."""
+class StoredFailure(Struct, frozen=True, array_like=True):
+    """Why a job was buried, for callers who wait for its result."""
 
     reason: str
     error_type: str = ""
@@ -44,34 +44,36 @@ class Burial(Struct, frozen=True, array_like=True):
     traceback: str = ""
 
 
-_burial: Final = Decoder(Burial)
+_failure: Final = Decoder(StoredFailure)
 
 
 def encode_notice(job_ids: Sequence[str]) -> bytes:
-    """The ids of jobs that have just ended, in one value."""
+    """The ids of jobs that have just ended, as one value."""
     return _encode(job_ids)
 
 
 def decode_notice(data: bytes) -> list[str]:
-    """The ids that a notice tells of."""
+    """The job ids in a notice."""
     return decode_as(_ids, data, what="notice", expected="a list of job ids")
 
 
 def ids_in_notice(flat: Sequence[bytes]) -> list[str]:
-    """The ids that the fields of a notice's entry tell of."""
+    """The job ids in the fields of a notice's entry."""
     fields = pair_fields(flat, what="notice")
     if NOTICE_FIELD not in fields:
-        raise DecodeError("notice", "it names no ids")
+        raise DecodeError("notice", "it has no ids")
     return decode_notice(fields[NOTICE_FIELD])
 
 
-def encode_burial(reason: BuryReason, failure: Failure | None) -> bytes:
-    """Why a job was buried, for those who wait for its result."""
+def encode_failure(reason: BuryReason, failure: Failure | None) -> bytes:
+    """The bytes of a `StoredFailure`."""
     if failure is None:
-        return _encode(Burial(reason.value))
-    return _encode(Burial(reason.value, failure.error_type, failure.message, failure.traceback))
+        return _encode(StoredFailure(reason.value))
+    return _encode(
+        StoredFailure(reason.value, failure.error_type, failure.message, failure.traceback)
+    )
 
 
-def decode_burial(data: bytes) -> Burial:
+def decode_failure(data: bytes) -> StoredFailure:
     """Why a job was buried."""
-    return decode_as(_burial, data, what="failure", expected="a list of four texts")
+    return decode_as(_failure, data, what="failure", expected="a list of four texts")

@@ -1,6 +1,6 @@
-"""The spec of a repeat: what to add, and by which rule.
+"""The spec of a schedule as it is stored, and our own settings next to it.
 
-Written as an array of 8 elements, or 9 if the missed policy is not to skip.
+A spec is an array of 8 elements, or 9 if the missed policy is not "skip". Peers call it a repeat.
 """
 
 from enum import Enum
@@ -12,19 +12,19 @@ from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.envelope import RetryOverride, Uint64, payload_of_slot
-from tampu.wire.fields import show_number
+from tampu.wire.fields import decode_number
 from tampu.wire.msgpack import decode_as, end_of_value
 
 
 class CronPattern(Struct, frozen=True):
-    """Fires when the expression matches; `tz` None means UTC. Both are kept as written."""
+    """Fires when the expression matches. A `tz` of None means UTC. Both stay as written."""
 
     expression: str
     tz: str | None
 
 
 class EveryPattern(Struct, frozen=True):
-    """Fires each time that so many milliseconds have passed."""
+    """Fires every `interval_ms` milliseconds."""
 
     interval_ms: int
 
@@ -33,14 +33,14 @@ Pattern = CronPattern | EveryPattern
 
 
 class MissedRule(Enum):
-    """What becomes of fires that were missed, if it takes no number to say."""
+    """Policies for missed fires that have no parameter."""
 
     SKIP = "Skip"
     FIRE_ONCE = "FireOnce"
 
 
 class FireAll(Struct, frozen=True):
-    """Make up for missed fires, the oldest first, so many at a time."""
+    """Catch up on missed fires, oldest first, at most `max_catchup` at a time."""
 
     max_catchup: int
 
@@ -49,11 +49,11 @@ MissedPolicy = MissedRule | FireAll
 
 
 class ScheduleSpec(Struct, frozen=True, kw_only=True):
-    """A repeat as it lies in its hash.
+    """A schedule as it is stored in its hash.
 
-    `slot` is what goes into a fired envelope's payload slot: bin around the user's MessagePack
-    if a shim wrote it, bare MessagePack if a typed Rust program did. `fired` is written as 0; the
-    count that lives is a hash field of its own. `retry` is only ever read, from later peers.
+    `slot` is the payload element of a fired envelope: bin with the user's MessagePack if a Node or
+    Python client wrote it, plain MessagePack if a typed Rust program did. `fired` is always written
+    as 0; the real counter is a hash field. `retry` is only read, from later peers.
     """
 
     key: str
@@ -68,9 +68,9 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     retry: RetryOverride | None = None
 
     def payload(self) -> bytes:
-        """The payload for the envelope of a fired job; `DecodeError` if the slot has none."""
+        """The payload for the envelope of a fired job, or `DecodeError`."""
         if end_of_value(self.slot, what="payload") != len(self.slot):
-            raise DecodeError("payload", "it is not one MessagePack value")
+            raise DecodeError("payload", "it is not exactly one MessagePack value")
         return payload_of_slot(self.slot)
 
 
@@ -78,21 +78,21 @@ _encode: Final = Encoder().encode
 
 
 def slot_of_payload(payload: bytes) -> bytes:
-    """The slot that the shims write: the payload's bytes as bin."""
+    """The payload element that the Node and Python clients write: the bytes as bin."""
     return _encode(payload)
 
 
 def spec_key(job_name: str, pattern: Pattern, *, explicit: str = "") -> str:
-    """The key of a repeat: the given one, or one made of name and rule, text for text."""
+    """The key of a schedule: the explicit one, or one derived from name and rule."""
     return explicit or f"{job_name}::{_signature(pattern)}"
 
 
 def encode_spec(spec: ScheduleSpec) -> bytes:
-    """The bytes a peer would write."""
+    """The bytes that a peer would write."""
     elements: list[object] = [
         spec.key,
         spec.job_name,
-        _written_pattern(spec.pattern),
+        _encode_pattern(spec.pattern),
         spec.slot,
         spec.limit,
         spec.start_after_ms,
@@ -100,13 +100,13 @@ def encode_spec(spec: ScheduleSpec) -> bytes:
         spec.fired,
     ]
     if spec.missed is not MissedRule.SKIP:
-        elements.append(_written_missed(spec.missed))
-    # Never a tenth element for `retry`: a scheduler of 1.3 deletes a spec that has one.
+        elements.append(_encode_missed(spec.missed))
+    # `retry` is never written as a tenth element: ChasquiMQ 1.3 deletes a spec that has one.
     try:
         return _encode(elements)
     except (OverflowError, UnicodeEncodeError):
-        problem = "a text in it is no UTF-8 or a number is beyond 64 bits"
-        raise EncodeError("repeat spec", problem) from None
+        problem = "a text is not valid UTF-8 or a number does not fit into 64 bits"
+        raise EncodeError("schedule spec", problem) from None
 
 
 def _signature(pattern: Pattern) -> str:
@@ -117,7 +117,7 @@ def _signature(pattern: Pattern) -> str:
             return f"every:{interval_ms}"
 
 
-def _written_pattern(pattern: Pattern) -> dict[str, list[object]]:
+def _encode_pattern(pattern: Pattern) -> dict[str, list[object]]:
     match pattern:
         case CronPattern(expression, tz):
             return {"Cron": [expression, tz]}
@@ -125,7 +125,7 @@ def _written_pattern(pattern: Pattern) -> dict[str, list[object]]:
             return {"Every": [interval_ms]}
 
 
-def _written_missed(missed: MissedPolicy) -> object:
+def _encode_missed(missed: MissedPolicy) -> object:
     match missed:
         case FireAll(max_catchup):
             return {"FireAll": [max_catchup]}
@@ -145,7 +145,7 @@ _DIGEST_BYTES: Final = 8
 
 
 class OverlapRule(Enum):
-    """What becomes of a fire whose predecessor is not done, spelled as on the wire."""
+    """What to do with a fire while the job of the previous one is not done."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -153,7 +153,7 @@ class OverlapRule(Enum):
 
 
 class WireWindow(Struct, frozen=True, omit_defaults=True):
-    """Hours of the week, as the user gave them."""
+    """A `TimeWindow` as the user gave it."""
 
     tz: str
     days: tuple[str, ...] | None = None
@@ -161,7 +161,7 @@ class WireWindow(Struct, frozen=True, omit_defaults=True):
 
 
 class ScheduleExtras(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of a repeat that its spec has no room for; unknown ones are ignored.
+    """Settings of a schedule that its spec has no room for; unknown ones are ignored.
 
     `of` is the digest of the spec that they belong to.
     """
@@ -182,29 +182,29 @@ _decoder: Final = Decoder(ScheduleExtras)
 
 
 def digest_of_spec(spec: bytes) -> bytes:
-    """What `of` holds for a spec."""
+    """The value of `of` for a spec."""
     return blake2b(spec, digest_size=_DIGEST_BYTES).digest()
 
 
 def encode_schedule_extras(extras: ScheduleExtras) -> bytes:
-    """The map for the field `tampu`."""
+    """The bytes of the hash field `tampu`."""
     try:
         return _encode(extras)
     except (OverflowError, UnicodeEncodeError):
-        problem = "a text in them is no UTF-8 or a number is beyond 64 bits"
-        raise EncodeError("settings of a repeat", problem) from None
+        problem = "a text is not valid UTF-8 or a number does not fit into 64 bits"
+        raise EncodeError("schedule settings", problem) from None
 
 
 def decode_schedule_extras(data: bytes | None, spec: bytes) -> ScheduleExtras:
-    """The settings that belong to a spec: none if there are none, or those of another spec."""
+    """The settings that belong to a spec; defaults if they are absent or belong to another spec."""
     if data is None:
         return NO_SCHEDULE_EXTRAS
-    what = "settings of a repeat"
+    what = "schedule settings"
     extras = decode_as(_decoder, data, what=what, expected="a map of known settings")
     return extras if extras.of == digest_of_spec(spec) else NO_SCHEDULE_EXTRAS
 
 
 def decode_count(value: bytes | None) -> int:
-    """A counter; one that is absent, or no number, counts as 0."""
-    number = 0 if value is None else show_number(value)
+    """The value of a counter; 0 if it is absent or not a number."""
+    number = 0 if value is None else decode_number(value)
     return number if isinstance(number, int) else 0

@@ -1,4 +1,4 @@
-"""Specs of repeats as others write them: all that the peer accepts, and a later peer's tenth."""
+"""Reads schedule specs: everything that the peer accepts, and a later peer's tenth element."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ from tampu.wire.schedule import (
 )
 
 _SPEC: Final = RecordShape(
-    what="repeat spec",
+    what="schedule spec",
     names=(
         "key",
         "job_name",
@@ -49,7 +49,7 @@ _CRON: Final = RecordShape(what="cron pattern", names=("expression", "tz"), leas
 _EVERY: Final = RecordShape(what="every pattern", names=("interval_ms",), least=1, needed=1)
 _FIRE_ALL: Final = RecordShape(what="missed policy", names=("max_catchup",), least=1, needed=1)
 _SKIP: Final = b"\xa4Skip"
-# A variant is named or, as serde allows, numbered in the order of its declaration.
+# serde accepts the name of a variant or its number in declaration order.
 _CRON_NAMES: Final = ("Cron", 0)
 _EVERY_NAMES: Final = ("Every", 1)
 _UNIT_RULES: Final[dict[str | int, MissedRule]] = {
@@ -61,8 +61,8 @@ _UNIT_RULES: Final[dict[str | int, MissedRule]] = {
 _FIRE_ALL_NAMES: Final = ("FireAll", 2)
 
 
-class _Canonical(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A spec exactly as we and the peer write it; what differs takes the tolerant way."""
+class _CanonicalSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A spec exactly as we and the peer write it. Others take the tolerant path."""
 
     key: str
     job_name: str
@@ -76,16 +76,16 @@ class _Canonical(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
     retry: RetryOverride | None = None
 
 
-_canonical: Final = Decoder(_Canonical)
+_canonical: Final = Decoder(_CanonicalSpec)
 
 
 def decode_spec(data: bytes) -> ScheduleSpec:
-    """The spec in `data`; `DecodeError` for what cannot be read or cannot fire."""
+    """The spec in `data`; `DecodeError` if it cannot be read or can never fire."""
     return _decode_canonical(data) or _decode_tolerantly(data)
 
 
 def _decode_canonical(data: bytes) -> ScheduleSpec | None:
-    """The short way, a tenth of the time; None if the bytes are not quite what we would write."""
+    """The fast path, a tenth of the time; None if the bytes are not exactly what we would write."""
     try:
         raw = _canonical.decode(data)
     except (MsgspecError, ValueError, RecursionError):
@@ -131,21 +131,21 @@ def _canonical_missed(raw: str | dict[str, list[int]]) -> MissedPolicy | None:
 def _decode_tolerantly(data: bytes) -> ScheduleSpec:
     raw, _ = read_record(data, 0, _SPEC)
     return ScheduleSpec(
-        key=read_text(raw["key"], what="key of repeat spec"),
-        job_name=read_text(raw["job_name"], what="job_name of repeat spec"),
+        key=read_text(raw["key"], what="key of schedule spec"),
+        job_name=read_text(raw["job_name"], what="job_name of schedule spec"),
         pattern=_read_pattern(raw["pattern"]),
-        slot=read_byte_vector(raw["payload"], what="payload of repeat spec"),
+        slot=read_byte_vector(raw["payload"], what="payload of schedule spec"),
         limit=_read_optional(raw, "limit"),
         start_after_ms=_read_optional(raw, "start_after_ms"),
         end_before_ms=_read_optional(raw, "end_before_ms"),
-        fired=read_uint(raw.get("fired", b"\x00"), what="fired of repeat spec"),
+        fired=read_uint(raw.get("fired", b"\x00"), what="fired of schedule spec"),
         missed=_read_missed(raw.get("missed_fires", _SKIP)),
         retry=read_retry(raw.get("retry", NIL)),
     )
 
 
 def _read_optional(raw: dict[str, bytes], name: str) -> int | None:
-    return read_optional_uint(raw.get(name, NIL), what=f"{name} of repeat spec")
+    return read_optional_uint(raw.get(name, NIL), what=f"{name} of schedule spec")
 
 
 def _read_pattern(raw: bytes) -> Pattern:
@@ -170,7 +170,7 @@ def _read_every(content: bytes) -> EveryPattern:
     fields, _ = read_record(content, 0, _EVERY)
     interval_ms = read_uint(fields["interval_ms"], what="interval_ms of every pattern")
     if not interval_ms:
-        raise DecodeError("every pattern", "its interval is 0")  # it would fire without end
+        raise DecodeError("every pattern", "its interval is 0")  # it would fire endlessly
     return EveryPattern(interval_ms)
 
 
@@ -184,11 +184,11 @@ def _read_missed(raw: bytes) -> MissedPolicy:
         return FireAll(read_uint(fields["max_catchup"], what="max_catchup", bits=32))
     if variant in _UNIT_RULES and content == NIL:
         return _UNIT_RULES[variant]
-    raise DecodeError("missed policy", "it is none of Skip, FireOnce and FireAll")
+    raise DecodeError("missed policy", "it is not Skip, FireOnce or FireAll")
 
 
 def _read_variant(raw: bytes, *, what: str) -> tuple[str | int, bytes]:
-    """The name or number of an enum's variant and the raw bytes of what it holds."""
+    """The name or number of a variant, and the raw bytes of its content."""
     if not is_map(raw):
         raise DecodeError(what, "it is not a map of one entry")
     pairs, _ = read_map(raw, 0, what=what)

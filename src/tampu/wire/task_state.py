@@ -1,4 +1,4 @@
-"""What the scheduler in a process remembers of a task, and its JSON."""
+"""The stored state of a scheduled task, as JSON."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,16 +12,16 @@ from tampu.errors import DecodeError, OptionError
 from tampu.util.clock import instant, instant_ms
 
 _WHAT: Final = "task state"
-# A body nested too deeply ends in a RecursionError, even inside a field that nobody reads.
+# Deep nesting raises a RecursionError, even inside an unknown field.
 _MALFORMED: Final = (MsgspecDecodeError, UnicodeDecodeError, RecursionError)
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Ms: TypeAlias = Annotated[int, Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
-"""ms since 1970, of the years that a datetime can have."""
+"""Milliseconds since 1970, within the years that a datetime supports."""
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """An occurrence that is to run as soon as it may; `manual` if somebody asked for it."""
+    """An occurrence that waits to run; `manual` if `trigger_now` asked for it."""
 
     at_ms: Ms
     catch_up: bool = False
@@ -29,47 +29,47 @@ class Waiting(Struct, frozen=True, gc=False):
 
 
 class TaskState(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """All that is kept of a task between two occurrences and between two processes.
+    """What the scheduler remembers of a task between occurrences and across processes.
 
-    `next_ms` is None when there is no more to come. An occurrence is `fired` once it is behind
-    us, whether it `ran` or was `skipped`.
+    `next_ms` is None if no occurrence is left. `fired` counts occurrences that have passed, whether
+    they `ran` or were `skipped`.
     """
 
     task_id: str
-    fingerprint: str = ""  # of the schedule that gave `next_ms`; "" if nobody wrote it down
+    fingerprint: str = ""  # of the schedule that `next_ms` was computed from; "" if unknown
     next_ms: Ms | None = None
     anchor_ms: Ms | None = None  # where the grid of an interval begins
     fired: Count = 0
     ran: Count = 0
     failed: Count = 0
     skipped: Count = 0
-    queued: Waiting | None = None  # fired while a run was active, and still to run
-    asked: Waiting | None = None  # by `trigger_now`, and still to run
-    stands_in_ms: Ms | None = None  # the occurrence that makes up for missed ones before it
+    queued: Waiting | None = None  # fired during a run, and still to run
+    asked: Waiting | None = None  # requested by `trigger_now`, and still to run
+    stands_in_ms: Ms | None = None  # the occurrence that also covers missed ones before it
     paused_ms: Ms | None = None  # since when
-    resumed_ms: Ms | None = None  # up to here occurrences were paused, not late
-    last_run_ms: Ms | None = None  # when the last run that ended had started
-    last_success_ms: Ms | None = None  # when the last run that was good ended
+    resumed_ms: Ms | None = None  # occurrences up to here were paused, not late
+    last_run_ms: Ms | None = None  # when the last finished run had started
+    last_success_ms: Ms | None = None  # when the last successful run ended
     last_error: str | None = None
 
     @property
     def next_at(self) -> datetime | None:
-        """The occurrence that is to come."""
+        """The next occurrence."""
         return _instant(self.next_ms)
 
     @property
     def last_run_at(self) -> datetime | None:
-        """When the last run that ended had started."""
+        """When the last finished run had started."""
         return _instant(self.last_run_ms)
 
     @property
     def last_success_at(self) -> datetime | None:
-        """When the last run that was good ended."""
+        """When the last successful run ended."""
         return _instant(self.last_success_ms)
 
 
 def encode_task_state(state: TaskState) -> bytes:
-    """Its JSON; of an error's text, what is no Unicode becomes question marks."""
+    """The state as JSON. Lone surrogates in the error text become question marks."""
     try:
         return json.encode(state)
     except UnicodeEncodeError:
@@ -78,7 +78,7 @@ def encode_task_state(state: TaskState) -> bytes:
 
 
 def decode_task_state(body: bytes) -> TaskState:
-    """From its JSON; `DecodeError` if that is something else."""
+    """The state in JSON, or `DecodeError`."""
     try:
         return json.decode(body, type=TaskState)
     except _MALFORMED as error:
@@ -86,7 +86,7 @@ def decode_task_state(body: bytes) -> TaskState:
 
 
 class _PeerState(Struct, frozen=True):
-    """As cloudiful-scheduler writes it."""
+    """The state as cloudiful-scheduler writes it."""
 
     job_id: str
     trigger_count: Count
@@ -97,7 +97,7 @@ class _PeerState(Struct, frozen=True):
 
 
 def decode_peer_state(body: bytes) -> TaskState:
-    """From the JSON of cloudiful-scheduler, whose only count is that of occurrences behind us."""
+    """The state in cloudiful-scheduler's JSON. Its only counter is that of passed occurrences."""
     try:
         peer = json.decode(body, type=_PeerState)
     except _MALFORMED as error:
@@ -115,16 +115,16 @@ def decode_peer_state(body: bytes) -> TaskState:
 def try_decode(
     body: bytes, task_id: str, *, decode: Callable[[bytes], TaskState] = decode_task_state
 ) -> TaskState | DecodeError:
-    """What a store holds of one task: its state, or why that cannot be read; it is not raised."""
+    """The state of one task, or the error why it cannot be read; the error is not raised."""
     try:
         state = decode(body)
     except DecodeError as error:
         return error
-    return state if state.task_id == task_id else DecodeError(_WHAT, "it is of another task")
+    return state if state.task_id == task_id else DecodeError(_WHAT, "it belongs to another task")
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong, without quoting any of it."""
+    """The problem, without quoting the body."""
     return str(error) if isinstance(error, ValidationError) else "it is not JSON"
 
 
@@ -136,11 +136,11 @@ def _stamp(moment: datetime | None) -> int | None:
     try:
         return None if moment is None else instant_ms("moment", _in_utc(moment))
     except OptionError as error:
-        raise DecodeError(_WHAT, "a time in it has no zone") from error
+        raise DecodeError(_WHAT, "a time has no time zone") from error
     except OverflowError as error:
-        raise DecodeError(_WHAT, "a time in it is out of range") from error
+        raise DecodeError(_WHAT, "a time is out of range") from error
 
 
 def _in_utc(moment: datetime) -> datetime:
-    # A naive one would be taken for a time of this machine.
+    # A naive datetime would count as local time.
     return moment if moment.tzinfo is None else moment.astimezone(UTC)

@@ -46,7 +46,9 @@ class TestTasks:
             def share(cls, to: str) -> str:
                 return to
 
-        with pytest.raises(OptionError, match=r"Invalid parameter 'self'.*no object to call a method of"):
+        with pytest.raises(
+            OptionError, match=r"Invalid parameter 'self'.*no object to call a method of"
+        ):
             App().task(Sender.send)
         assert App().task(Sender().send).call("ada").arguments == {"to": "ada"}
         assert App().task(Sender.share).call("ada").arguments == {"to": "ada"}

@@ -120,5 +120,7 @@ def test_middleware_that_is_none_is_refused() -> None:
 
 async def test_middleware_that_gives_no_context_manager_is_told_so() -> None:
     nothing: Any = None
-    with pytest.raises(OptionError, match=r"Invalid middleware <class 'NoneType'>.*@asynccontextmanager"):
+    with pytest.raises(
+        OptionError, match=r"Invalid middleware <class 'NoneType'>.*@asynccontextmanager"
+    ):
         await ContextStack().enter(nothing, essential=False)

@@ -9,8 +9,8 @@ from tampu.errors import DecodeError
 from tampu.wire.event import (
     MAX_TEXT_BYTES,
     Event,
+    EventFields,
     EventKind,
-    Told,
     decode_event,
     encode_active,
     encode_completed,
@@ -21,7 +21,7 @@ from tests.golden.chasquimq import fields_of, golden
 from tests.unit.wire.shapes import texts, uint64
 
 
-def sent(told: Told) -> list[bytes]:
+def sent(told: EventFields) -> list[bytes]:
     """The fields as the server gets them."""
     return [text.encode() for text in told]
 
@@ -77,7 +77,7 @@ def test_an_empty_name_is_not_written() -> None:
     assert "n" in encode_event(EventKind.WAITING, job_id="i", ts_ms=1, name="job")
 
 
-def test_an_id_and_a_name_of_any_content_can_be_told() -> None:
+def test_an_event_accepts_any_id_and_name() -> None:
     flat = encode_event(EventKind.ACTIVE, job_id="\ud800", ts_ms=1, name="\ud800")
     assert (flat[3], flat[7]) == ("?", "?")
 
@@ -88,7 +88,7 @@ def test_drained_has_an_empty_id() -> None:
     ]
 
 
-def test_a_reason_of_any_length_and_content_can_be_told() -> None:
+def test_an_event_accepts_a_reason_of_any_length_and_content() -> None:
     flat = encode_event(EventKind.FAILED, job_id="i", ts_ms=1, reason="\ud800" + "発" * 9_000)
     reason = flat[-1]
     assert len(reason.encode()) <= MAX_TEXT_BYTES
@@ -135,7 +135,7 @@ def test_any_fields_are_an_event_or_refused(flat: list[bytes]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(texts, uint64, texts, uint64, uint64)
-def test_the_quick_builders_write_what_the_general_one_does(
+def test_the_fast_builders_write_the_same_fields(
     job_id: str, ts_ms: int, name: str, attempt: int, duration_us: int
 ) -> None:
     assert encode_active(job_id, str(ts_ms), name, attempt) == encode_event(

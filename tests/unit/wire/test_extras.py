@@ -32,7 +32,7 @@ any_extras = st.builds(
 )
 
 
-def test_extras_are_a_map_of_what_was_set() -> None:
+def test_extras_are_a_map_without_defaults() -> None:
     data = encode_extras(SOME)
     assert data is not None
     assert msgpack.unpackb(data) == {
@@ -52,7 +52,7 @@ def test_no_extras_write_nothing() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(envelopes, any_extras)
-def test_extras_come_back_from_behind_any_envelope(envelope: Envelope, extras: Extras) -> None:
+def test_extras_after_any_envelope_can_be_split_off(envelope: Envelope, extras: Extras) -> None:
     data = encode_envelope(envelope)
     envelope_bytes, extras_bytes = split_extras(append_extras(data, extras))
     assert envelope_bytes == data
@@ -93,14 +93,14 @@ def test_extras_of_the_wrong_type_are_refused(value: object) -> None:
 
 
 def test_extras_have_a_size_limit_both_ways() -> None:
-    with pytest.raises(EncodeError, match="65536 are allowed"):
+    with pytest.raises(EncodeError, match="the limit is 65536"):
         encode_extras(Extras(tenant="x" * MAX_EXTRAS_BYTES))
     with pytest.raises(DecodeError, match="more than 65536"):
         decode_extras(msgpack.packb({"tenant": "x" * MAX_EXTRAS_BYTES}))
 
 
 @pytest.mark.parametrize("extras", [Extras(tenant="\ud800"), Extras(timeout_ms=2**64)])
-def test_extras_that_cannot_be_written_are_refused(extras: Extras) -> None:
+def test_extras_that_cannot_be_encoded_are_refused(extras: Extras) -> None:
     with pytest.raises(EncodeError, match="extras"):
         encode_extras(extras)
 

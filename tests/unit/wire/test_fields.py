@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError
-from tampu.wire.fields import clip_text, clip_text_front, pair_fields, show_number
+from tampu.wire.fields import clip_text, clip_text_front, decode_number, pair_fields
 from tests.unit.wire.shapes import texts
 
 
@@ -24,6 +24,6 @@ def test_a_clipped_text_is_a_whole_part_of_the_text(text: str, max_bytes: int) -
 
 
 def test_numbers_may_be_negative() -> None:
-    assert show_number(b"-5") == -5
-    assert show_number(b"--5") == "--5"
-    assert show_number(b"-") == "-"
+    assert decode_number(b"-5") == -5
+    assert decode_number(b"--5") == "--5"
+    assert decode_number(b"-") == "-"

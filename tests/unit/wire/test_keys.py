@@ -1,17 +1,25 @@
+"""The keys of guarded resources and of coordinated tasks."""
+
 import pytest
+from redis.crc import key_slot
 
 from tampu.errors import OptionError
 from tampu.wire.keys import (
     MARKER_VALUE,
     QueueKeys,
+    TaskKeys,
     check_job_id,
     check_job_name,
     check_prefix,
     check_queue_name,
     check_schedule_key,
     check_task_id,
+    done_member,
+    guard_keys,
+    held_field,
     must_expire,
-    queue_known_by,
+    queue_of_key,
+    shared_task_keys,
 )
 from tests.golden.chasquimq import golden
 
@@ -122,7 +130,7 @@ def test_a_queue_name_that_can_be(name: str) -> None:
         "a\u2028b",
     ],
 )
-def test_a_queue_name_that_cannot_be(name: str) -> None:
+def test_an_invalid_queue_name_is_refused(name: str) -> None:
     with pytest.raises(OptionError) as caught:
         QueueKeys(name)
     assert caught.value.option == "queue"
@@ -134,7 +142,7 @@ def test_a_job_id_that_can_be(job_id: str) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", " ", "\t ", "a\nb", "a\x00", "x" * 513, "\udfff", "\u3000"])
-def test_a_job_id_that_cannot_be(job_id: str) -> None:
+def test_an_invalid_job_id_is_refused(job_id: str) -> None:
     with pytest.raises(OptionError) as caught:
         check_job_id(job_id)
     assert caught.value.option == "job_id"
@@ -156,14 +164,14 @@ def test_a_schedule_key_that_can_be(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a\x00b", "x" * 1025, "\ud800"])
-def test_a_schedule_key_that_cannot_be(key: str) -> None:
+def test_an_invalid_schedule_key_is_refused(key: str) -> None:
     with pytest.raises(OptionError) as caught:
         check_schedule_key(key)
     assert caught.value.option == "key"
 
 
 @pytest.mark.parametrize("given", [None, 1, b"bytes"])
-def test_what_is_no_text_is_refused_by_name(given: object) -> None:
+def test_a_value_that_is_not_text_is_refused_by_name(given: object) -> None:
     for check in (check_queue_name, check_job_id, check_job_name, check_schedule_key):
         with pytest.raises(OptionError):
             check(given)  # type: ignore[arg-type]
@@ -184,7 +192,7 @@ def test_a_task_id_that_can_be_is_given_back(task_id: str) -> None:
     "task_id",
     ["", "  ", "a{b", "a}b", "a\nb", "\x9f", "ü" * 129, "x" * 257, "\ud800", None, 5, b"a"],
 )
-def test_a_task_id_that_cannot_be_is_refused_under_its_option(task_id: str) -> None:
+def test_an_invalid_task_id_is_refused_under_its_option(task_id: str) -> None:
     with pytest.raises(OptionError, match="must be 1 to 256 bytes of text") as caught:
         check_task_id("resource", task_id)
     assert caught.value.option == "resource"
@@ -199,7 +207,7 @@ def test_a_prefix_that_would_move_the_hash_tag_is_refused(prefix: str) -> None:
 @pytest.mark.parametrize("part", ["stream", "delayed", "dlq", "repeat", "events", "tampu:paused"])
 def test_a_queue_is_known_by_each_of_its_lasting_keys(part: str) -> None:
     key = f"{{chasqui:a:b}}:{part}".encode()
-    assert queue_known_by(key) == "a:b"
+    assert queue_of_key(key) == "a:b"
     assert key in QueueKeys("a:b").lasting
     assert not must_expire(key)
 
@@ -217,7 +225,7 @@ def test_a_queue_is_known_by_each_of_its_lasting_keys(part: str) -> None:
     ],
 )
 def test_no_other_key_proves_a_queue(key: bytes) -> None:
-    assert queue_known_by(key) is None
+    assert queue_of_key(key) is None
 
 
 def test_keys_that_are_written_with_an_end_must_have_one() -> None:
@@ -238,8 +246,62 @@ def test_keys_that_are_written_with_an_end_must_have_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "a-b", "a^b", "a\\b", "ä:1"])
-def test_a_queues_pattern_escapes_what_a_glob_would_read(name: str) -> None:
+def test_a_queues_pattern_escapes_glob_characters(name: str) -> None:
     assert QueueKeys(name).pattern == (
         QueueKeys(name).tag.replace(b"\\", b"\\\\").replace(b"-", b"\\-").replace(b"^", b"\\^")
         + b":*"
     )
+
+
+def test_a_task_s_state_lies_under_its_id_as_a_hash_tag() -> None:
+    key = TaskKeys().state("a b:ü*")
+    assert key == "tampu:task:{a b:ü*}:state".encode()
+    assert key_slot(key) == key_slot("a b:ü*".encode())
+
+
+def test_a_prefix_of_one_s_own_takes_the_place_of_the_default() -> None:
+    assert TaskKeys("app1:").state("t") == b"app1:{t}:state"
+
+
+def test_a_peer_s_states_are_looked_for_under_both_of_its_prefixes() -> None:
+    assert TaskKeys().peer_states("t") == [
+        b"scheduler:valkey:job-state:t",
+        b"scheduler:job-state:t",
+    ]
+
+
+def test_a_prefix_of_one_s_own_has_no_peers() -> None:
+    keys = TaskKeys("app1:")
+    assert keys.peer_prefixes == ()
+    assert keys.peer_states("t") == []
+
+
+def test_an_invalid_prefix_is_refused() -> None:
+    with pytest.raises(OptionError, match="Invalid prefix "):
+        TaskKeys("{a}:")
+
+
+def test_a_resource_s_keys_share_its_hash_tag() -> None:
+    keys = guard_keys("tampu:guard:", "häuser @ 1")
+    tag = "tampu:guard:{häuser @ 1}".encode()
+    assert (keys.held, keys.done) == (tag + b":held", tag + b":done")
+    assert key_slot(keys.held) == key_slot(keys.done)
+
+
+def test_a_task_s_course_is_beside_its_plain_state() -> None:
+    keys = shared_task_keys(TaskKeys("mine:"), "t:state")
+    assert (keys.course, keys.plain) == (b"mine:{t:state}:course", b"mine:{t:state}:state")
+    assert key_slot(keys.course) == key_slot(keys.plain)
+
+
+def test_an_occurrence_is_spelled_by_its_instant() -> None:
+    assert (held_field(-5), held_field(0), held_field(None)) == (b"-5", b"0", b"*")
+    assert done_member("a@1", 1_794_725_043_642) == b"a@1@1794725043642"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a}", "{a", "a\x00", "a" * 257, "\ud800"])
+def test_names_that_would_move_the_hash_tag_are_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="resource"):
+        guard_keys("tampu:guard:", name)
+    with pytest.raises(OptionError, match="task_id"):
+        shared_task_keys(TaskKeys(), name)

@@ -3,11 +3,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.msgpack import decode, encode
 
 from tampu.errors import DecodeError, EncodeError, OptionError
-from tampu.wire.result import decode_result, encode_result, result_ttl_s
+from tampu.wire.dead import BuryReason, Failure
+from tampu.wire.result import (
+    StoredFailure,
+    decode_failure,
+    decode_notice,
+    decode_result,
+    encode_failure,
+    encode_notice,
+    encode_result,
+    ids_in_notice,
+    result_ttl_s,
+)
 from tests.golden.chasquimq import golden
-from tests.unit.wire.shapes import plain_values
+from tests.unit.wire.shapes import plain_values, texts
 
 LIMIT = 1_048_576
 
@@ -44,9 +56,9 @@ def test_a_ttl_must_be_above_zero(ttl_ms: int) -> None:
 
 
 def test_errors_speak_of_the_result() -> None:
-    with pytest.raises(EncodeError, match="result cannot be encoded: it takes 12 bytes"):
+    with pytest.raises(EncodeError, match="Cannot encode the result: it takes 12 bytes"):
         encode_result("x" * 11, max_bytes=10)
-    with pytest.raises(DecodeError, match="result cannot be decoded"):
+    with pytest.raises(DecodeError, match="Cannot decode the result"):
         decode_result(b"")
 
 
@@ -63,3 +75,60 @@ def test_any_bytes_are_a_result_or_refused(data: bytes) -> None:
         decode_result(data)
     except DecodeError:
         return
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(texts, max_size=20))
+def test_the_ids_of_a_notice_come_back_in_order(job_ids: list[str]) -> None:
+    assert decode_notice(encode_notice(job_ids)) == job_ids
+    assert ids_in_notice([b"ids", encode_notice(job_ids)]) == job_ids
+
+
+def test_a_notice_is_a_plain_list_of_texts() -> None:
+    assert encode_notice(["a", "b"]) == b"\x92\xa1a\xa1b"
+
+
+def test_further_fields_of_a_notice_are_ignored() -> None:
+    assert ids_in_notice([b"v", b"2", b"ids", b"\x91\xa1a"]) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "flat", [[], [b"ids"], [b"who", b"\x91\xa1a"], [b"ids", b""], [b"ids", b"\x91\x01"]]
+)
+def test_an_entry_that_is_no_notice_is_refused(flat: list[bytes]) -> None:
+    with pytest.raises(DecodeError, match="notice"):
+        ids_in_notice(flat)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_notice_or_refused(data: bytes) -> None:
+    try:
+        told = decode_notice(data)
+    except DecodeError:
+        return
+    assert all(isinstance(job_id, str) for job_id in told)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(BuryReason), texts, texts, texts)
+def test_a_burial_comes_back(reason: BuryReason, kind: str, message: str, traceback: str) -> None:
+    data = encode_failure(reason, Failure(kind, message, traceback))
+    assert decode_failure(data) == StoredFailure(reason.value, kind, message, traceback)
+
+
+def test_a_burial_without_an_exception_has_its_reason_only() -> None:
+    data = encode_failure(BuryReason.EXPIRED, None)
+    assert decode(data) == ["expired", "", "", ""]
+    assert decode_failure(data) == StoredFailure("expired")
+
+
+def test_a_shorter_and_a_longer_burial_can_be_read() -> None:
+    assert decode_failure(encode(["later"])) == StoredFailure("later")
+    assert decode_failure(encode(["r", "T", "m", "t", "new"])) == StoredFailure("r", "T", "m", "t")
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x90", encode("text"), encode([1]), encode({})])
+def test_bytes_that_are_no_burial_are_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="failure"):
+        decode_failure(data)

@@ -46,7 +46,7 @@ class TestOurOwn:
         assert decode_task_state(encode_task_state(state)) == state
 
     @given(states)
-    def test_the_instants_of_what_was_decoded_are_datetimes(self, state: TaskState) -> None:
+    def test_decoded_instants_are_datetimes(self, state: TaskState) -> None:
         for ms, moment in (
             (state.next_ms, state.next_at),
             (state.last_run_ms, state.last_run_at),
@@ -54,7 +54,7 @@ class TestOurOwn:
         ):
             assert (ms is None) == (moment is None)
 
-    def test_the_json_is_plain_and_leaves_out_what_was_never_set(self) -> None:
+    def test_the_json_leaves_out_defaults(self) -> None:
         assert encode_task_state(TaskState(task_id="t", fired=2)) == b'{"task_id":"t","fired":2}'
 
     def test_every_field_is_written(self) -> None:
@@ -91,7 +91,9 @@ class TestOurOwn:
             (b'{"task_id":"t","queued":{}}', "at_ms"),
         ],
     )
-    def test_what_is_no_state_is_told_without_a_quote(self, body: bytes, problem: str) -> None:
+    def test_a_malformed_state_is_reported_without_quoting_it(
+        self, body: bytes, problem: str
+    ) -> None:
         with pytest.raises(DecodeError, match=problem) as caught:
             decode_task_state(body)
         assert "secret" not in str(caught.value)
@@ -111,7 +113,7 @@ class TestThePeersOwn:
             next_ms=_ms(datetime(2026, 3, 8, 3, 30, 0, 999_000, tzinfo=UTC)),
         )
 
-    def test_what_the_peer_has_not_set_is_not_set(self) -> None:
+    def test_fields_that_the_peer_has_not_set_are_none(self) -> None:
         body = encode({"job_id": "t", "trigger_count": 0, "next_run_at": None, "last_error": "no"})
         assert decode_peer_state(body) == TaskState(task_id="t", last_error="no")
 
@@ -129,14 +131,17 @@ class TestThePeersOwn:
             (b'{"job_id":"t"}', "trigger_count"),
             (b'{"job_id":"t","trigger_count":-1}', "trigger_count"),
             (b'{"job_id":"t","trigger_count":1,"next_run_at":"soon"}', "next_run_at"),
-            (b'{"job_id":"t","trigger_count":1,"next_run_at":"2026-01-01T00:00:00"}', "no zone"),
+            (
+                b'{"job_id":"t","trigger_count":1,"next_run_at":"2026-01-01T00:00:00"}',
+                "no time zone",
+            ),
             (
                 b'{"job_id":"t","trigger_count":1,"next_run_at":"0001-01-01T00:00:00+05:00"}',
                 "out of range",
             ),
         ],
     )
-    def test_what_is_no_state_of_the_peer_is_told(self, body: bytes, problem: str) -> None:
+    def test_a_malformed_peer_state_is_reported(self, body: bytes, problem: str) -> None:
         with pytest.raises(DecodeError, match=problem):
             decode_peer_state(body)
 

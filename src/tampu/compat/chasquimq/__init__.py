@@ -1,26 +1,24 @@
-"""The public names of chasquimq 1.3, over tampu.
+"""The public names of chasquimq 1.3, implemented on top of tampu.
 
-`from tampu.compat import chasquimq` is all that a program written for it has to change; one that
-cannot be changed gets `sys.modules["chasquimq"] = tampu.compat.chasquimq` before it is imported.
-Its modules have the names of theirs. What is different on purpose:
-docs/guide/moving-from-chasquimq.md.
+To move a program, change `import chasquimq` to `from tampu.compat import chasquimq`. If you cannot
+change the program, run `sys.modules["chasquimq"] = tampu.compat.chasquimq` before it is imported.
+The modules have the same names as in chasquimq. docs/guide/moving-from-chasquimq.md lists the
+intended differences.
 """
 
-from tampu._version import __version__ as _tampu_version
-from tampu.compat.adapter.consumer import Consumer
-from tampu.compat.adapter.errors import NotSupportedError, UnrecoverableError
-from tampu.compat.adapter.events import QueueEvent, QueueEvents
-from tampu.compat.adapter.job import Job
-from tampu.compat.adapter.producer import Producer
-from tampu.compat.adapter.queue import Queue
-from tampu.compat.adapter.repeat import (
+from tampu.compat.chasquimq._alias import install_finder as _install_finder
+from tampu.compat.chasquimq._native import Consumer, Producer, Scheduler, version
+from tampu.compat.chasquimq.errors import NotSupportedError, UnrecoverableError
+from tampu.compat.chasquimq.job import Job
+from tampu.compat.chasquimq.queue import Queue
+from tampu.compat.chasquimq.queue_events import QueueEvent, QueueEvents
+from tampu.compat.chasquimq.repeat import (
     BackoffSpec,
     MissedFiresPolicy,
     RepeatableMeta,
     RepeatPattern,
 )
-from tampu.compat.adapter.scheduler import Scheduler
-from tampu.compat.adapter.worker import Handler, Worker
+from tampu.compat.chasquimq.worker import Handler, Worker
 
 __all__ = [
     "BackoffSpec",
@@ -41,7 +39,4 @@ __all__ = [
     "version",
 ]
 
-
-def version() -> str:
-    """The version of chasquimq whose names these are, and tampu's own."""
-    return f"1.3.0+tampu.{_tampu_version}"
+_install_finder()

@@ -1,1 +1,0 @@
-"""What stands behind `tampu.compat.chasquimq`: its calls, as calls to tampu."""

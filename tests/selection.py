@@ -1,0 +1,96 @@
+"""Which server each test runs on. A plugin of pytest; `tests/conftest.py` names it.
+
+A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
+on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can.
+`--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
+
+A test whose server is missing is left out, and the run ends with one line about that server. With
+CI=true a missing server that should be there fails the run before the first test.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests import peers
+from tests.servers import BACKENDS, IN_CI, Backend
+
+EVERY_SERVER = "every_server"
+CHASQUIMQ = "chasquimq"
+_MARKS = {
+    EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
+    CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    names = [each.name for each in BACKENDS]
+    parser.addoption("--backend", choices=names, help="run every test on this server only")
+    parser.addoption("--all-servers", action="store_true", help="run every test on every server")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in _MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    errors = [title for title, is_error in missing(config.getoption("--backend")) if is_error]
+    if errors:
+        raise pytest.UsageError(f"Missing on this machine: {', '.join(errors)}.")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" in metafunc.fixturenames:
+        chosen = servers_of(metafunc.definition)
+        metafunc.parametrize("backend", chosen, ids=lambda each: each.name, scope="session")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [each for each in items if can_run(each)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for title, _ in missing(terminalreporter.config.getoption("--backend")):
+        terminalreporter.write_line(f"Not tested here: {title}")
+
+
+def servers_of(item: pytest.Item) -> list[Backend]:
+    """The servers that a test is meant for, whether they are there or not."""
+    only = item.config.getoption("--backend")
+    if only is not None:
+        return [each for each in BACKENDS if each.name == only]
+    if item.get_closest_marker(CHASQUIMQ) is not None:
+        return [each for each in BACKENDS if peers.can_run_on(each)]
+    if item.config.getoption("--all-servers") or item.get_closest_marker(EVERY_SERVER) is not None:
+        return list(BACKENDS)
+    return [default_server()]
+
+
+def default_server() -> Backend:
+    """The first server that is there: Valkey 9, unless there is no wheel of it."""
+    return next((each for each in BACKENDS if each.find() is not None), BACKENDS[0])
+
+
+def backend_of(item: pytest.Item) -> Backend | None:
+    """The server that a collected test runs on, if it takes one."""
+    callspec = getattr(item, "callspec", None)
+    found = None if callspec is None else callspec.params.get("backend")
+    return found if isinstance(found, Backend) else None
+
+
+def can_run(item: pytest.Item) -> bool:
+    """Whether this machine has what a collected test needs."""
+    backend = backend_of(item)
+    if backend is not None and backend.find() is None:
+        return False
+    if item.get_closest_marker(CHASQUIMQ) is None:
+        return True
+    return peers.is_made() and (backend is None or peers.can_run_on(backend))
+
+
+def missing(only: str | None) -> Iterator[tuple[str, bool]]:
+    """What this machine lacks, and whether that is an error: it was asked for, or this is CI."""
+    for each in BACKENDS:
+        if only in {None, each.name} and each.find() is None:
+            yield f"{each.title} ({each.remedy})", only is not None or each.must_be_there()
+    if only is None and not peers.is_made():
+        yield f"{peers.PACKAGE} (make peers)", IN_CI

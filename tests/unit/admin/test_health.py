@@ -1,0 +1,79 @@
+"""What a server told is judged without asking it again."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+
+from tampu.admin.health import Grade, MissingExpiries, NodeFacts, ServerFacts, judge_server
+
+GOOD = {
+    "role": "master",
+    "connected_slaves": "1",
+    "maxmemory": "1000",
+    "used_memory": "100",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": "1",
+    "aof_last_write_status": "ok",
+    "rdb_last_bgsave_status": "ok",
+}
+
+
+def facts(*nodes: NodeFacts) -> ServerFacts:
+    return ServerFacts(
+        server="redis://x", version="Redis 8", nodes=list(nodes), queues=[], orphaned=[],
+        missing_expiries=MissingExpiries([], 0, searched_all=True),
+    )  # fmt: skip
+
+
+def node(
+    name: str = "a:1",
+    changed: Mapping[str, str] = MappingProxyType({}),
+    *,
+    skew_ms: float = 0.0,
+    trip_ms: float = 1.0,
+) -> NodeFacts:
+    return NodeFacts(
+        name=name, info={**GOOD, **changed}, save="", missing=[], skew_ms=skew_ms, trip_ms=trip_ms
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "grades"),
+    [
+        ({}, {}),
+        ({"used_memory": "950"}, {"memory": "warn"}),
+        ({"maxmemory_policy": "volatile-lru"}, {"memory": "fail"}),
+        ({"maxmemory_policy": "volatile-lru", "maxmemory": "0"}, {"memory": "warn"}),
+        ({"aof_last_write_status": "err"}, {"persistence": "fail"}),
+        ({"aof_enabled": "0"}, {"persistence": "warn"}),
+        ({"aof_enabled": "0", "rdb_last_bgsave_status": "err"}, {"persistence": "fail"}),
+        ({"role": "slave"}, {"role": "fail"}),
+    ],
+)
+def test_each_trouble_is_its_own_finding(changed: dict[str, str], grades: dict[str, str]) -> None:
+    found = judge_server(facts(node(changed=changed)))
+    assert {each.check: each.grade.value for each in found if each.grade is not Grade.OK} == grades
+
+
+@pytest.mark.parametrize(
+    ("skew_ms", "trip_ms", "grade"),
+    [
+        (900, 1, Grade.OK),
+        (1200, 1, Grade.WARN),
+        (-1200, 1, Grade.WARN),
+        (1200, 500, Grade.OK),  # a slow answer proves nothing
+        (61_000, 1, Grade.FAIL),
+    ],
+)
+def test_a_clock_is_judged_by_what_is_certain(skew_ms: float, trip_ms: float, grade: Grade) -> None:
+    found = judge_server(facts(node(skew_ms=skew_ms, trip_ms=trip_ms)))
+    (clock,) = (each for each in found if each.check == "clock")
+    assert clock.grade is grade
+
+
+def test_of_several_nodes_each_finding_names_its_own() -> None:
+    found = judge_server(facts(node("a:1"), node("b:2", {"role": "slave"})))
+    roles = [each.sentence for each in found if each.check == "role"]
+    assert roles[0].startswith("a:1: primary")
+    assert roles[1].startswith("b:2: this is a replica")
