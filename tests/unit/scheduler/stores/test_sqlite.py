@@ -1,4 +1,4 @@
-"""What only the store in a file has to do."""
+"""The store in an SQLite file."""
 
 import asyncio
 import resource
@@ -21,7 +21,7 @@ NOTES = "these are my notes, " * 100
 
 SAVE_FROM_ANOTHER_PROCESS = """
 import asyncio, sys
-from tampu.scheduler.sqlite_store import SqliteStore
+from tampu.scheduler.stores.sqlite import SqliteStore
 from tampu.wire.task_state import TaskState
 
 async def main():
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 def notes(path: Path) -> Iterator[Path]:
     path.write_text(NOTES)
     yield path
-    assert path.read_text() == NOTES, "nobody has touched them"
+    assert path.read_text() == NOTES, "the file is untouched"
 
 
 @pytest.fixture
@@ -55,22 +55,22 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
     await made.close()
 
 
-def threads() -> list[str]:
+def store_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("tampu-sqlite")]
 
 
-async def until_no_threads() -> None:
-    await wait_until(lambda: not threads(), within=10, sentence="the thread has ended")
+async def wait_for_threads() -> None:
+    await wait_until(lambda: not store_threads(), within=10, sentence="the thread has ended")
 
 
-def put(path: Path, task_id: str, expression: str) -> None:
-    """Write a row as some other program might."""
+def insert_row(path: Path, task_id: str, expression: str) -> None:
+    """Write a row, as another program might."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"INSERT INTO tasks VALUES (?, {expression})", (task_id,))  # noqa: S608
 
 
-class TestTheFile:
-    async def test_what_was_saved_is_there_after_a_restart(self, path: Path) -> None:
+class TestFile:
+    async def test_states_survive_a_restart(self, path: Path) -> None:
         for fired in (1, 2):
             store = SqliteStore(path)
             await store.open()
@@ -79,21 +79,21 @@ class TestTheFile:
             await store.save([state_of("a", fired)])
             await store.close()
 
-    async def test_people_can_read_it(self, store: SqliteStore, path: Path) -> None:
+    async def test_states_are_stored_as_json(self, store: SqliteStore, path: Path) -> None:
         await store.save([state_of("a", 7)])
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute("SELECT id, state FROM tasks").fetchall()
             assert rows == [("a", '{"task_id":"a","next_ms":7000,"fired":7}')]
             assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
-    async def test_a_path_as_text_is_as_good(self, path: Path) -> None:
+    async def test_a_path_may_be_text(self, path: Path) -> None:
         store = SqliteStore(str(path))
         await store.open()
         await store.close()
         assert path in path.parent.iterdir()
         assert repr(store) == f"<SqliteStore {path}>"
 
-    async def test_a_program_that_changes_its_directory_keeps_its_file(
+    async def test_a_relative_path_does_not_change_with_the_directory_of_the_program(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -105,8 +105,8 @@ class TestTheFile:
         assert (tmp_path / "states.db").exists()
 
     @pytest.mark.parametrize("path", ["", "  ", "a\0b", ":memory:", b"a", None, 5])
-    def test_a_path_that_cannot_be_is_refused(self, path: str) -> None:
-        with pytest.raises(OptionError, match="takes the path of a file"):
+    def test_an_invalid_path_is_refused_by_name(self, path: str) -> None:
+        with pytest.raises(OptionError, match="expected the path of a file"):
             SqliteStore(path)
 
 
@@ -115,18 +115,18 @@ class TestRows:
         "expression",
         ["'no json'", "x'ff'", "CAST(x'ff' AS TEXT)", "5", "1.5", "''", '\'{"task_id":"other"}\''],
     )
-    async def test_one_that_is_no_state_is_told_beside_its_neighbours(
+    async def test_a_malformed_row_is_reported_and_the_others_are_loaded(
         self, store: SqliteStore, path: Path, expression: str
     ) -> None:
         await store.save([FULL])
-        put(path, "bad", expression)
+        insert_row(path, "bad", expression)
         bad, full = await store.load(["bad", FULL.task_id])
         assert isinstance(bad, DecodeError)
         assert full == FULL
         await store.save([state_of("bad")])
         assert await store.load(["bad"]) == [state_of("bad")]
 
-    async def test_a_batch_that_fails_half_way_is_not_done(
+    async def test_a_batch_that_fails_half_way_is_rolled_back(
         self, store: SqliteStore, path: Path
     ) -> None:
         with closing(sqlite3.connect(path)) as database, database:
@@ -142,7 +142,7 @@ class TestRows:
 
 
 class TestSharing:
-    async def test_two_stores_on_one_file_see_each_other_s(
+    async def test_two_stores_on_one_file_see_the_same_states(
         self, store: SqliteStore, path: Path
     ) -> None:
         other = SqliteStore(path)
@@ -153,7 +153,7 @@ class TestSharing:
         assert await store.load(["a"]) == [state_of("a", 2)]
         await other.close()
 
-    async def test_many_may_make_the_file_at_once(self, path: Path) -> None:
+    async def test_many_stores_may_create_the_file_at_once(self, path: Path) -> None:
         stores = [SqliteStore(path) for _ in range(12)]
         await asyncio.gather(*(each.open() for each in stores))
         await asyncio.gather(*(s.save([state_of(f"{n}")]) for n, s in enumerate(stores)))
@@ -162,9 +162,11 @@ class TestSharing:
         ]
         for each in stores:
             await each.close()
-        await until_no_threads()
+        await wait_for_threads()
 
-    async def test_two_processes_write_to_one_file(self, store: SqliteStore, path: Path) -> None:
+    async def test_two_processes_may_write_to_one_file(
+        self, store: SqliteStore, path: Path
+    ) -> None:
         other = await asyncio.create_subprocess_exec(
             sys.executable, "-c", SAVE_FROM_ANOTHER_PROCESS, str(path)
         )
@@ -175,7 +177,7 @@ class TestSharing:
         assert None not in await store.load(["shared", *ids])
 
 
-class TestALockedFile:
+class TestLockedFile:
     async def test_a_save_waits_without_blocking_the_loop(
         self, store: SqliteStore, path: Path
     ) -> None:
@@ -188,7 +190,7 @@ class TestALockedFile:
             await asyncio.wait_for(saving, 10)
         assert await store.load([FULL.task_id]) == [FULL]
 
-    async def test_who_waits_for_too_long_is_told(
+    async def test_a_save_fails_if_the_file_stays_locked(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite_store, "_BUSY_S", 0.05)
@@ -198,15 +200,13 @@ class TestALockedFile:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreFailed, match="kept it locked for 5 s"):
                 await store.save([FULL])
-            assert await store.load([FULL.task_id]) == [None], "who reads need not wait"
+            assert await store.load([FULL.task_id]) == [None], "reading does not wait"
             other.execute("COMMIT")
         await store.save([FULL])
         assert await store.load([FULL.task_id]) == [FULL]
         await store.close()
 
-    async def test_opening_waits_for_who_writes_to_a_file_that_is_not_set_up_yet(
-        self, path: Path
-    ) -> None:
+    async def test_opening_a_new_file_waits_for_another_writer(self, path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("CREATE TABLE mine (a)")
             other.execute("BEGIN IMMEDIATE")
@@ -219,7 +219,7 @@ class TestALockedFile:
         await store.save([FULL])
         await store.close()
 
-    async def test_a_file_that_stays_locked_cannot_be_opened(
+    async def test_opening_fails_if_the_file_stays_locked(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite_store, "_BUSY_S", 0.05)
@@ -230,32 +230,32 @@ class TestALockedFile:
             with pytest.raises(StoreFailed, match="locked"):
                 await store.open()
             other.execute("COMMIT")
-        await until_no_threads()
+        await wait_for_threads()
         await store.open()
         await store.close()
 
 
-class TestAFileThatCannotBeUsed:
-    async def test_no_directory(self, tmp_path: Path) -> None:
+class TestUnusableFile:
+    async def test_a_missing_directory(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "none" / "states.db")
         with pytest.raises(StoreFailed, match="its directory may be missing") as caught:
             await store.open()
         assert caught.value.store == str(tmp_path / "none" / "states.db")
-        await until_no_threads()
+        await wait_for_threads()
         (tmp_path / "none").mkdir()
         await store.open()
         await store.save([FULL])
         await store.close()
 
-    async def test_a_directory_in_its_place(self, tmp_path: Path) -> None:
+    async def test_a_directory(self, tmp_path: Path) -> None:
         with pytest.raises(StoreFailed, match="cannot be opened"):
             await SqliteStore(tmp_path).open()
 
-    async def test_no_database(self, notes: Path) -> None:
+    async def test_a_file_of_another_kind(self, notes: Path) -> None:
         with pytest.raises(StoreFailed, match="is not an SQLite database"):
             await SqliteStore(notes).open()
 
-    async def test_a_table_of_somebody_else(self, path: Path) -> None:
+    async def test_a_database_of_another_program(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("CREATE TABLE tasks (title)")
         store = SqliteStore(path)
@@ -264,7 +264,7 @@ class TestAFileThatCannotBeUsed:
             await store.load(["a"])
         await store.close()
 
-    async def test_a_disk_that_is_full(self, store: SqliteStore, path: Path) -> None:
+    async def test_a_full_disk(self, store: SqliteStore, path: Path) -> None:
         await store.save([state_of("a")])
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         size = max(each.stat().st_size for each in path.parent.iterdir())
@@ -280,21 +280,21 @@ class TestAFileThatCannotBeUsed:
 
 
 class TestOpeningAndClosing:
-    async def test_the_last_of_its_users_closes_it(self, path: Path) -> None:
+    async def test_the_last_user_closes_the_file(self, path: Path) -> None:
         store = SqliteStore(path)
         await asyncio.gather(store.open(), store.open())
-        assert len(threads()) == 1
+        assert len(store_threads()) == 1
         await store.close()
         await store.save([FULL])
         await store.close()
-        await until_no_threads()
+        await wait_for_threads()
         assert not path.with_name(path.name + "-wal").exists(), "the file is closed"
 
-    async def test_one_that_is_not_open_says_so(self, path: Path) -> None:
+    async def test_a_store_that_is_not_open_fails(self, path: Path) -> None:
         with pytest.raises(StoreFailed, match="not open"):
             await SqliteStore(path).load(["a"])
 
-    async def test_who_uses_it_while_it_cannot_be_opened_is_told_too(self, tmp_path: Path) -> None:
+    async def test_a_load_while_opening_fails_also_fails(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "none" / "states.db")
         opened, loaded = await asyncio.gather(
             store.open(), store.load(["a"]), return_exceptions=True
@@ -304,7 +304,7 @@ class TestOpeningAndClosing:
         assert isinstance(loaded, StoreFailed)
         assert loaded.problem == "it is not open"
 
-    async def test_it_can_be_opened_again(self, path: Path) -> None:
+    async def test_a_store_can_be_opened_again(self, path: Path) -> None:
         store = SqliteStore(path)
         for _ in range(2):
             await store.open()
@@ -313,9 +313,7 @@ class TestOpeningAndClosing:
         with pytest.raises(StoreFailed, match="not open"):
             await store.save([FULL])
 
-    async def test_a_save_that_nobody_waits_for_any_more_is_done_before_the_end(
-        self, path: Path
-    ) -> None:
+    async def test_a_cancelled_save_is_done_before_the_file_is_closed(self, path: Path) -> None:
         store = SqliteStore(path)
         await store.open()
         with closing(sqlite3.connect(path, isolation_level=None)) as other:

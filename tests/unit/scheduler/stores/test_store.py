@@ -1,4 +1,4 @@
-"""Stores that need no server."""
+"""The suite of all stores, on those that need no server."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -27,12 +27,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 class TestEveryStore(StoreSuite):
-    """The suite, on each of them."""
+    """The suite, on each store."""
 
 
 @pytest.mark.parametrize("kind", [RedisStore, RedisGuard, CoordinatedStore])
-def test_a_url_that_leads_to_no_server_is_refused_when_it_is_made(
+def test_an_invalid_url_is_refused_by_name(
     kind: Callable[[str], object],
 ) -> None:
     with pytest.raises(OptionError, match=r"^Invalid url "):
-        kind("http://house")
+        kind("http://host")

@@ -1,4 +1,4 @@
-"""A scheduler on a clock that is turned by hand, and what is needed to look at it."""
+"""A scheduler on a manual clock, with an observer that keeps every event."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -23,12 +23,12 @@ from tests.unit.scheduler.plans import MINUTE, START, START_MS, TaskOptions, ms
 E = TypeVar("E")
 
 SOON = 10.0
-_LOOP = "tampu-scheduler"
-_CALM = 12  # turns of the loop in which nothing happens: a run's end takes fewer
+_LOOP_NAME = "tampu-scheduler"
+_IDLE_STEPS = 12  # steps of the event loop without an action: the end of a run takes fewer
 
 
-class Notes:
-    """An observer that writes everything down."""
+class EventLog:
+    """An observer that keeps every event."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -36,7 +36,7 @@ class Notes:
     def on_event(self, event: Event) -> None:
         self.events.append(event)
 
-    def all_of(self, kind: type[E]) -> list[E]:
+    def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
@@ -45,67 +45,73 @@ class Notes:
 
     @property
     def stops(self) -> list[TaskStopped]:
-        return self.all_of(TaskStopped)
+        return self.of(TaskStopped)
 
     @property
-    def begun(self) -> list[int]:
-        """The instants of runs that began, in ms since the start."""
-        return [event.at_ms - START_MS for event in self.all_of(RunStarted)]
+    def started(self) -> list[int]:
+        """The instants of the runs that started, in ms since the start."""
+        return [event.at_ms - START_MS for event in self.of(RunStarted)]
 
     @property
     def ended(self) -> list[int]:
-        return [event.at_ms - START_MS for event in self.all_of(RunCompleted)]
+        return [event.at_ms - START_MS for event in self.of(RunCompleted)]
 
     @property
     def skipped(self) -> list[tuple[SkipReason, int, int]]:
-        """Why, from when in ms since the start, and how many."""
-        return [(e.reason, e.at_ms - START_MS, e.count) for e in self.all_of(RunSkipped)]
+        """The reason, the first instant in ms since the start, and the count."""
+        return [(e.reason, e.at_ms - START_MS, e.count) for e in self.of(RunSkipped)]
 
 
-class Function:
-    """A task's function that goes on until it is let go, and knows how often it was called."""
+class HeldFunction:
+    """A task's function that runs until it is released, and counts its calls."""
 
     def __init__(self) -> None:
         self.runs: list[TaskRun[Any]] = []
         self.active = 0
         self.cancelled = 0
-        self._go_on = asyncio.Event()
+        self._released = asyncio.Event()
 
     async def __call__(self, run: TaskRun[Any]) -> None:
         self.runs.append(run)
         self.active += 1
         try:
-            await self._go_on.wait()
+            await self._released.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
         finally:
             self.active -= 1
 
-    def let_go(self) -> None:
-        """Have those that are active end, and those that begin yet go on."""
-        self._go_on.set()
-        self._go_on = asyncio.Event()
+    def release(self) -> None:
+        """End the active calls; later calls are held again."""
+        self._released.set()
+        self._released = asyncio.Event()
 
 
-class House:
+class Harness:
     """A scheduler, its clock and an observer."""
 
     def __init__(
-        self, *, turned: ManualClock | None = None, **options: Unpack[SchedulerOptions]
+        self, *, same_clock: ManualClock | None = None, **options: Unpack[SchedulerOptions]
     ) -> None:
-        self.notes = Notes()
-        self.clock = turned or ManualClock(START)
-        options["observers"] = [*options.get("observers", ()), self.notes]
+        self.log = EventLog()
+        self.clock = same_clock or ManualClock(START)
+        options["observers"] = [*options.get("observers", ()), self.log]
         options["clock"] = self.clock
         self.scheduler = Scheduler(**options)
 
     async def idle(self) -> None:
-        """Until the scheduler waits for its next alarm, and nothing else is ready to go on."""
-        await idle(self.clock)
+        """Wait until the scheduler waits for its next alarm and nothing else is ready to run."""
+        calm = 0
+        async with asyncio.timeout(SOON):
+            while calm < _IDLE_STEPS:
+                await asyncio.sleep(0)
+                names = map(asyncio.Task.get_name, asyncio.all_tasks())
+                busy = self.clock.next_alarm_ms is None and _LOOP_NAME in names
+                calm = 0 if busy else calm + 1
 
     async def turn(self, by_ms: int) -> None:
-        """Let time pass, from alarm to alarm, and let the scheduler do its work at each."""
+        """Let time pass from alarm to alarm, and let the scheduler work at each of them."""
         clock, end_ms = self.clock, self.clock.now_ms() + by_ms
         await self.idle()
         while (alarm_ms := clock.next_alarm_ms) is not None and alarm_ms < end_ms:
@@ -115,33 +121,21 @@ class House:
         await self.idle()
 
     async def leap(self, by_ms: int) -> None:
-        """Let time pass in one go, as if the process had slept."""
+        """Let time pass in one step, as if the process had slept."""
         await self.idle()
         self.clock.turn(ms(by_ms))
         await self.idle()
 
-    async def run_beside(self, task: ScheduledTask[Any]) -> "asyncio.Task[Any]":
-        """Begin `run`, and go on when the scheduler waits for the task's first instant."""
+    async def start_run(self, task: ScheduledTask[Any]) -> "asyncio.Task[Any]":
+        """Start `Scheduler.run`; return when it waits for the first instant of the task."""
         running = asyncio.ensure_future(self.scheduler.run(task))
         await asyncio.sleep(0)
         await self.idle()
         return running
 
 
-async def idle(clock: ManualClock) -> None:
-    """Until nothing happens without a turn of this clock; also if the scheduler has ended."""
-    calm = 0
-    async with asyncio.timeout(SOON):
-        while calm < _CALM:
-            await asyncio.sleep(0)
-            busy = clock.next_alarm_ms is None and _LOOP in map(
-                asyncio.Task.get_name, asyncio.all_tasks()
-            )
-            calm = 0 if busy else calm + 1
-
-
-async def ended(running: "asyncio.Future[E]") -> E:
-    """What comes of something that is about to end."""
+async def finish(running: "asyncio.Future[E]") -> E:
+    """The result of something that is about to end."""
     return await asyncio.wait_for(running, SOON)
 
 
@@ -152,7 +146,7 @@ def task(
     id: str = "t",
     **options: Unpack[TaskOptions],
 ) -> ScheduledTask[Any]:
-    """A task that runs each minute unless it is told otherwise."""
+    """A task that runs every minute unless another rule is given."""
     return ScheduledTask(id, rule or Every("1m"), function, **options)
 
 

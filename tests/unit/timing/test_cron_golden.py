@@ -1,4 +1,4 @@
-"""Every rule that was measured on the peer; where we part, the docs say so."""
+"""Every rule that was measured on ChasquiMQ; the docs list where we differ."""
 
 import re
 from typing import Any, Final
@@ -14,18 +14,18 @@ from tests.guide.pages import DOCS
 REFUSED: Final = "refused"
 
 
-def _table() -> dict[str, tuple[str, str, str]]:
-    """The rows of the page: case to rule, the peer's instant, ours."""
+def _read_table() -> dict[str, tuple[str, str, str]]:
+    """The rows of the page: from case to rule, their instant, our instant."""
     page = (DOCS / "internals" / "cron.md").read_text("utf-8")
     section = page.split("\n## Where ChasquiMQ differs\n", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \| (.+?) \| .+ \|$", section, re.MULTILINE)
     return {case: (rule, theirs, ours) for case, rule, theirs, ours in rows}
 
 
-TABLE: Final = _table()
+TABLE: Final = _read_table()
 
 
-def _ours(record: dict[str, Any]) -> list[int | None]:
+def _our_instants(record: dict[str, Any]) -> list[int | None]:
     try:
         rule = Cron(record["expression"], tz=record["tz"] or "")
     except OptionError:
@@ -38,7 +38,7 @@ def _ours(record: dict[str, Any]) -> list[int | None]:
     return found
 
 
-def _shown(instants: list[int | None], index: int) -> str:
+def _instant_text(instants: list[int | None], index: int) -> str:
     at_ms = instants[index] if instants else None
     if at_ms is None:
         return REFUSED
@@ -46,18 +46,18 @@ def _shown(instants: list[int | None], index: int) -> str:
 
 
 @pytest.mark.parametrize("record", golden("cron"))
-def test_a_rule_gives_the_peer_s_instants_or_the_docs_say_what_else(record: dict[str, Any]) -> None:
-    ours, theirs = _ours(record), record["next_ms"]
+def test_a_rule_has_their_instants_or_the_docs_list_the_difference(record: dict[str, Any]) -> None:
+    ours, theirs = _our_instants(record), record["next_ms"]
     if ours == theirs:
         assert record["case"] not in TABLE
         return
     pairs = zip(ours, theirs, strict=False)
     first = next((index for index, (a, b) in enumerate(pairs) if a != b), 0)
-    told = (record["expression"], _shown(theirs, first), _shown(ours, first))
-    assert TABLE.get(record["case"]) == told
+    documented = (record["expression"], _instant_text(theirs, first), _instant_text(ours, first))
+    assert TABLE.get(record["case"]) == documented
 
 
-def test_the_docs_tell_of_no_other_case() -> None:
+def test_the_docs_list_only_measured_cases() -> None:
     measured = {parameter.id for parameter in golden("cron")}
     assert len(measured) == 60
     assert TABLE.keys() <= measured

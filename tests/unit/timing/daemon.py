@@ -1,4 +1,4 @@
-"""A cron daemon that looks at the clock each minute or second: slow, and plainly right."""
+"""Models to test rules against, such as a cron daemon that checks the clock each minute."""
 
 import calendar
 from collections.abc import Iterator
@@ -8,55 +8,83 @@ from functools import cache
 from random import Random
 from zoneinfo import ZoneInfo
 
+from tampu.timing import Rule
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
 
-YEARS = [  # 400 days, with what is odd about them
+YEARS = [  # 400 days of each
     ("UTC", 2026),
     ("Europe/Berlin", 2026),
     ("America/New_York", 2026),
-    ("Australia/Lord_Howe", 2026),  # half an hour
-    ("Africa/Casablanca", 2026),  # back for Ramadan
-    ("America/Havana", 2026),  # at midnight
-    ("Pacific/Apia", 2011),  # a day that never was
+    ("Australia/Lord_Howe", 2026),  # changes by half an hour
+    ("Africa/Casablanca", 2026),  # sets the clock back for Ramadan
+    ("America/Havana", 2026),  # changes at midnight
+    ("Pacific/Apia", 2011),  # skipped a day
     ("Asia/Kathmandu", 2026),  # 05:45 ahead
 ]
 
-CLOCKS_SET = [  # forwards, then back, at these instants
+CLOCK_CHANGES = [  # instants at which the clock is set forwards or back
     ("Europe/Berlin", "2026-03-29T01:00Z"),
     ("Europe/Berlin", "2026-10-25T01:00Z"),
     ("America/New_York", "2026-03-08T07:00Z"),
     ("America/New_York", "2026-11-01T06:00Z"),
     ("Australia/Lord_Howe", "2026-10-03T15:30Z"),  # half an hour
     ("Australia/Lord_Howe", "2026-04-04T15:00Z"),
-    ("America/Sao_Paulo", "2018-11-04T03:00Z"),  # at midnight, and the last ones there
+    ("America/Sao_Paulo", "2018-11-04T03:00Z"),  # at midnight; the last changes there
     ("America/Sao_Paulo", "2018-02-18T02:00Z"),
     ("Africa/Cairo", "2025-04-24T22:00Z"),  # at midnight
     ("Africa/Cairo", "2025-10-30T21:00Z"),
-    ("Pacific/Apia", "2020-09-26T14:00Z"),  # the last ones there
+    ("Pacific/Apia", "2020-09-26T14:00Z"),  # the last changes there
     ("Pacific/Apia", "2021-04-03T14:00Z"),
-    ("Pacific/Apia", "2011-12-30T10:00Z"),  # over a day that never was
+    ("Pacific/Apia", "2011-12-30T10:00Z"),  # skips a day
     ("America/St_Johns", "2010-11-07T02:31Z"),  # from a Sunday back to Saturday
 ]
 
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
-def seconds_of(text: str) -> int:
-    """The instant that a text names."""
+class CountingRule(Rule):
+    """Another rule that counts how often it is asked."""
+
+    def __init__(self, rule: Rule, calls: list[str] | None = None) -> None:
+        self.rule = rule
+        self.calls = [] if calls is None else calls
+
+    def next_ms(self, after_ms: int) -> int | None:
+        self.calls.append("next_ms")
+        return self.rule.next_ms(after_ms)
+
+    def previous_ms(self, before_ms: int) -> int | None:
+        self.calls.append("previous_ms")
+        return self.rule.previous_ms(before_ms)
+
+    def count_between(self, after_ms: int, upto_ms: int) -> int:
+        self.calls.append("count_between")
+        return self.rule.count_between(after_ms, upto_ms)
+
+    def explain(self) -> str:
+        return self.rule.explain()
+
+    def with_anchor(self, at_ms: int) -> "CountingRule":
+        return CountingRule(self.rule.with_anchor(at_ms), self.calls)
+
+
+def parse_s(text: str) -> int:
+    """The instant of an ISO text, in seconds."""
     return int(datetime.fromisoformat(text).timestamp())
 
 
-def rng_of(seed: str) -> Random:
-    """The same samples each time."""
+def make_rng(seed: str) -> Random:
+    """A generator that gives the same samples each time."""
     return Random(seed)  # noqa: S311 - samples, not secrets
 
 
 @cache
-def spans(name: str, year: int) -> list[list[tuple[int, datetime]]]:
-    """Three days minute by minute round each change, and round some other days."""
+def day_spans(name: str, year: int) -> list[list[tuple[int, datetime]]]:
+    """Three days, minute by minute, around each clock change and around some other days."""
     zone, start_s = ZoneInfo(name), int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
-    rng = rng_of(name)
+    rng = make_rng(name)
     middles = changes(zone, start_s, 400)
     middles += [start_s + rng.randrange(400) * DAY_S for _ in range(3)]
     return [
@@ -69,13 +97,13 @@ def spans(name: str, year: int) -> list[list[tuple[int, datetime]]]:
 
 
 def wall_at(zone: ZoneInfo, at_s: int) -> datetime:
-    """What the clock on the wall shows."""
+    """The wall time of an instant."""
     return datetime.fromtimestamp(at_s, zone).replace(tzinfo=None, fold=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of an expression and the numbers it stands for."""
+    """One field of an expression, and the numbers that it matches."""
 
     text: str
     numbers: frozenset[int]
@@ -87,7 +115,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """An expression made of fields, so that no parser is needed to know what it means."""
+    """An expression made from fields, so that no parser is needed to match it."""
 
     second: Field
     minute: Field
@@ -125,25 +153,25 @@ class Spec:
 
 
 def fires(spec: Spec, walls: list[tuple[int, datetime]], step: timedelta) -> list[int]:
-    """What the daemon fires, in seconds, looking at the clock once a step.
+    """The fires of a daemon, in seconds, if it checks the clock once per step.
 
-    A rule with a star just follows the clock. For the others it remembers how far the clock has
-    come: minutes that were jumped over are made up for at once, those shown again are left out.
+    A rule with a star follows the clock. For other rules, the daemon remembers the latest wall time
+    that it has handled: skipped minutes fire at once, and repeated minutes do not fire again.
     """
     if not spec.is_fixed:
         return [at_s for at_s, wall in walls if spec.matches(wall)]
     found: list[int] = []
-    come = walls[0][1] - step
+    handled = walls[0][1] - step
     for at_s, wall in walls:
-        passed = [come + step * n for n in range(1, (wall - come) // step + 1)]
-        if any(spec.matches(each) for each in passed):
+        new = [handled + step * n for n in range(1, (wall - handled) // step + 1)]
+        if any(spec.matches(each) for each in new):
             found.append(at_s)
-        come = max(come, wall)
+        handled = max(handled, wall)
     return found
 
 
 def changes(zone: ZoneInfo, start_s: int, days: int) -> list[int]:
-    """The hours, in seconds, in which the clock is set."""
+    """The hours, in seconds, in which the clock changes."""
     hours = range(start_s, start_s + days * DAY_S, 3600)
     offsets = [datetime.fromtimestamp(at_s, zone).utcoffset() for at_s in hours]
     return [
@@ -152,7 +180,7 @@ def changes(zone: ZoneInfo, start_s: int, days: int) -> list[int]:
 
 
 def random_spec(rng: Random) -> Spec:
-    """Any expression of 5 fields, mostly about the hours in which clocks are set."""
+    """Any expression of 5 fields, mostly in the hours in which clocks change."""
     day = rng.choice([_star(1, 31), _star(1, 31), _one(rng, 1, 31), Field("L", frozenset())])
     weekday = rng.choice([_star(0, 6), _star(0, 6), *_weekdays(rng)])
     return Spec(

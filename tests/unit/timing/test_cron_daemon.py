@@ -1,4 +1,4 @@
-"""Cron rules against a daemon that looks at the clock each minute, over the days of a year."""
+"""Cron rules against a daemon that checks the clock each minute, over the days of a year."""
 
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta
@@ -10,16 +10,16 @@ import pytest
 
 from tampu.timing import Cron
 from tests.effort import cases
-from tests.unit.timing.walks import (
+from tests.unit.timing.daemon import (
     DAY_S,
     YEARS,
     Field,
     Spec,
     changes,
+    day_spans,
     fires,
+    make_rng,
     random_spec,
-    rng_of,
-    spans,
     wall_at,
 )
 
@@ -27,8 +27,8 @@ MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 
 
-def _agrees(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Random) -> None:
-    """Every answer of the rule inside a span is the daemon's, from wherever it is asked."""
+def _check(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Random) -> None:
+    """Assert that every answer of the rule inside a span is the daemon's."""
     middle = (start_s + end_s) // 2
     near = [at_s for at_s in expected if abs(at_s - middle) < 4 * 3600]
     for earlier, later in pairwise(near):
@@ -49,16 +49,16 @@ def _agrees(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Rand
 
 @pytest.mark.parametrize(("name", "year"), YEARS)
 def test_a_rule_fires_when_the_daemon_does(name: str, year: int) -> None:
-    rng = rng_of(f"{name} {year}")
+    rng = make_rng(f"{name} {year}")
     for _ in range(cases(12)):
         spec = random_spec(rng)
         try:
             rule = Cron(spec.text, tz=name)
         except ValueError:
-            continue  # one that never matches
-        for walls in spans(name, year):
+            continue  # it never matches
+        for walls in day_spans(name, year):
             expected = fires(spec, walls, MINUTE)
-            _agrees(rule, expected, walls[0][0], walls[-1][0], rng)
+            _check(rule, expected, walls[0][0], walls[-1][0], rng)
 
 
 ANY = Field("*", frozenset(range(60)))
@@ -78,12 +78,12 @@ def test_a_rule_with_seconds_fires_when_the_daemon_does(name: str, spec: Spec) -
     for middle in changes(zone, start_s, 365):
         walls = [(s, wall_at(zone, s)) for s in range(middle - 3 * 3600, middle + 4 * 3600)]
         expected = fires(spec, walls, SECOND)
-        _agrees(Cron(spec.text, tz=name), expected, walls[0][0], walls[-1][0], rng_of(name))
+        _check(Cron(spec.text, tz=name), expected, walls[0][0], walls[-1][0], make_rng(name))
 
 
 @pytest.mark.parametrize("name", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("expression", ["*/7 * * * *", "13 1,2 * * *", "5-50/9 0-4 * * 0"])
-def test_counting_a_year_gives_what_stepping_through_it_gives(name: str, expression: str) -> None:
+def test_count_between_agrees_with_stepping_through_a_year(name: str, expression: str) -> None:
     rule = Cron(expression, tz=name)
     start_ms = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
     end_ms = start_ms + 366 * DAY_S * 1000 // (12 if expression.startswith("*") else 1)
