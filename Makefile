@@ -50,7 +50,7 @@ test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
 faults: servers peers ## the fault tests, with many more deaths and restarts; interop for 20 s
-	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_INTEROP_S=20 \
+	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_FAULTS_TROUBLE_S=10 TAMPU_INTEROP_S=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop $(PARALLEL) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.contract.cli import COMMAND, surroundings
+from tests.contract.cli import COMMAND, environment
 
 
 @dataclass
@@ -52,7 +52,7 @@ def terminal(
 ) -> Iterator[Terminal]:
     """Run a command in one; it is to end with the code."""
     ours, theirs = pty.openpty()
-    env = surroundings(url) | {"TERM": "xterm-256color"}
+    env = environment(url) | {"TERM": "xterm-256color"}
     del env["COLUMNS"]
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     before = termios.tcgetattr(theirs)

@@ -21,7 +21,8 @@ def find_problems(path: Path) -> Iterator[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
-                    yield f"{path}:{node.lineno}: {node.name} has {length} lines, at most {LONGEST_FUNCTION}"
+                    where = f"{path}:{node.lineno}: {node.name}"
+                    yield f"{where} has {length} lines, at most {LONGEST_FUNCTION}"
 
 
 def main() -> int:

@@ -1,18 +1,17 @@
-"""A service of workers that runs without one."""
+"""Services of workers that also run alone: the promoter, and what fires schedules."""
 
 from contextlib import AsyncExitStack
 from typing import ClassVar
 from uuid import uuid4
 
-from tampu.errors import OptionError
 from tampu.events import EVENTS_KEPT
-from tampu.metrics.sinks import MetricsSink, Teller
-from tampu.schedules.firing import FiringService as RepeaterService
+from tampu.metrics.sinks import MetricsSink, SafeSink, check_sink
+from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderService
-from tampu.services.promoter import PromotionService as PromoterService
+from tampu.services.leader import LeaderContext, LeaderService
+from tampu.services.promoter import PromotionService
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import check_flag
 from tampu.wire.holders import HolderKind, new_holder
@@ -20,10 +19,10 @@ from tampu.wire.keys import QueueKeys, check_name
 
 
 class StandaloneService(Runnable):
-    """What one leads among all who offer it on a queue, workers among them.
+    """A service that runs without a worker, with one elected leader per queue.
 
-    `await service.run()` works until `stop()`; `async with service:` works inside the block. It is
-    used once.
+    `await service.run()` works until `stop()`; `async with service:` works inside the block. It
+    can be started only once.
     """
 
     kind: ClassVar[HolderKind]
@@ -41,12 +40,11 @@ class StandaloneService(Runnable):
     ) -> None:
         check_target(url, credentials)
         check_flag("events", events)
-        if metrics is not None and not callable(getattr(metrics, "record", None)):
-            raise OptionError("metrics", metrics, "expected a sink: an object with record(facts)")
+        check_sink("metrics", metrics)
         self._keys = QueueKeys(queue)
         self._url, self._credentials = url, credentials
         self._events_max_len = EVENTS_KEPT if events else 0
-        self._teller = Teller(metrics)
+        self._sink = SafeSink(metrics)
         self._holder = new_holder(
             self.kind, uuid4(), name=None if name is None else check_name("name", name)
         )
@@ -57,7 +55,7 @@ class StandaloneService(Runnable):
 
     @property
     def id(self) -> str:
-        """The name under which it leads."""
+        """The id under which it leads."""
         return self._holder.text
 
     async def stop(self) -> None:
@@ -70,11 +68,13 @@ class StandaloneService(Runnable):
             await stack.enter_async_context(server)
             lane = await stack.enter_async_context(await Lane.open(server, self._keys.stream))
             service = self.service(
-                lane,
-                self._keys,
-                holder=self._holder,
-                events_max_len=self._events_max_len,
-                teller=self._teller,
+                LeaderContext(
+                    lane=lane,
+                    keys=self._keys,
+                    holder=self._holder,
+                    events_max_len=self._events_max_len,
+                    sink=self._sink,
+                )
             )
             service.start()
             stack.push_async_callback(service.stop)
@@ -82,29 +82,29 @@ class StandaloneService(Runnable):
 
 
 async def _close(stack: AsyncExitStack, grace_s: float) -> None:
-    del grace_s  # nothing of a user's runs here
+    del grace_s  # no handler runs here
     await stack.aclose()
 
 
 class Promoter(StandaloneService):
-    """Moves the delayed jobs of one queue to those that wait, when they are due; runs none.
+    """Moves the delayed jobs of one queue to the stream when they are due; runs no job.
 
-    For queues whose workers do not (`promote=False`). Of all that promote on a queue, workers
-    among them, one leads. `await promoter.run()` works until `stop()`; `async with promoter:` works
-    inside the block. A promoter is used once.
+    For queues whose workers have `promote=False`. One leads among all that promote on a queue,
+    workers included. `await promoter.run()` works until `stop()`; `async with promoter:` works
+    inside the block. A promoter can be started only once.
     """
 
     kind = HolderKind.PROMOTER
-    service = PromoterService
+    service = PromotionService
 
 
 class ScheduleFirer(StandaloneService):
     """Fires the schedules of one queue when they are due; runs no job.
 
-    For queues whose workers do not (`schedule=False`). Of all that fire on a queue, workers among
-    them, one leads. `await repeater.run()` works until `stop()`; `async with repeater:` works
-    inside the block. A repeater is used once.
+    For queues whose workers have `schedule=False`. One leads among all that fire on a queue,
+    workers included. `await firer.run()` works until `stop()`; `async with firer:` works inside
+    the block. It can be started only once.
     """
 
     kind = HolderKind.SCHEDULER
-    service = RepeaterService
+    service = FiringService

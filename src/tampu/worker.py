@@ -1,10 +1,10 @@
-"""The worker, as users have it."""
+"""The worker: runs the jobs of a queue."""
 
 from functools import partial
 from typing import Unpack
 
 from tampu.consumer.engine import Engine, EngineConfig
-from tampu.consumer.handler import Handlers, by_name
+from tampu.consumer.handler import Handlers, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.server.client import CredentialCallback
@@ -21,7 +21,7 @@ class Worker(Runnable):
     """Runs the jobs of one queue with a handler, or with a handler for each name.
 
     `await worker.run()` works until `stop()`; `async with worker:` works inside the block. A worker
-    is used once.
+    can be started only once.
     """
 
     def __init__(
@@ -36,42 +36,42 @@ class Worker(Runnable):
         check_target(url, credentials)
         settings = parse_options(WorkerSettings, "Worker", options)
         self._grace = settings.grace
-        self._blueprint = EngineConfig(
+        self._config = EngineConfig(
             keys=QueueKeys(queue),
             consumer=_consumer(settings.name),
             settings=settings,
-            plans=make_plans(by_name(handler), settings),
+            plans=make_plans(handlers_by_name(handler), settings),
             target=url,
             credentials=credentials,
         )
         self._life = Lifetime(
-            "worker", partial(Engine.open, self._blueprint), Engine.close, hurry=Engine.hurry
+            "worker", partial(Engine.open, self._config), Engine.close, hurry=Engine.hurry
         )
 
     def __repr__(self) -> str:
-        return f"<Worker {self.id} of {self._blueprint.keys.name!r}>"
+        return f"<Worker {self.id} of {self._config.keys.name!r}>"
 
     @property
     def id(self) -> str:
-        """The name under which it holds entries."""
-        return self._blueprint.consumer.decode()
+        """The name of its consumer: no other worker has it."""
+        return self._config.consumer.decode()
 
     @property
-    def pulse(self) -> WorkerHealth | None:
-        """How it is now; None before it has started."""
-        engine = self._life.opened
-        return None if engine is None else engine.pulse
+    def health(self) -> WorkerHealth | None:
+        """The health of the worker now; None before it has started."""
+        engine = self._life.resource
+        return None if engine is None else engine.health
 
     async def stop(self, grace: Duration | None = None) -> None:
-        """Take nothing more, hand back what has not begun, give running handlers `grace`.
+        """Read nothing more, release jobs that have not started, give running handlers `grace`.
 
         Returns when all is settled and every connection is closed. May be called again: the grace
-        that ends first is the one that holds.
+        that ends first counts.
         """
         await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
 
 def _consumer(name: str | None) -> bytes:
-    """A name for a consumer that nobody else has, whatever its worker is called."""
+    """The name of a new consumer: unique, even if several workers have the same name."""
     own = new_id(now_ms())
     return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()

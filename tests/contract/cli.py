@@ -1,4 +1,4 @@
-"""Running the command line as users do: a process of its own."""
+"""Runs the command line as users do, in its own process."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ from tests.servers import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "tampu.cli")
 LIMIT_S: Final = 30.0
-# Modules are compiled once for all commands, also where tests write no bytecode beside them.
+# Modules are compiled once for all commands, even if tests write no bytecode next to them.
 _COMPILED: Final = ROOT / ".pytest_cache" / "compiled"
 _LEFT_OUT: Final = ("TAMPU_URL", "PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """How a command ended, and what it printed."""
+class CommandResult:
+    """The exit code of a command, and what it printed."""
 
     code: int
     out: str
@@ -33,19 +33,21 @@ class Done:
         return self.out.splitlines()
 
 
-def surroundings(url: str | None, columns: int = 80) -> dict[str, str]:
-    """The environment of a command: nothing of ours but the server and the width."""
+def environment(url: str | None, columns: int = 80) -> dict[str, str]:
+    """The environment of a command: its server, its width, and nothing that changes its output."""
     ours = {"COLUMNS": str(columns), "PYTHONPYCACHEPREFIX": str(_COMPILED)}
     kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
     return kept | ours | ({} if url is None else {"TAMPU_URL": url})
 
 
-async def tampu(*args: str, url: str | None = None, typed: str = "", columns: int = 80) -> Done:
+async def tampu(
+    *args: str, url: str | None = None, typed: str = "", columns: int = 80
+) -> CommandResult:
     """Run `tampu` with arguments; `typed` is its standard input."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *args,
-        env=surroundings(url, columns),
+        env=environment(url, columns),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -58,4 +60,4 @@ async def tampu(*args: str, url: str | None = None, typed: str = "", columns: in
             process.kill()
             await process.wait()
     assert process.returncode is not None
-    return Done(process.returncode, out.decode(), err.decode())
+    return CommandResult(process.returncode, out.decode(), err.decode())

@@ -14,8 +14,8 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
 from tests.contract.queues import QUEUE
-from tests.contract.results import KEYS, Desk, readers
-from tests.contract.workers import Crew, crew_on
+from tests.contract.results import KEYS, ManualWorker, readers
+from tests.contract.workers import Harness, harness_on
 from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.selection import backend_of, default_server
@@ -76,8 +76,8 @@ async def through(running: RunningServer) -> AsyncIterator[Through]:
 
 
 @pytest.fixture
-def desk(lane: Lane) -> Desk:
-    return Desk(lane)
+def manual(lane: Lane) -> ManualWorker:
+    return ManualWorker(lane)
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ async def reader(server: Server) -> AsyncIterator[ResultReader]:
 
 
 @pytest.fixture
-async def crew(running: RunningServer) -> AsyncIterator[Crew]:
-    async with crew_on(running) as hired:
+async def harness(running: RunningServer) -> AsyncIterator[Harness]:
+    async with harness_on(running) as hired:
         yield hired
 
 

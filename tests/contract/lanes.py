@@ -10,7 +10,10 @@ from tests.proxy import Proxy
 
 KEY = b"{chasqui:lane}:stream"
 COUNTER = b"{chasqui:lane}:n"
-QUICK = LaneOptions(limit_s=5.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
+QUICK = LaneOptions(limit_s=30.0, patience_s=10.0, first_pause_s=0.01, longest_pause_s=0.1)
+"""Reconnects quickly, and never takes a busy machine for a silent server."""
+IMPATIENT = LaneOptions(limit_s=30.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
+"""For tests of silence: what they expect may also happen earlier."""
 PATIENT = LaneOptions(limit_s=30.0, patience_s=10.0)
 
 

@@ -33,8 +33,8 @@ CLAIM = Claim(KEYS.stream, b"default")
 SOON = 10.0
 
 
-class Desk:
-    """A producer and a worker without their classes: jobs are added, read and settled by hand."""
+class ManualWorker:
+    """Adds, reads and settles jobs with the scripts alone."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -69,7 +69,7 @@ class Desk:
 
 
 def readers() -> int:
-    """How many readers run in this loop."""
+    """How many readers of notices run in this loop."""
     return sum(task.get_name() == "tampu-results" for task in asyncio.all_tasks())
 
 
@@ -113,7 +113,7 @@ async def waiting(
     def looked() -> bool:
         names = [task.get_name() for task in asyncio.all_tasks()]
         known = set(reader._waiters.all_ids()) == set(job_ids)
-        return known and "tampu-results-look" not in names
+        return known and "tampu-results-read" not in names
 
     await wait_until(looked, within=SOON, sentence="all have looked")
     await until_blocked(running)

@@ -1,4 +1,4 @@
-"""`tampu demo`: on every server, in a terminal, and where there is none."""
+"""`tampu demo` on every server, with and without a terminal."""
 
 import json
 import signal
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.cli import COMMAND, surroundings, tampu
+from tests.contract.cli import COMMAND, environment, tampu
 from tests.embedded import end_server
 from tests.servers import RunningServer
 from tests.terminal import terminal
 
-# As few as it takes for each thing that it shows: the seventh order has the last wrong address.
+# The fewest orders that show everything: the seventh has the last wrong address.
 FEW = ("demo", "--orders", "7")
-MANY = ("demo", "--orders", "500")  # it does not come to its end
+MANY = ("demo", "--orders", "500")  # more than the test waits for
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
@@ -50,9 +50,9 @@ async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     }
 
 
-def test_a_second_demo_is_refused_beside_another_and_begins_anew_behind_it(home: Path) -> None:
+def test_a_second_demo_is_refused_while_one_runs_and_starts_fresh_after_it(home: Path) -> None:
     with subprocess.Popen(
-        [*COMMAND, *MANY], cwd=home, env=surroundings(None), stdout=subprocess.PIPE, text=True
+        [*COMMAND, *MANY], cwd=home, env=environment(None), stdout=subprocess.PIPE, text=True
     ) as first:
         assert first.stdout is not None
         try:
@@ -60,7 +60,9 @@ def test_a_second_demo_is_refused_beside_another_and_begins_anew_behind_it(home:
                 assert line, "it has ended"
             second = _run(home, "demo")
             assert (second.returncode, second.stdout) == (1, "")
-            assert second.stderr.startswith("tampu: a demo runs on embedded:.tampu, or was killed ")
+            assert second.stderr.startswith(
+                "tampu: Another demo runs on embedded:.tampu, or was killed "
+            )
             first.send_signal(signal.SIGINT)
             assert first.wait(30) == 130
         finally:
@@ -77,8 +79,8 @@ def test_without_a_terminal_it_prints_lines(home: Path) -> None:
         "A small shop on Valkey 9.",
         "s  confirm failed; attempt 2 follows in ",
         "s  remind ran after its delay, ",
-        "s  a schedule has fired\n",
-        "confirm           10     5        3     2\n",
+        "s  a schedule fired\n",
+        "confirm               10     5        3     2\n",
         "confirm: the mail server does not answer (retries_exhausted)\n",
         "tampu dead ls tampu-demo-emails\n",
     ):
@@ -92,10 +94,10 @@ def test_in_a_terminal_it_draws_and_leaves_the_summary(home: Path) -> None:
         screen.until("7 of 7 orders")
         screen.until(SHOW_CURSOR)
         summary = screen.until("tampu dead ls tampu-demo-emails")
-    assert "7 orders and all that came of them" in summary
+    assert "7 orders handled in " in summary
 
 
-async def test_a_server_that_is_not_there_is_one_sentence() -> None:
+async def test_an_unreachable_server_is_one_sentence() -> None:
     done = await tampu("demo", url="redis://127.0.0.1:1/0")
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
 
@@ -110,7 +112,7 @@ def _run(home: Path, *args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*COMMAND, *args],
         cwd=home,
-        env=surroundings(None),
+        env=environment(None),
         capture_output=True,
         text=True,
         timeout=30,

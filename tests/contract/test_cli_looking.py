@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tampu.queue import Queue
-from tests.contract.cli import COMMAND, surroundings, tampu
-from tests.contract.workers import QUEUE, Calls, Crew, Gate
+from tests.contract.cli import COMMAND, environment, tampu
+from tests.contract.workers import QUEUE, Calls, Gate, Harness
 from tests.servers import RunningServer
 
 COUNTS = ["waiting", "active", "delayed", "dead", "schedules"]
@@ -20,11 +20,11 @@ EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]
 
 @pytest.mark.every_server
 async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_queues(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
     gate = Gate()
-    worker = await crew.hire(gate, concurrency=1)
-    await crew.queue.add("x", {"secret": 1})
+    worker = await harness.start_worker(gate, concurrency=1)
+    await harness.queue.add("x", {"secret": 1})
     await gate.until(1)
     async with Queue("reports", running.url) as reports:
         await reports.add_each("row", range(3))
@@ -32,14 +32,14 @@ async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_q
 
     one = await tampu("inspect", QUEUE, url=running.url)
     assert (one.code, one.err) == (0, "")
-    assert "queue      work" in one.lines
-    assert "active     1" in one.lines
-    assert "workers    1 alive" in one.lines
+    assert "Queue      work" in one.lines
+    assert "Active     1" in one.lines
+    assert "Workers    1 alive" in one.lines
     assert any(line.startswith(f"{worker.id}  alive") for line in one.lines)
     assert "secret" not in one.out
 
     every = await tampu("inspect", url=running.url)
-    assert every.lines[0].split() == ["queue", *COUNTS, "workers", "oldest"]
+    assert every.lines[0].split() == ["Queue", *map(str.title, COUNTS), "Workers", "Oldest"]
     assert every.lines[1].split()[:4] == ["reports", "3", "0", "1"]
     assert every.lines[2].split()[:3] == ["work", "0", "1"]
     assert max(map(len, every.lines)) <= 80
@@ -65,7 +65,7 @@ async def test_queue_ls_and_inspect_without_queues(running: RunningServer) -> No
     ]
 
 
-async def test_a_queue_that_is_not_there_is_said_plainly_and_near_misses_are_named(
+async def test_a_queue_that_does_not_exist_is_an_error_that_names_similar_ones(
     running: RunningServer,
 ) -> None:
     async with Queue("emails", running.url) as queue:
@@ -73,19 +73,19 @@ async def test_a_queue_that_is_not_there_is_said_plainly_and_near_misses_are_nam
     missed = await tampu("inspect", "emials", url=running.url)
     server = f"redis://127.0.0.1:{running.port}/0"
     assert (missed.code, missed.out) == (1, "")
-    assert missed.err == f"tampu: there is no queue 'emials' on {server}; did you mean 'emails'?\n"
+    assert missed.err == f"tampu: There is no queue 'emials' on {server}. Did you mean 'emails'?\n"
     for command in (["events", "zzz"], ["job", "show", "zzz", "1"], ["watch", "zzz"]):
         far = await tampu(*command, url=running.url)
-        assert (far.code, far.err) == (1, f"tampu: there is no queue 'zzz' on {server}.\n")
+        assert (far.code, far.err) == (1, f"tampu: There is no queue 'zzz' on {server}.\n")
 
 
-async def test_events_shows_the_newest_those_from_a_point_and_those_that_come(
-    running: RunningServer, crew: Crew
+async def test_events_shows_the_newest_those_from_a_point_and_new_ones(
+    running: RunningServer, harness: Harness
 ) -> None:
-    worker = await crew.hire(Calls())
-    await crew.queue.add_each("x", range(5))
-    await crew.settled()
-    await worker.stop()  # and with it all that it tells is written
+    worker = await harness.start_worker(Calls())
+    await harness.queue.add_each("x", range(5))
+    await harness.until_settled()
+    await worker.stop()  # writes all its events
     url = running.url
     told = (await tampu("events", QUEUE, "--json", url=url)).json
     assert told["queue"] == QUEUE
@@ -95,28 +95,32 @@ async def test_events_shows_the_newest_those_from_a_point_and_those_that_come(
     assert newest.lines == [newest.lines[0]]
     assert told["events"][-1]["id"] in newest.out
     first = told["events"][0]["id"]
-    behind = (await tampu("events", QUEUE, "--from", first, "--json", url=url)).json
-    assert behind["events"] == told["events"][1:]
+    rest = (await tampu("events", QUEUE, "--from", first, "--json", url=url)).json
+    assert rest["events"] == told["events"][1:]
+    empty = await tampu("events", QUEUE, "--from", told["events"][-1]["id"], url=url)
+    assert (empty.code, empty.out, empty.err) == (0, "", "tampu: There are no events.\n")
     ago = (await tampu("events", QUEUE, "--from", "10m", "--json", url=url)).json
     assert ago == told
     wrong = await tampu("events", QUEUE, "--from", "yesterday", url=url)
-    accepted = "it takes an event's id, a duration such as 10m, or 0."
-    assert (wrong.code, wrong.err) == (2, f"tampu: --from 'yesterday' cannot be: {accepted}\n")
+    problem = "expected the id of an event, a duration such as 10m, or 0."
+    assert (wrong.code, wrong.err) == (2, f"tampu: Invalid --from 'yesterday': {problem}\n")
     followed = await tampu("events", QUEUE, "-f", "--from", "0", "-n", "3", "--json", url=url)
     assert [json.loads(line) for line in followed.lines] == told["events"][:3]
 
 
-async def test_events_follows_until_it_is_interrupted(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_events_follows_until_it_is_interrupted(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.queue.add("x")
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *("events", QUEUE, "-f", "--from", "0"),
-        env=surroundings(running.url),
+        env=environment(running.url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None and process.stderr is not None
-    await crew.hire(Calls())
+    await harness.start_worker(Calls())
     line = await asyncio.wait_for(process.stdout.readline(), 30)
     assert b" active id=" in line
     process.send_signal(2)
@@ -124,14 +128,16 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
     assert await process.stderr.read() == b""
 
 
-async def test_a_reader_who_leaves_early_is_no_error(running: RunningServer, crew: Crew) -> None:
-    await crew.hire(Calls())
-    await crew.queue.add_each("x", range(2000))
-    await crew.settled()
+async def test_a_reader_that_stops_early_is_no_error(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.start_worker(Calls())
+    await harness.queue.add_each("x", range(2000))
+    await harness.until_settled()
     events = f"{' '.join(COMMAND)} events {QUEUE} --from 0 -n 4000"
     process = await asyncio.create_subprocess_exec(
         *("bash", "-o", "pipefail", "-c", f"{events} | head -1"),
-        env=surroundings(running.url),
+        env=environment(running.url),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -139,7 +145,7 @@ async def test_a_reader_who_leaves_early_is_no_error(running: RunningServer, cre
     assert (len(out.splitlines()), err, process.returncode) == (1, b"", 0)
 
 
-async def test_version_and_help_ask_no_server() -> None:
+async def test_version_and_help_need_no_server() -> None:
     nowhere = "redis://127.0.0.1:1/0"
     told = (await tampu("version", "--json", url=nowhere)).json
     assert list(told) == ["tampu", "python", "redis", "hiredis", "msgspec"]

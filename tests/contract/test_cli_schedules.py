@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from tampu import Cron, Every, Missed, Overlap, TimeWindow
 from tests.contract.cli import tampu
-from tests.contract.workers import QUEUE, Crew
+from tests.contract.workers import QUEUE, Harness
 from tests.servers import RunningServer
 
 KEYS = [
@@ -18,14 +18,14 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 CRON = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 
-async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: Crew) -> None:
+async def test_schedules_are_listed_and_previewed(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
-    await crew.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
+    await harness.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
+    await harness.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
     hours = TimeWindow(tz="UTC", days="mon-fri", segments=[("09:00", "17:00")])
-    await crew.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
+    await harness.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
     listed = await tampu("schedule", "ls", QUEUE, url=url)
-    assert listed.lines[0].split() == ["key", "job", "next", "fired", "rule"]
+    assert listed.lines[0].split() == ["Key", "Job", "Next", "Fired", "Rule"]
     assert "0 9 * * 1-5 Europe/Berlin" in listed.out
     assert "every 1m30s" in listed.out
     assert max(map(len, listed.lines)) <= 80
@@ -47,52 +47,65 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: 
     seen = (await tampu("schedule", "preview", QUEUE, "digest", "-n", "2", "--json", url=url)).json
     assert (list(seen), len(seen["instants"])) == (["queue", "key", "instants"], 2)
     near = await tampu("schedule", "preview", QUEUE, "digst", url=url)
-    sentence = "tampu: queue 'work' has no schedule 'digst'; did you mean 'digest'?\n"
+    sentence = "tampu: Queue 'work' has no schedule 'digst'. Did you mean 'digest'?\n"
     assert (near.code, near.err) == (1, sentence)
 
 
-async def test_schedules_are_paused_and_resumed(running: RunningServer, crew: Crew) -> None:
+async def test_a_preview_with_fewer_instants_than_asked_for_says_so(
+    running: RunningServer, harness: Harness
+) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedule("few", CRON, key="few", limit=2)
+    few = await tampu("schedule", "preview", QUEUE, "few", "-n", "5", url=url)
+    assert (few.code, len(few.lines)) == (0, 2)
+    assert few.err.startswith("tampu: Only 2 of 5 instants: the schedule ends there, or ")
+    all_of_them = await tampu("schedule", "preview", QUEUE, "few", "-n", "2", url=url)
+    assert (all_of_them.code, all_of_them.err) == (0, "")
+    many = await tampu("schedule", "preview", QUEUE, "few", "-n", "10001", url=url)
+    assert (many.code, many.out) == (2, "")
+    assert "10000" in many.err
+
+
+async def test_schedules_are_paused_and_resumed(running: RunningServer, harness: Harness) -> None:
+    url = running.url
+    await harness.queue.schedule("digest", CRON, key="digest")
     paused = await tampu("schedule", "pause", QUEUE, "digest", "--json", url=url)
     assert paused.json == {"queue": QUEUE, "key": "digest", "paused": True}
     again = await tampu("schedule", "pause", QUEUE, "digest", url=url)
-    assert (again.code, again.err) == (1, "tampu: schedule 'digest' is paused already.\n")
+    assert (again.code, again.err) == (1, "tampu: Schedule 'digest' is already paused.\n")
     assert (await tampu("schedule", "resume", QUEUE, "digest", url=url)).out == (
-        "digest fires again.\n"
+        "digest is resumed.\n"
     )
     again = await tampu("schedule", "resume", QUEUE, "digest", url=url)
-    assert (again.code, again.err) == (1, "tampu: schedule 'digest' is not paused.\n")
+    assert (again.code, again.err) == (1, "tampu: Schedule 'digest' is not paused.\n")
 
 
-async def test_schedules_are_fired_out_of_turn_and_removed(
-    running: RunningServer, crew: Crew
+async def test_schedules_are_triggered_backfilled_and_removed(
+    running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedule("digest", CRON, key="digest")
     fired = (await tampu("schedule", "trigger", QUEUE, "digest", "--json", url=url)).json
     assert list(fired) == ["queue", "key", "job_id"]
     filling = ("schedule", "backfill", QUEUE, "digest", "--start", "2026-11-02T00:00Z")
     filled = (await tampu(*filling, "--end", "2026-11-07T00:00Z", "--json", url=url)).json
     assert len(filled["job_ids"]) == 5
     many = await tampu(*filling, "--end", "2026-11-07T00:00Z", "--max", "2", url=url)
-    assert (many.code, many.err) == (
-        2,
-        "tampu: --max 2 cannot be: it is less than the 5 instants of that time.\n",
-    )
+    assert many.code == 2
+    assert many.err.startswith("tampu: Invalid --max 2: ")
     naive = await tampu(*filling, "--end", "2026-11-07T00:00", url=url)
-    accepted = "it takes an instant with its offset, such as 2026-01-31T09:00Z."
+    problem = "expected a date and time with its offset, such as 2026-01-31T09:00Z."
     assert (naive.code, naive.err) == (
         2,
-        f"tampu: --end '2026-11-07T00:00' cannot be: {accepted}\n",
+        f"tampu: Invalid --end '2026-11-07T00:00': {problem}\n",
     )
-    assert (await crew.queue.counts()).waiting == 6
+    assert (await harness.queue.counts()).waiting == 6
 
     kept = await tampu("schedule", "rm", QUEUE, "digest", url=url, typed="no\n")
     assert (kept.code, kept.err) == (
         1,
-        "Remove schedule digest of work? [y/N] tampu: nothing was done.\n",
+        "Remove schedule digest of work? [y/N] tampu: Nothing was changed.\n",
     )
     gone = await tampu("schedule", "rm", QUEUE, "digest", "-y", "--json", url=url)
     assert gone.json == {"queue": QUEUE, "key": "digest", "removed": True}
-    assert await crew.queue.schedules() == []
+    assert await harness.queue.schedules() == []

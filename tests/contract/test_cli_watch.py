@@ -4,8 +4,8 @@ import json
 import signal
 import subprocess
 
-from tests.contract.cli import COMMAND, surroundings, tampu
-from tests.contract.workers import QUEUE, Calls, Crew
+from tests.contract.cli import COMMAND, environment, tampu
+from tests.contract.workers import QUEUE, Calls, Harness
 from tests.servers import RunningServer
 from tests.terminal import terminal
 
@@ -16,13 +16,13 @@ KEYS = [
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 
-async def test_watch_fills_a_terminal_and_leaves_by_q(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add_each("x", range(7))
+async def test_watch_fills_a_terminal_until_q(running: RunningServer, harness: Harness) -> None:
+    await harness.queue.add_each("x", range(7))
     with terminal("watch", "--every", "100ms", "--no-color", url=running.url) as screen:
         screen.until(OTHER_SCREEN)
-        first = screen.until("q leaves")
+        first = screen.until("Press q to leave.")
         screen.until(f"{QUEUE}         7")
-        await crew.queue.add("x")
+        await harness.queue.add("x")
         screen.until(f"{QUEUE}         8")
         screen.type(b"x")
         screen.type(b"q")
@@ -31,47 +31,49 @@ async def test_watch_fills_a_terminal_and_leaves_by_q(running: RunningServer, cr
     assert "\x1b[3" not in first + rest
 
 
-async def test_watch_is_drawn_anew_when_the_terminal_changes_its_size(
-    running: RunningServer, crew: Crew
+async def test_watch_draws_again_when_the_terminal_changes_its_size(
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add("x")
+    await harness.queue.add("x")
     with terminal("watch", "--every", "1h", url=running.url) as screen:
         screen.until(f"{QUEUE}         1")
-        screen.until("Z  q leaves")
+        screen.until("Z  Press q to leave.")
         screen.resize(120)
         screen.until(" " * 100)
         screen.type(b"q")
         screen.until(OWN_SCREEN)
 
 
-async def test_watch_shows_the_workers_of_a_single_queue_and_leaves_by_ctrl_c(
-    running: RunningServer, crew: Crew
+async def test_watch_shows_the_workers_of_a_single_queue_until_ctrl_c(
+    running: RunningServer, harness: Harness
 ) -> None:
-    worker = await crew.hire(Calls())
+    worker = await harness.start_worker(Calls())
     with terminal("watch", QUEUE, "--every", "100ms", url=running.url) as screen:
         screen.until(worker.id)
         screen.type(b"\x03")
         screen.until(OWN_SCREEN)
 
 
-async def test_watch_goes_on_while_the_server_is_away(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_watch_continues_after_an_outage_of_the_server(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.queue.add("x")
     with terminal("watch", QUEUE, "--every", "50ms", url=running.url) as screen:
         screen.until(f"{QUEUE}         1")
         running.pause()
         try:
-            screen.until("no reply within 3 s")
+            screen.until("Lost the connection")
         finally:
             running.resume()
-        screen.until("Z  q leaves")
+        screen.until("Z  Press q to leave.")
         screen.type(b"Q")
         screen.until(OWN_SCREEN)
 
 
-async def test_watch_prints_a_line_for_each_queue_and_look_where_there_is_no_terminal(
-    running: RunningServer, crew: Crew
+async def test_watch_prints_a_line_for_each_queue_and_update_without_a_terminal(
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add_each("x", range(2))
+    await harness.queue.add_each("x", range(2))
     told = await tampu("watch", "--every", "50ms", "--count", "2", url=running.url)
     assert (told.code, told.err, len(told.lines)) == (0, "", 2)
     assert " work waiting=2 active=0 delayed=0 dead=0 added/s=" in told.lines[1]
@@ -79,13 +81,13 @@ async def test_watch_prints_a_line_for_each_queue_and_look_where_there_is_no_ter
     assert [list(json.loads(line)) for line in lines.lines] == [KEYS]
 
 
-def test_watch_ends_well_when_it_is_told_to(running: RunningServer) -> None:
+def test_watch_ends_with_exit_code_0_on_a_signal(running: RunningServer) -> None:
     with running.admin() as admin:
         admin.xadd("{chasqui:work}:stream", {"d": "x"})
     for told in (signal.SIGINT, signal.SIGTERM):
         with subprocess.Popen(
             [*COMMAND, "watch"],
-            env=surroundings(running.url),
+            env=environment(running.url),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:

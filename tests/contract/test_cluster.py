@@ -27,9 +27,7 @@ from tests.servers import Backend, RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
-QUICK = LaneOptions(limit_s=20.0, patience_s=2.0, first_pause_s=0.01, longest_pause_s=0.2)
+QUICK = LaneOptions(limit_s=20.0, patience_s=10.0, first_pause_s=0.01, longest_pause_s=0.2)
 QUEUES = [b"{chasqui:q%d}" % n for n in range(12)]
 
 
@@ -58,6 +56,7 @@ def keys_of(queue: bytes) -> adding.AddKeys:
     )
 
 
+@pytest.mark.every_server
 async def test_each_queue_s_lane_leads_to_the_node_of_its_slot(
     server: Server, built: Cluster
 ) -> None:
@@ -71,6 +70,7 @@ async def test_each_queue_s_lane_leads_to_the_node_of_its_slot(
     assert len(owners) == 3, "the queues should spread over all nodes"
 
 
+@pytest.mark.every_server
 async def test_a_slot_that_moves_under_load_costs_nothing(server: Server, built: Cluster) -> None:
     counter = b"{chasqui:moving}:n"
     async with await Lane.open(server, counter, options=QUICK) as lane:
@@ -94,6 +94,7 @@ async def test_a_slot_that_moves_under_load_costs_nothing(server: Server, built:
         assert sorted(answers) == list(range(1, len(answers) + 1)), "a call was lost or doubled"
 
 
+@pytest.mark.every_server
 async def test_a_call_for_a_key_that_is_on_its_way_is_asked_for_there(
     server: Server, built: Cluster
 ) -> None:
@@ -169,7 +170,7 @@ async def test_a_slot_that_stays_half_way_is_told_at_the_limit(
             jobs = adding.PlainJobs([b"e", b"n"])
             # Unknown only if the time is up in the very moment that the other node is asked.
             with pytest.raises((ServerBusy, ConnectionLost)):
-                await adding.add(lane, keys_of(queue), jobs, number=1, limit_s=0.3)
+                await adding.add(lane, keys_of(queue), jobs, number=1, limit_s=1.5)
 
 
 async def test_a_call_that_waits_for_its_slot_fails_at_close(
@@ -191,6 +192,7 @@ async def test_a_wrong_password_for_a_cluster_is_access_denied(built: Cluster) -
         await connect(f"redis+cluster://:wrong@{hosts}")
 
 
+@pytest.mark.every_server
 async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
     server: Server, built: Cluster
 ) -> None:
@@ -203,6 +205,7 @@ async def test_a_script_for_a_slot_that_is_on_its_way_runs_there(
             assert await workers.lead(lane, queue + b":lock", holder=b"me", ttl_s=5)
 
 
+@pytest.mark.every_server
 async def test_a_script_of_many_keys_waits_until_its_slot_has_moved(
     server: Server, built: Cluster
 ) -> None:
@@ -264,12 +267,13 @@ async def test_a_call_passed_on_to_a_node_that_is_gone_waits_for_it(binary: Path
             target.kill()
             # Unknown only if the time is up in the very moment that a node is asked.
             with pytest.raises((ServerBusy, ConnectionLost)):
-                await lane.call("SET", key, b"never", limit_s=0.5)
+                await lane.call("SET", key, b"never", limit_s=1.5)
             waiting = lane.send(pack("SET", key, b"there"), repeatable=True)
             target.restart()
             assert await waiting == b"OK"
 
 
+@pytest.mark.every_server
 async def test_a_cluster_that_hides_its_host_names_is_followed(
     binary: Path, backend: Backend
 ) -> None:
@@ -289,6 +293,7 @@ async def test_a_cluster_that_hides_its_host_names_is_followed(
             assert await lane.call("INCR", key) == 2
 
 
+@pytest.mark.every_server
 async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary: Path) -> None:
     with cluster(binary, replicas=True) as built:
         key = b"{chasqui:falling}:n"
@@ -309,6 +314,7 @@ async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary:
             assert await lane.call("SET", key, b"after") == b"OK"
 
 
+@pytest.mark.every_server
 async def test_queues_are_found_examined_and_removed_on_every_node(
     server: Server, built: Cluster
 ) -> None:

@@ -112,7 +112,7 @@ class TestClients:
         began = time.monotonic()
         with pytest.raises(ServerUnreachable):
             await connect(redis_client.Redis(port=free_port()))  # ten tries by default
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15  # ten tries would take more than half a minute
 
     async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"redis\.asyncio client"):
@@ -183,7 +183,7 @@ class TestFailures:
         began = time.monotonic()
         with pytest.raises(kind) as caught:
             await connect(url, **options)  # type: ignore[arg-type]
-        assert time.monotonic() - began < options.get("connect_timeout_s", 5.0) + 5
+        assert time.monotonic() - began < options.get("connect_timeout_s", 5.0) + 15
         sentence = str(caught.value)
         assert "\n" not in sentence
         assert SECRET not in sentence

@@ -21,19 +21,19 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions, Pauses
 from tampu.server.protocol import Reply, pack
 from tests.conftest import Start
-from tests.contract.lanes import KEY, QUICK, Through, until_lost
+from tests.contract.lanes import IMPATIENT, KEY, PATIENT, QUICK, Through, until_lost
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
 
-
+@pytest.mark.every_server
 async def test_a_call_gets_its_reply(lane: Lane) -> None:
     assert await lane.call("PING") == b"PONG"
     assert await lane.call("GET", b"missing") is None
     assert await lane.call("INCR", b"{chasqui:lane}:n") == 1
 
 
+@pytest.mark.every_server
 async def test_many_calls_in_flight_are_answered_in_order(lane: Lane) -> None:
     futures = [lane.send(pack("ECHO", n)) for n in range(5000)]
     assert await asyncio.gather(*futures) == [str(n).encode() for n in range(5000)]
@@ -47,7 +47,7 @@ async def test_a_large_batch_passes_in_both_directions(lane: Lane) -> None:
 async def test_ten_thousand_cancellations_behind_a_slow_proxy_mix_nothing_up(
     through: Through,
 ) -> None:
-    lane, proxy = await through(LaneOptions(limit_s=30.0, patience_s=10.0))
+    lane, proxy = await through(PATIENT)
     proxy.latency_s = 0.005
     rng = Random(7)  # noqa: S311 - which calls to cancel
     cancelled = answered = 0
@@ -123,6 +123,7 @@ async def test_repeated_calls_keep_their_order(through: Through, running: Runnin
         assert admin.lrange("{chasqui:lane}:list", 0, -1) == [str(n).encode() for n in range(50)]
 
 
+@pytest.mark.every_server
 async def test_calls_wait_while_the_server_is_away_and_then_run(start: Start) -> None:
     running = start("--appendonly", "yes", "--appendfsync", "always")
     async with (
@@ -146,23 +147,23 @@ async def test_a_call_that_finds_no_server_within_its_limit_says_so(start: Start
         running.kill()
         await until_lost(lane)
         with pytest.raises(ServerUnreachable, match="Connection refused"):
-            await lane.call("PING", limit_s=0.3)
+            await lane.call("PING", limit_s=1.5)
 
 
 async def test_a_connection_that_falls_silent_is_given_up(through: Through) -> None:
-    lane, proxy = await through()
+    lane, proxy = await through(IMPATIENT)
     proxy.hold_replies = True
     with pytest.raises(ConnectionLost, match=r"no reply for 0\.5 s"):
         await lane.call("PING")
     proxy.hold_replies = False
-    assert await lane.call("PING") == b"PONG"
+    assert await lane.call("PING", repeatable=True) == b"PONG"
 
 
 async def test_a_paused_server_is_waited_for_by_repeatable_calls(start: Start) -> None:
     running = start()
     async with (
         await connect(running.url) as server,
-        await Lane.open(server, KEY, options=QUICK) as lane,
+        await Lane.open(server, KEY, options=IMPATIENT) as lane,
     ):
         running.pause()
         call = lane.send(pack("PING"), repeatable=True)
@@ -172,6 +173,7 @@ async def test_a_paused_server_is_waited_for_by_repeatable_calls(start: Start) -
         assert await call == b"PONG"
 
 
+@pytest.mark.every_server
 async def test_client_kill_every_few_calls_loses_no_repeatable_call(
     lane: Lane, running: RunningServer
 ) -> None:
@@ -182,6 +184,7 @@ async def test_client_kill_every_few_calls_loses_no_repeatable_call(
             assert await asyncio.gather(*calls) == [str(i).encode() for i in range(20)], n
 
 
+@pytest.mark.every_server
 async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServer) -> None:
     call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
     with running.admin() as admin:
@@ -194,6 +197,7 @@ async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServe
         assert admin.info("clients")["blocked_clients"] == 0
 
 
+@pytest.mark.every_server
 async def test_unblocking_races_with_sending_and_always_wins(lane: Lane) -> None:
     for n in range(100):
         call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
@@ -203,6 +207,7 @@ async def test_unblocking_races_with_sending_and_always_wins(lane: Lane) -> None
         assert await asyncio.wait_for(call, 10) is None
 
 
+@pytest.mark.every_server
 async def test_what_a_blocking_read_was_given_is_not_swallowed_by_unblock(
     lane: Lane, running: RunningServer
 ) -> None:
@@ -222,11 +227,14 @@ async def test_unblock_without_a_blocked_read_does_nothing(lane: Lane) -> None:
     assert await lane.call("PING") == b"PONG"
 
 
-async def test_a_blocking_read_outlasts_the_lane_s_patience(lane: Lane) -> None:
-    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
-    assert await call is None
+@pytest.mark.every_server
+async def test_a_blocking_read_outlasts_the_lane_s_patience(server: Server) -> None:
+    async with await Lane.open(server, KEY, options=IMPATIENT) as lane:
+        reading = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
+        assert await reading is None
 
 
+@pytest.mark.every_server
 async def test_a_refusal_leaves_the_lane_in_step(lane: Lane) -> None:
     await lane.call("SET", b"{chasqui:lane}:s", b"x")
     wrong = lane.send(pack("XLEN", b"{chasqui:lane}:s"))
@@ -237,12 +245,14 @@ async def test_a_refusal_leaves_the_lane_in_step(lane: Lane) -> None:
     assert await right == b"x"
 
 
+@pytest.mark.every_server
 async def test_an_unknown_command_s_arguments_stay_out_of_the_error(lane: Lane) -> None:
     with pytest.raises(CommandRefused) as caught:
         await lane.call("NOSUCH", b"a-secret-payload")
     assert "a-secret-payload" not in str(caught.value)
 
 
+@pytest.mark.every_server
 async def test_out_of_memory_is_queue_full(start: Start) -> None:
     running = start("--maxmemory", "1")
     async with await connect(running.url) as server, await Lane.open(server, KEY) as lane:
@@ -251,6 +261,7 @@ async def test_out_of_memory_is_queue_full(start: Start) -> None:
         assert caught.value.code == "OOM"
 
 
+@pytest.mark.every_server
 async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -> None:
     master, replica = start(), start()
     with replica.admin() as admin:
@@ -260,7 +271,7 @@ async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -
             await Lane.open(server, KEY, options=QUICK) as lane,
         ):
             with pytest.raises(ServerBusy) as caught:
-                await lane.call("SET", b"a", b"b", limit_s=0.3)
+                await lane.call("SET", b"a", b"b", limit_s=1.5)
             assert caught.value.code == "READONLY"
             waiting = lane.send(pack("SET", b"a", b"b"))
             await asyncio.wait([waiting], timeout=0.1)
@@ -268,6 +279,7 @@ async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -
             assert await waiting == b"OK"
 
 
+@pytest.mark.every_server
 async def test_a_right_that_is_missing_is_access_denied(running: RunningServer) -> None:
     with running.admin() as admin:
         admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+ping", "+client")
@@ -336,7 +348,7 @@ async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
 async def test_a_full_write_buffer_and_a_cancelled_writer_keep_the_connection(
     through: Through,
 ) -> None:
-    lane, proxy = await through(LaneOptions(limit_s=30.0, patience_s=10.0))
+    lane, proxy = await through(PATIENT)
     large = bytes(4_000_000)
     calls = [asyncio.create_task(lane.call("ECHO", large)) for _ in range(8)]
     await asyncio.sleep(0)

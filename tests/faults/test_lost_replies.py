@@ -12,9 +12,7 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
-TIMES = 8
+TIMES = 4
 STREAM = "{chasqui:load}:stream"
 ADDED = b"$0\r\n\r\n"  # what the add script says when all jobs were added
 DELIVERED_TWICE = b":2\r\n"  # how a takeover's reply ends, of entries that a peer had before
@@ -64,6 +62,7 @@ async def test_on_the_workers_way(
     assert proxy.accepted > TIMES
 
 
+@pytest.mark.every_server
 async def test_an_add_whose_reply_alone_is_lost_adds_once(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +83,7 @@ async def test_an_add_whose_reply_alone_is_lost_adds_once(
     report.assert_sound()
 
 
+@pytest.mark.every_server
 async def test_a_takeover_whose_reply_is_lost_runs_each_entry_once(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,7 @@ anything but a full server, and the worker was not restarted.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,22 +19,21 @@ from tests.faults.load import Load, load_on
 from tests.servers import Backend, RunningServer, free_port
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 STREAM = "{chasqui:load}:stream"
-TROUBLE_S = 5.0
+TROUBLE_S = float(os.environ.get("TAMPU_FAULTS_TROUBLE_S", "1"))  # `make faults`: longer
 
 
 async def again_and_again(trouble: Callable[[], object], *, every: float = 0.05) -> int:
-    """Make the same trouble for a while; how often it was made."""
+    """Make the same trouble for a while, ten times or more; how often it was made."""
     end, times = time.monotonic() + TROUBLE_S, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or times < 10:
         trouble()
         times += 1
         await asyncio.sleep(every)
     return times
 
 
+@pytest.mark.every_server
 async def test_at_the_memory_limit_producers_are_told_and_the_worker_goes_on(
     running: RunningServer, backend: Backend, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -47,7 +47,7 @@ async def test_at_the_memory_limit_producers_are_told_and_the_worker_goes_on(
                     lambda: load.refused >= 20, within=10, sentence="producers are refused"
                 )
                 await until_worked_off(load, admin, promotes=backend.version >= (7, 0))
-                await asyncio.sleep(end - time.monotonic())
+                await asyncio.sleep(max(0, end - time.monotonic()))
                 refused = load.refused
             finally:
                 admin.config_set("maxmemory", 0)
@@ -68,6 +68,7 @@ async def until_worked_off(load: Load, admin: redis.Redis, *, promotes: bool) ->
     assert admin.config_get("maxmemory")["maxmemory"] == "1"
 
 
+@pytest.mark.every_server
 async def test_a_server_that_is_a_replica_for_a_while_costs_nothing(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,31 +87,32 @@ async def test_a_server_that_is_a_replica_for_a_while_costs_nothing(
     assert stood_still < 200
 
 
+@pytest.mark.every_server
 async def test_scripts_that_the_server_forgets_all_the_time_cost_nothing(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:
         async with load_on(running.url, ledger, caplog) as load:
-            times = await again_and_again(admin.script_flush)
+            await again_and_again(admin.script_flush)
             await load.more_done()
             report = await load.rest()
     report.assert_sound()
-    assert times >= 10
 
 
+@pytest.mark.every_server
 async def test_a_group_that_is_deleted_is_made_anew_and_nothing_is_lost(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:
         async with load_on(running.url, ledger, caplog) as load:
             destroy = partial(admin.xgroup_destroy, STREAM, "default")
-            times = await again_and_again(destroy, every=0.4)
+            times = await again_and_again(destroy, every=0.2)
             await load.more_done()
             report = await load.rest()
     # What was pending is delivered again: it may have been running, or done and not yet settled.
     report.assert_sound(unexplained=times * 200)
     assert max(report.runs.values()) <= 2 + times
-    assert "the group is gone: made anew" in caplog.messages
+    assert "was deleted: creating it" in caplog.text
 
 
 async def test_connections_that_are_cut_all_the_time_cost_nothing(
@@ -122,11 +124,10 @@ async def test_connections_that_are_cut_all_the_time_cost_nothing(
             admin.execute_command("CLIENT KILL TYPE normal SKIPME yes")
 
         async with load_on(running.url, ledger, caplog) as load:
-            times = await again_and_again(cut)
+            await again_and_again(cut)
             await load.more_done()
             report = await load.rest()
     report.assert_sound()
-    assert times >= 10
 
 
 async def test_a_server_that_falls_silent_for_a_while_costs_nothing(

@@ -3,13 +3,13 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError
-from tampu.events import EventWriter
+from tampu.producer.connection import QueueConnection
 from tampu.server.lane import Lane
 from tampu.server.scripts.dead import Replay, replay
 from tampu.server.streams import (
@@ -52,18 +52,6 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<DeadLetter {self.dead_id} {self.name!r} {self.reason}>"
-
-
-class QueueConnection(Protocol):
-    """The parts of a connected queue that administration needs."""
-
-    @property
-    def lane(self) -> Lane:
-        """The connection to the server."""
-
-    @property
-    def events(self) -> EventWriter | None:
-        """Writes events; None if events are off."""
 
 
 class _StoredLetter(Struct, frozen=True):

@@ -8,10 +8,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.dead import DeadLetter, QueueConnection, read_dead_letter
+from tampu.admin.dead import DeadLetter, read_dead_letter
 from tampu.errors import DecodeError, OptionError
 from tampu.events import EventWriter
-from tampu.producer.request import JobRules, due_of, kept_for_s
+from tampu.producer.connection import QueueConnection
+from tampu.producer.request import JobRules, due_of, retention_s
 from tampu.server.inspection import groups_of, holder_of
 from tampu.server.lane import Lane
 from tampu.server.scripts.delayed import Delayed, Move, cancel, reschedule, run_now
@@ -263,7 +264,7 @@ class DelayedJobs:
 
         async def move(member: bytes) -> bool:
             moved = await self._move_member(lane, member, now + delay_ms)
-            kept_s = kept_for_s(delay_ms, self._rules.unique_ms)
+            kept_s = retention_s(delay_ms, self._rules.unique_ms)
             return await reschedule(lane, self._keys, Move(job_id, member, moved, due, kept_s))
 
         (indexed,) = await values_of(lane, [self._keys.index(job_id)])

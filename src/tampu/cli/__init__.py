@@ -1,5 +1,4 @@
-"""The command line `tampu`.
+"""The command line `tampu`, one module for each group of commands.
 
-`commands/` says what can be typed and imports typer only. `acts/` does it, and is imported when a
-command runs. `show/` is pure: from values to JSON and to tables.
+`main` has the table of commands and imports a command's module only when it runs.
 """

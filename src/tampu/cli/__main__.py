@@ -1,4 +1,4 @@
-"""`python -m tampu.cli`, for where the script is not on the path."""
+"""`python -m tampu.cli`, for where the script `tampu` is not on the path."""
 
 from tampu.cli.main import main
 

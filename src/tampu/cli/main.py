@@ -1,14 +1,25 @@
-"""The entry point: whatever happens ends in an exit code and at most one sentence."""
+"""The entry point, and the tree of commands.
+
+Whatever happens ends in an exit code and at most one sentence on standard error.
+"""
 
 import sys
-from typing import NoReturn
+from importlib import import_module
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from typer.main import get_command
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
-from tampu.cli.ending import Ended, ExitCode, have_streams, stop_printing
-from tampu.cli.tree import tree
-from tampu.cli.visible import visible
+from tampu._version import __version__
+from tampu.cli.options import AsJson, NoColor, SharedOptions, Url, help_if_alone, new_app
+from tampu.cli.output import (
+    CommandFailed,
+    ExitCode,
+    discard_output,
+    ensure_streams,
+    print_error,
+)
 from tampu.errors import (
     ArgumentError,
     EncodeError,
@@ -18,49 +29,134 @@ from tampu.errors import (
     TampuError,
 )
 
-# Of the click inside typer, which is private: reached through the one error that typer gives out.
+COMMANDS: Final = {
+    "worker": ("worker.command", "Run the tasks of an app until Ctrl-C or SIGTERM."),
+    "enqueue": ("enqueue", "Add a job and print its id."),
+    "inspect": ("inspect", "Show the jobs and workers of one queue or of all."),
+    "watch": ("watch", "Show queues as they change, until q or Ctrl-C."),
+    "events": ("events", "Show what happened to the jobs of a queue."),
+    "job": ("jobs", "Show, wait for or cancel single jobs."),
+    "dead": ("dead", "List, show, replay or delete dead letters."),
+    "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
+    "queue": ("queues", "List, drain or purge whole queues."),
+    "server": ("server", "Run the embedded server until Ctrl-C."),
+    "doctor": ("server", "Check that the server is set up well for queues."),
+    "bench": ("bench", "Measure how fast jobs are added and run here."),
+    "demo": ("demo", "Run a small shop for about ten seconds."),
+    "version": ("server", "Show the versions of tampu and its dependencies."),
+}
+"""Each command with its module in `tampu.cli` and its line in the help.
+
+A module is imported when one of its commands runs. It registers its commands in its `app`.
+"""
+
+# The click inside typer is private. This is its error, reached through a public subclass.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are placeholders until one of them is to run or to print its help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
+        """The command that was typed, imported now."""
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder and load_command(str(name)), rest
+
+
+def load_command(name: str) -> Any:  # noqa: ANN401 - click's command, whose class is private
+    """Import the module of a command and return the command."""
+    module = import_module(f"tampu.cli.{COMMANDS[name][0]}")
+    return get_group(module.app).commands[name]
+
+
+def _print_version(*, asked: bool) -> None:
+    if asked:
+        typer.echo(f"tampu {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        help="Show the version of tampu and exit.",
+        callback=lambda asked: _print_version(asked=asked),
+        is_eager=True,
+        show_default=False,
+    ),
+]
+
+
+def build_tree() -> typer.Typer:
+    """The program with a placeholder for each of its commands."""
+    sentence = "Run workers, add jobs, and inspect and manage queues."
+    app = new_app("tampu", sentence, add_completion=True)
+
+    @app.callback(cls=LazyGroup, invoke_without_command=True, help=sentence)
+    def start(  # noqa: PLR0917 - typer's way, as are the booleans
+        ctx: typer.Context,
+        url: Url = None,
+        as_json: AsJson = False,  # noqa: FBT002
+        no_color: NoColor = False,  # noqa: FBT002
+        version: Version = False,  # noqa: FBT002
+    ) -> None:
+        del version  # its callback has ended the program
+        ctx.obj = SharedOptions().merge(url=url, as_json=as_json, no_color=no_color)
+        help_if_alone(ctx)
+
+    for name, (_, line) in COMMANDS.items():
+        app.command(name, help=line)(_placeholder)
+    return app
+
+
+def _placeholder() -> None:
+    """Stands in for a command whose module is not imported."""
 
 
 def main() -> NoReturn:
     """Run what was typed, and end the process."""
-    have_streams()
+    ensure_streams()
     code, sentence = int(ExitCode.OK), ""
     try:
-        code, sentence = _ended(sys.argv[1:])
+        code, sentence = _run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        stop_printing()
-    except OSError as error:  # a disk that is full, a directory that is gone
-        stop_printing()
-        code, sentence = ExitCode.NO, f"the system refused: {error}."
+        discard_output()
+    except OSError as error:  # such as a full disk
+        discard_output()
+        code, sentence = ExitCode.FAILED, f"The system reported an error: {error}."
     if sentence:
-        sys.stderr.write(f"tampu: {' '.join(visible(sentence).splitlines())}\n")
+        print_error(sentence)
     sys.exit(code)
 
 
-def _ended(typed: list[str]) -> tuple[int, str]:
+def _run(typed: list[str]) -> tuple[int, str]:
     try:
-        code = get_command(tree()).main(args=typed, prog_name="tampu", standalone_mode=False)
-    except Ended as end:
-        return end.code, end.sentence
+        code = get_command(build_tree()).main(args=typed, prog_name="tampu", standalone_mode=False)
+    except CommandFailed as failed:
+        return failed.code, failed.sentence
     except _UsageError as error:
-        return ExitCode.USAGE, _usage(error)
+        return ExitCode.USAGE, _describe_usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED, ""
     except TampuError as error:
-        return _code(error), str(error)
+        return _exit_code(error), str(error)
     return code if isinstance(code, int) else ExitCode.OK, ""
 
 
-def _code(error: TampuError) -> ExitCode:
+def _exit_code(error: TampuError) -> ExitCode:
     if isinstance(error, OptionError | ArgumentError | EncodeError):
         return ExitCode.USAGE
     if isinstance(error, JobFailed | ResultTimeout):
-        return ExitCode.NO
+        return ExitCode.FAILED
     return ExitCode.SERVER
 
 
-def _usage(error: BaseException) -> str:
-    told = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
-    return told if told.endswith("?") else f"{told.rstrip('.')}; see --help."
+def _describe_usage_error(error: BaseException) -> str:
+    """The error's own sentence, and where to read on unless it says what was meant."""
+    text = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+    text = text.replace("Value error, ", "")
+    if text.endswith("?"):
+        return text
+    path = getattr(getattr(error, "ctx", None), "command_path", "tampu")
+    return f"{text.rstrip('.')}. Try: {path} --help"

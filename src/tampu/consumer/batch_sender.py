@@ -1,81 +1,74 @@
-"""A batch that leaves as soon as it may: what many put in, one call carries to the server."""
+"""Sends items to the server in batches, as soon as the server can take them."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from random import Random
 from typing import Final, Generic, TypeVar
 
 from tampu.errors import ServerError
-from tampu.server.lane import LaneOptions, Pauses
+from tampu.server.outage import Trouble
+from tampu.services.service import Background
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-# A single item leaves at once. Behind a call, others gather for this long: 10 000 jobs/s of
-# handlers that wait for something then make 500 calls/s instead of 10 000. What is awaited gathers
-# only where others came during the call: where there are few, each leaves at once.
+# A single item is sent at once. After a call, items gather for this long: 10 000 jobs/s whose
+# handlers wait for something then take 500 calls/s instead of 10 000. Items that somebody awaits
+# gather only if others came during the call: if there are few, each is sent at once.
 _LINGER_S: Final = 0.002
 
 
-class BatchSender(Generic[T]):
-    """Sends what is put in, in batches of at most `most`, until it is sent.
+class BatchSender(Background, Generic[T]):
+    """Sends what is put in, in batches of at most `most`, until the server has taken it.
 
-    A refusal or a lost connection is logged once and the batch is sent again with growing pauses:
-    what `send` does must be safe to repeat. `awaited` says that people wait for what is sent.
+    After an error the batch is sent again, with growing pauses: `send` must be safe to repeat.
+    `awaited` says that somebody may wait for the items to be sent.
     """
 
     def __init__(
         self,
-        what: str,
+        name: str,
         send: Callable[[list[T]], Awaitable[None]],
         *,
+        trouble: Trouble,
         most: int,
         awaited: bool = False,
     ) -> None:
-        self._what = what
+        self.name = name
         self._send = send
+        self._trouble = trouble
         self._most = most
         self._awaited = awaited
         self._items: list[T] = []
-        self._leaving: list[T] = []
+        self._in_flight: list[T] = []
         self._wake: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()  # set while there is nothing to send
         self._hurry = False
         self._loop = asyncio.get_running_loop()
-        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
-
-    def start(self) -> None:
-        """Begin to send."""
-        self._task = self._loop.create_task(self._run(), name=f"tampu-{self._what}")
 
     def __len__(self) -> int:
-        return len(self._items) + len(self._leaving)
+        return len(self._items) + len(self._in_flight)
 
     @property
     def items(self) -> list[T]:
-        """All that has not been carried out yet."""
-        return self._leaving + self._items
+        """All items that the server has not taken yet."""
+        return self._in_flight + self._items
 
     def put(self, item: T) -> None:
-        """Add one; it leaves as soon as it may."""
+        """Send an item soon."""
         self._items.append(item)
         wake = self._wake
         if wake is not None:
             self._wake = None
             self._idle.clear()
-            _end(wake)  # it is done already if we are closed
+            _resolve(wake)  # it is done already if we were stopped
         elif self._full is not None and len(self._items) >= self._most:
-            full, self._full = self._full, None
-            _end(full)
+            self._end_linger()
 
     async def drain(self, limit_s: float) -> bool:
-        """Send all that is there without lingering; False if that was not done in time."""
+        """Send all items without waiting for more; False if that takes longer than the limit."""
         self._hurry = True
-        if self._full is not None:
-            full, self._full = self._full, None
-            _end(full)
+        self._end_linger()
         try:
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()
@@ -85,21 +78,16 @@ class BatchSender(Generic[T]):
             self._hurry = False
         return True
 
-    async def close(self) -> None:
-        """Stop sending."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Send batches until cancelled."""
         while True:
             if not self._items:
                 self._idle.set()
                 self._wake = self._loop.create_future()
                 await self._wake
-            self._leaving = self._next_batch()
-            await self._carry_out()
-            self._leaving = []
+            self._in_flight = self._next_batch()
+            await self._send_batch()
+            self._in_flight = []
             if self._may_gather():
                 await self._linger()
 
@@ -115,46 +103,43 @@ class BatchSender(Generic[T]):
             del items[most:]
         return items
 
-    async def _carry_out(self) -> None:
+    async def _send_batch(self) -> None:
         try:
-            await self._send_until_sent(self._leaving)
-        except Exception:  # border: what is wrong with one item must not stop the others
-            logger.exception("a batch cannot be settled whole", extra={"what": self._what})
-            for item in self._leaving:
+            await self._send_until_taken(self._in_flight)
+        except Exception:  # border: one bad item must not stop the others
+            logger.exception("a batch of %s failed, sending its items one by one", self.name)
+            for item in self._in_flight:
                 await self._send_alone(item)
 
     async def _send_alone(self, item: T) -> None:
         try:
-            await self._send_until_sent([item])
+            await self._send_until_taken([item])
         except Exception:  # border: as above
-            logger.exception("an entry cannot be settled: it stays", extra={"what": self._what})
+            logger.exception("one of the %s cannot be sent: its entry stays pending", self.name)
 
-    async def _send_until_sent(self, batch: list[T]) -> None:
-        troubled = False
+    async def _send_until_taken(self, batch: list[T]) -> None:
         while True:
             try:
                 await self._send(batch)
             except ServerError as error:
-                if not troubled:
-                    logger.warning(
-                        "settling is delayed", extra={"what": self._what, "problem": str(error)}
-                    )
-                troubled = True
-                await asyncio.sleep(self._pauses.next_s())
+                await asyncio.sleep(self._trouble.begin(error))
             else:
-                self._pauses.reset()
-                if troubled:
-                    logger.info("settling goes on", extra={"what": self._what})
+                self._trouble.end()
                 return
 
     async def _linger(self) -> None:
         full = self._full = self._loop.create_future()
-        timer = self._loop.call_later(_LINGER_S, _end, full)
+        timer = self._loop.call_later(_LINGER_S, _resolve, full)
         await full
         timer.cancel()
         self._full = None
 
+    def _end_linger(self) -> None:
+        full, self._full = self._full, None
+        if full is not None:
+            _resolve(full)
 
-def _end(future: asyncio.Future[None]) -> None:
+
+def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

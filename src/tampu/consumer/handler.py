@@ -1,4 +1,4 @@
-"""Handlers: a user's functions, and how each wants to be run."""
+"""Handlers: the user's functions, and how to run each of them."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,10 +19,10 @@ Function: TypeAlias = Callable[[Job[Any]], Awaitable[object]] | Callable[[Job[An
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function and what it asks for; what is None is as the worker has it.
+    """A function with options of its own; an option that is None comes from the worker.
 
     An async function runs on the worker's loop, a plain one in a thread. With
-    `isolation="process"` either runs in a child process, which a time limit can kill.
+    `isolation="process"` both run in a child process, which is killed at the time limit.
     """
 
     function: Function
@@ -36,7 +36,7 @@ class Handler:
             raise OptionError("handler", self.function, "must be a function that takes a job")
         if yields(self.function):
             raise OptionError("handler", self.function, "must return, not yield")
-        check_policy(self)
+        check_policy(self.attempts, self.backoff, timeout=self.timeout, isolation=self.isolation)
 
 
 Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
@@ -45,16 +45,16 @@ Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
 class Runner(Protocol):
     """One way to run a function."""
 
-    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery, which knows us
-        """Run it for one delivery; nothing but cancellation is raised."""
+    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery, defined above us
+        """Run the function for one delivery; raises nothing but cancellation."""
 
     async def close(self) -> None:
-        """Let go of threads or processes."""
+        """End threads or processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerPlan:
-    """How the jobs of one name are run."""
+    """How to run the jobs of one name."""
 
     runner: Runner
     attempts: int
@@ -62,50 +62,32 @@ class HandlerPlan:
     timeout_s: float | None
 
 
-class Policy(Protocol):
-    """What both a handler and a worker may say of how jobs are run."""
-
-    @property
-    def attempts(self) -> int | None:
-        """How many runs a job has."""
-
-    @property
-    def backoff(self) -> Backoff | None:
-        """The wait between them."""
-
-    @property
-    def timeout(self) -> Duration | None:
-        """The longest that one may take."""
-
-    @property
-    def isolation(self) -> Isolation:
-        """Whether it runs in a process of its own."""
+def check_policy(
+    attempts: int | None, backoff: Backoff | None, *, timeout: Duration | None, isolation: Isolation
+) -> None:
+    """Raise `OptionError` for the first invalid option of a handler or a worker."""
+    check_retrying(attempts, backoff)
+    if timeout is not None:
+        to_positive_ms("timeout", timeout)
+    if isolation not in {None, "process"}:
+        raise OptionError("isolation", isolation, 'expected None or "process"')
+    if isolation is not None and sys.platform == "win32":
+        raise OptionError("isolation", isolation, "is not supported on Windows")
 
 
-def check_policy(policy: Policy) -> None:
-    """Refuse what cannot be, naming it."""
-    check_retrying(policy.attempts, policy.backoff)
-    if policy.timeout is not None:
-        to_positive_ms("timeout", policy.timeout)
-    if policy.isolation not in {None, "process"}:
-        raise OptionError("isolation", policy.isolation, 'expected None or "process"')
-    if policy.isolation is not None and sys.platform == "win32":
-        raise OptionError("isolation", policy.isolation, "is not to be had on Windows")
-
-
-def by_name(handlers: Handlers) -> dict[str | None, Handler]:
-    """Each handler by its job's name; under None the one that takes every name."""
+def handlers_by_name(handlers: Handlers) -> dict[str | None, Handler]:
+    """Each handler by the name of its jobs; a handler for all names is under None."""
     if isinstance(handlers, Mapping):
         if not handlers:
             raise OptionError("handler", handlers, "must name at least one handler")
-        return {check_job_name(name): _handler(given) for name, given in handlers.items()}
-    return {None: _handler(handlers)}
+        return {check_job_name(name): _as_handler(given) for name, given in handlers.items()}
+    return {None: _as_handler(handlers)}
 
 
 def timeout_s_of(timeout: Duration | None) -> float | None:
-    """Seconds, or None for no limit."""
+    """The time limit in seconds, None for none."""
     return None if timeout is None else to_positive_ms("timeout", timeout) / 1000
 
 
-def _handler(given: Function | Handler) -> Handler:
+def _as_handler(given: Function | Handler) -> Handler:
     return given if isinstance(given, Handler) else Handler(given)

@@ -1,7 +1,8 @@
-"""Signs of life, from a thread with a connection of its own.
+"""Leases: a worker keeps its entries while its heartbeats arrive.
 
-A handler that blocks the loop then keeps its leases. One that holds the interpreter for long keeps
-them too: its connection stays open, and that is what others judge by (services/reaper.py).
+Heartbeats are sent from a thread with a connection of its own, so a handler that blocks the loop
+keeps its lease. So does one that blocks the interpreter: its connection stays open, and other
+workers look at that too (services/reaper.py).
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from tampu.errors import AccessDenied, CommandRefused, ServerError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.outage import Outage
 from tampu.server.scripts.workers import Membership, heartbeat, reap
 from tampu.services.reaper import LeaseTerms
 from tampu.util.clock import now_ms
@@ -25,16 +27,16 @@ from tampu.wire.holders import WorkerHeartbeat, encode_heartbeat
 logger = logging.getLogger(__name__)
 
 
-class LeaseHolder(Protocol):
-    """What a worker holds a lease on."""
+class LeasedEntry(Protocol):
+    """An entry that a worker holds a lease on."""
 
     @property
     def read_at(self) -> float:
-        """When it was read."""
+        """When it was read; monotonic."""
 
 
 class Leases:
-    """Keeps what a worker holds its own while the worker lives."""
+    """Sends heartbeats, and knows whether a lease may have lapsed."""
 
     def __init__(
         self,
@@ -51,92 +53,96 @@ class Leases:
         self._terms = terms
         self._concurrency = concurrency
         self._started_at_ms = now_ms()
-        self._landed_at = 0.0  # when the last sign of life was sent that landed
-        self._lapsed_at = 0.0  # when we last came to know that others may have taken what we hold
+        self._sent_at = 0.0  # when the last heartbeat was sent that arrived
+        self._lapsed_at = 0.0  # when we last found that others may have taken our entries
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
-        self._given_up = False  # before there was a loop to tell
+        self._stop_requested = False  # possibly before the thread has a loop
 
-    async def start(self) -> None:
-        """Give the first sign of life; raises what keeps us from it."""
+    async def start(self, outage: Outage) -> None:
+        """Send the first heartbeat; raises what prevents it. Trouble is logged with `outage`."""
         loop = asyncio.get_running_loop()
-        landed: asyncio.Future[None] = loop.create_future()
-
-        def tell(error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(_settle, landed, error)
-
+        first: asyncio.Future[None] = loop.create_future()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(tell)), name="tampu-leases", daemon=True
+            target=lambda: asyncio.run(self._run(first, loop, outage)),
+            name="tampu-leases",
+            daemon=True,
         )
         self._thread.start()
-        await landed
+        await first
 
-    def hold(self, entries: Sequence[LeaseHolder]) -> bool:
+    def are_valid(self, entries: Sequence[LeasedEntry]) -> bool:
         """Whether no lease on any of these can have lapsed."""
-        if self.silent_s >= self._terms.doubt_s:
+        if self.heartbeat_age_s >= self._terms.suspect_s:
             return False
         return self._lapsed_at == 0.0 or min(each.read_at for each in entries) > self._lapsed_at
 
     @property
-    def silent_s(self) -> float:
-        """How long ago the last sign of life was given that landed."""
-        return monotonic() - self._landed_at
+    def heartbeat_age_s(self) -> float:
+        """How long ago the last heartbeat was sent that arrived."""
+        return monotonic() - self._sent_at
 
     async def stop(self) -> None:
-        """Give the last sign; the consumer is removed if it holds nothing. May be called twice."""
+        """End the heartbeats; remove the consumer if it holds nothing. May be called twice."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        self._given_up = True
+        self._stop_requested = True
         loop, stopping = self._loop, self._stopping
         if loop is not None and stopping is not None and not loop.is_closed():
             loop.call_soon_threadsafe(stopping.set)
         await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
-    async def _live(self, tell: Callable[[BaseException | None], None]) -> None:
+    async def _run(
+        self, first: asyncio.Future[None], starter: asyncio.AbstractEventLoop, outage: Outage
+    ) -> None:
         self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        if self._given_up:
+        if self._stop_requested:
             self._stopping.set()
         try:
             async with await connect(self._target, credentials=self._credentials) as server:
-                options = LaneOptions(limit_s=max(1.0, self._terms.doubt_s))
+                server.outage = outage
+                options = LaneOptions(limit_s=max(1.0, self._terms.suspect_s))
                 async with await Lane.open(server, self._member.key, options=options) as lane:
-                    await self._beat(lane, first=True)
-                    tell(None)
-                    await self._keep_beating(lane)
+                    await self._send_heartbeat(lane, first=True)
+                    starter.call_soon_threadsafe(_resolve, first, None)
+                    await self._send_heartbeats(lane, self._stopping)
                     await self._leave(lane)
-        except BaseException as error:  # noqa: BLE001 - told to who started us, if it still waits
-            tell(error)
+        except BaseException as error:  # noqa: BLE001 - raised again by `start`, or logged
+            starter.call_soon_threadsafe(_resolve, first, error)
 
-    async def _keep_beating(self, lane: Lane) -> None:
-        stopping, troubled = self._stopping, False
-        assert stopping is not None  # noqa: S101 - set before
-        while not await _within(stopping, self._terms.beat_s):
+    async def _send_heartbeats(self, lane: Lane, stopping: asyncio.Event) -> None:
+        trouble = lane.server.outage.part(f"heartbeat of worker {self._member.consumer.decode()}")
+        while not await _is_set_within(stopping, self._terms.heartbeat_s):
             try:
-                await self._beat(lane)
+                await self._send_heartbeat(lane)
             except ServerError as error:
-                if not troubled:
-                    logger.warning("no sign of life gets through", extra={"problem": str(error)})
-                troubled = True
+                trouble.begin(error)
             else:
-                troubled = False
+                trouble.end()
+        trouble.end(recovered=False)
 
-    async def _beat(self, lane: Lane, *, first: bool = False) -> None:
+    async def _send_heartbeat(self, lane: Lane, *, first: bool = False) -> None:
         sent_at = monotonic()
-        mark = await self._mark(lane)
-        terms = self._terms
-        landed = await heartbeat(
-            lane, self._member, mark=mark, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
+        value = await self._heartbeat(lane)
+        terms, member = self._terms, self._member
+        answer = await heartbeat(
+            lane, member, mark=value, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
         )
-        if landed.left_ms is None and not first:
+        if answer.left_ms is None and not first:
             self._lapsed_at = monotonic()
-            logger.warning("leases have lapsed", extra={"consumer": self._member.consumer.decode()})
-        self._landed_at = sent_at
+            worker = member.consumer.decode()
+            logger.warning(
+                "the leases of worker %s have lapsed: other workers may have run its jobs again",
+                worker,
+                extra={"worker": worker},
+            )
+        self._sent_at = sent_at
 
-    async def _mark(self, lane: Lane) -> bytes:
-        """Who we are on the connection we have now; after a reconnect that is somebody else."""
+    async def _heartbeat(self, lane: Lane) -> bytes:
+        """The value to write. It names our connection, which is another one after a reconnect."""
         try:
             client_id = await lane.call("CLIENT", "ID", repeatable=True)
         except (CommandRefused, AccessDenied):
@@ -154,12 +160,14 @@ class Leases:
 
     async def _leave(self, lane: Lane) -> None:
         try:
-            await reap(lane, self._member, mark=await self._mark(lane))
+            await reap(lane, self._member, mark=await self._heartbeat(lane))
         except ServerError as error:
-            logger.warning("the consumer stays behind", extra={"problem": str(error)})
+            worker = self._member.consumer.decode()
+            facts = {"worker": worker, "problem": str(error)}
+            logger.warning("worker %s could not be removed: %s", worker, error, extra=facts)
 
 
-async def _within(event: asyncio.Event, limit_s: float) -> bool:
+async def _is_set_within(event: asyncio.Event, limit_s: float) -> bool:
     try:
         async with asyncio.timeout(limit_s):
             return await event.wait()
@@ -167,11 +175,11 @@ async def _within(event: asyncio.Event, limit_s: float) -> bool:
         return False
 
 
-def _settle(future: "asyncio.Future[None]", error: BaseException | None) -> None:
-    if future.done():
+def _resolve(first: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if first.done():
         if error is not None:
-            logger.error("the thread that keeps leases died", exc_info=error)
+            logger.error("the thread that sends heartbeats failed", exc_info=error)
     elif error is None:
-        future.set_result(None)
+        first.set_result(None)
     else:
-        future.set_exception(error)
+        first.set_exception(error)

@@ -1,4 +1,4 @@
-"""Options of a worker, and what it says of its health."""
+"""Options of a worker, and its health."""
 
 from dataclasses import dataclass
 from typing import TypedDict
@@ -8,14 +8,14 @@ from msgspec import Struct
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.consumer.handler import Isolation, check_policy
 from tampu.errors import OptionError
-from tampu.metrics.sinks import MetricsSink
+from tampu.metrics.sinks import MetricsSink, check_sink
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_flag
 from tampu.wire.keys import check_name
 
 
 class WorkerOptions(TypedDict, total=False):
-    """What a worker may be told."""
+    """Options of a `Worker`, as keywords."""
 
     concurrency: int
     attempts: int
@@ -40,26 +40,26 @@ class WorkerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The options of a worker, checked."""
+    """Options of a `Worker`, validated."""
 
-    concurrency: int = 100  # handlers at a time
-    attempts: int = 25  # runs a job has, unless it or its handler says otherwise
+    concurrency: int = 100  # how many handlers run at the same time
+    attempts: int = 25  # unless the job or its handler has its own number
     backoff: Backoff = DEFAULT_BACKOFF
-    timeout: Duration | None = None  # the longest that one attempt may take
+    timeout: Duration | None = None  # time limit of one attempt
     isolation: Isolation = None
     store_results: bool = False
     result_ttl: Duration = "1h"
     events: bool = True
     events_max_len: int = 100_000
-    dead_max_len: int | None = None  # None: no dead letter is ever dropped
-    max_payload: int = 1_048_576  # a larger job is buried unread
+    dead_max_len: int | None = None  # None: keep every dead letter
+    max_payload: int = 1_048_576  # a job with more bytes is buried
     lease: Duration = 30
-    grace: Duration = 25  # what running handlers get when the worker stops
-    promote: bool = True  # whether it moves due jobs to the stream
-    schedule: bool = True  # whether it fires schedules
+    grace: Duration = 25  # how long running handlers may take when the worker stops
+    promote: bool = True  # move delayed jobs to the stream when they are due
+    schedule: bool = True  # fire the queue's schedules
     group: str = "default"
-    name: str | None = None  # stands in its id, for people to know it by
-    raw: bool = False  # handlers get the bytes of a payload, not what they stand for
+    name: str | None = None  # becomes a part of the worker's id
+    raw: bool = False  # handlers get payloads as bytes, not decoded
     metrics: MetricsSink | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +69,12 @@ class WorkerSettings:
             at_least("dead_max_len", self.dead_max_len, 1)
         for option in ("store_results", "events", "promote", "schedule", "raw"):
             check_flag(option, getattr(self, option))
-        self._check_policy()
+        at_least("attempts", self.attempts, 1)
+        if not isinstance(self.backoff, Backoff):
+            raise OptionError(
+                "backoff", self.backoff, "expected Backoff.fixed(...) or Backoff.exponential(...)"
+            )
+        check_policy(self.attempts, self.backoff, timeout=self.timeout, isolation=self.isolation)
         check_name("group", self.group)
         if self.name is not None:
             check_name("name", self.name)
@@ -77,26 +82,16 @@ class WorkerSettings:
         to_ms("grace", self.grace)
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
-        if self.metrics is not None and not callable(getattr(self.metrics, "record", None)):
-            raise OptionError(
-                "metrics", self.metrics, "expected a sink: an object with record(facts)"
-            )
-
-    def _check_policy(self) -> None:
-        """As of a handler, but there is nobody else to leave something open to."""
-        at_least("attempts", self.attempts, 1)
-        backoff: object = self.backoff
-        if backoff is None:
-            raise OptionError("backoff", backoff, "cannot be left open")
-        check_policy(self)
+        check_sink("metrics", self.metrics)
 
 
 class WorkerHealth(Struct, frozen=True):
-    """Handlers that run now, and how long ago the server took the last sign of life."""
+    """How many handlers run now, and how long ago the last successful heartbeat was sent."""
 
     running: int
-    silent_s: float
+    heartbeat_age_s: float
 
-    def joined(self, other: "WorkerHealth") -> "WorkerHealth":
-        """Both as one: all that runs, and the longer silence."""
-        return WorkerHealth(self.running + other.running, max(self.silent_s, other.silent_s))
+    def combine(self, other: "WorkerHealth") -> "WorkerHealth":
+        """The health of two workers as one: all handlers, the older heartbeat."""
+        age_s = max(self.heartbeat_age_s, other.heartbeat_age_s)
+        return WorkerHealth(self.running + other.running, age_s)

@@ -1,13 +1,13 @@
-"""The slots in which handlers run: long-lived tasks that take deliveries from one deque.
+"""The pool: long-lived tasks, its slots, that take deliveries from one deque and run handlers.
 
-Hot path. A task or a future a job would cost more than all the rest of it.
+Hot path. A task or a future for each job would cost more than all the rest of it.
 """
 
 import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
@@ -19,140 +19,120 @@ from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 
-# When slots have had the loop for this long they let it come round: handlers need not ever suspend.
+# Slots yield to the loop after this long, because handlers may never suspend.
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
-_UNWINDING_S: Final = 5.0
+_UNWIND_S: Final = 5.0
 
 
 class Settles(Protocol):
-    """Takes what a run ended in."""
+    """Takes the outcomes of attempts."""
 
     @property
     def start(self) -> Callable[[Delivery], None] | None:
-        """To be told when a run begins; None if nobody wants to know."""
+        """Called when an attempt begins; None if that is not reported."""
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
-        """A run ended."""
+        """Called when an attempt has ended."""
 
 
 class Pool:
-    """Runs deliveries in as many slots as there may be handlers at a time."""
+    """Runs deliveries, at most `size` at the same time."""
 
     def __init__(self, size: int, settler: Settles, *, on_room: Callable[[], None]) -> None:
-        self._size = size
         self._settler = settler
-        self._on_room = on_room  # called when a slot finds nothing to do, or little is left
+        self._on_room = on_room  # called when a slot has nothing to do, or little is left to do
         self._todo: deque[Delivery] = deque()
-        self._running: list[Delivery | None] = [None] * size
+        self._running: list[Delivery | None] = [None] * size  # by slot
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
-        self._ending = False  # what is cancelled now is cancelled by us
-        self._late = asyncio.Event()  # the grace is over
-        self._late_at = math.inf
-        self._limit: asyncio.TimerHandle | None = None  # sets it then
-        self._turn = perf_counter_ns()  # when the loop last came round, as far as slots know
-        self._giving_way = False
-        self.low_mark = 0  # how few waiting deliveries call for more
+        self._cancelling = False  # handlers that are cancelled now are cancelled by us
+        self._grace = _Grace()
+        self._turn = perf_counter_ns()  # when the loop last ran other tasks, as far as we know
+        self._yielding = False
+        self.size = size
+        self.offered = 0  # how many deliveries there have been
+        self.low_mark = 0  # ask for more when so few deliveries wait
 
     def start(self) -> None:
         """Open the slots."""
-        self._tasks = [self._opened(number) for number in range(self._size)]
-
-    @property
-    def size(self) -> int:
-        """How many slots there are."""
-        return self._size
+        self._tasks = [self._open_slot(number) for number in range(self.size)]
 
     @property
     def waiting(self) -> int:
-        """Deliveries that no slot has taken yet."""
+        """How many deliveries wait for a slot."""
         return len(self._todo)
 
     @property
     def free(self) -> int:
-        """Slots with nothing to do."""
+        """How many slots have nothing to do."""
         return len(self._idle)
 
     @property
     def busy(self) -> int:
-        """Handlers that run now."""
+        """How many handlers run now."""
         return sum(1 for delivery in self._running if delivery is not None)
 
-    def held(self) -> list[Delivery]:
-        """All that wait or run here."""
+    def deliveries(self) -> list[Delivery]:
+        """All deliveries that wait or run."""
         return [*self._todo, *(each for each in self._running if each is not None)]
 
-    def offer(self, deliveries: Iterable[Delivery], *, first: bool = False) -> None:
-        """Give work to the slots; `first` puts it before what waits already."""
+    def offer(self, deliveries: list[Delivery], *, first: bool = False) -> None:
+        """Add deliveries; with `first`, before those that wait already."""
+        self.offered += len(deliveries)
         if first:
-            self._todo.extendleft(reversed(list(deliveries)))
+            self._todo.extendleft(reversed(deliveries))
         else:
             self._todo.extend(deliveries)
-        # Those who are woken wake others while there is work: a batch of short jobs is done by
-        # a few of them, and a batch of long ones reaches all within a few turns of the loop.
+        # A slot that wakes up wakes others while there is work: a few slots do a batch of short
+        # jobs, and a batch of long ones reaches all slots within a few turns of the loop.
         self._wake(_WAKE_MORE)
 
-    def withdraw(self, *, keep: int = 0) -> list[Delivery]:
-        """Take back what no slot has taken yet, the youngest first, but for so many."""
-        todo = self._todo
-        return [todo.pop() for _ in range(len(todo) - keep)]
+    def withdraw(self) -> list[Delivery]:
+        """Take back all deliveries that wait, the youngest first."""
+        withdrawn = list(reversed(self._todo))
+        self._todo.clear()
+        return withdrawn
 
     def oldest_wait_s(self, now: float) -> float:
-        """How long the first in line has been waiting."""
+        """How long the next delivery has waited."""
         return now - self._todo[0].read_at if self._todo else 0.0
 
     async def drain(self, grace_s: float) -> None:
-        """Take nothing more; give running handlers so long, then cancel them. Ends the slots."""
+        """Start nothing more, give running handlers so long, then cancel them. Ends the slots."""
         self._closing = True
         self._wake(len(self._idle))
         self.limit_grace(grace_s)
-        await self._until_idle_or_late()
-        self._forget_limit()
-        pending = {task for task in self._tasks if not task.done()}
-        if pending:
-            self._ending = True
+        await self._grace.wait(self._unfinished())
+        if pending := self._unfinished():
+            self._cancelling = True
             for task in pending:
                 task.cancel()
-            await asyncio.wait(pending, timeout=_UNWINDING_S)
+            await asyncio.wait(pending, timeout=_UNWIND_S)
 
     def limit_grace(self, grace_s: float) -> None:
-        """Give running handlers no longer than this from now on; the shortest limit holds."""
-        loop = asyncio.get_running_loop()
-        late_at = loop.time() + grace_s
-        if late_at < self._late_at:
-            self._forget_limit()
-            self._late_at, self._limit = late_at, loop.call_later(grace_s, self._late.set)
+        """Give running handlers at most this long from now on; the shortest limit counts."""
+        self._grace.limit(grace_s)
 
-    def _forget_limit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+    def _unfinished(self) -> set[asyncio.Task[None]]:
+        return {task for task in self._tasks if not task.done()}
 
-    async def _until_idle_or_late(self) -> None:
-        pending = {task for task in self._tasks if not task.done()}
-        if pending:
-            late = asyncio.create_task(self._late.wait(), name="tampu-grace")
-            idle = asyncio.create_task(asyncio.wait(pending), name="tampu-draining")
-            await asyncio.wait({idle, late}, return_when=asyncio.FIRST_COMPLETED)
-            late.cancel()
-            idle.cancel()
-            await asyncio.wait({idle, late})
-
-    def _opened(self, number: int) -> asyncio.Task[None]:
+    def _open_slot(self, number: int) -> asyncio.Task[None]:
         task = asyncio.create_task(self._slot(number), name=f"tampu-slot-{number}")
-        task.add_done_callback(partial(self._ended, number))
+        task.add_done_callback(partial(self._replace_slot, number))
         return task
 
-    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
-        """A slot that died of something unforeseen is opened anew; its entry stays pending."""
+    def _replace_slot(self, number: int, task: asyncio.Task[None]) -> None:
+        """Replace a slot that an unexpected error has ended; its entry stays pending."""
         if task.cancelled() or task.exception() is None:
             return
-        logger.error("a slot died", exc_info=task.exception())
+        logger.error(
+            "a slot of the pool failed: its entry stays pending", exc_info=task.exception()
+        )
         self._running[number] = None
         if not self._closing:
-            self._tasks[number] = self._opened(number)
+            self._tasks[number] = self._open_slot(number)
 
     def _wake(self, count: int) -> None:
         idle = self._idle
@@ -170,7 +150,7 @@ class Pool:
         if self._todo:
             self._wake(_WAKE_MORE)
 
-    async def _slot(self, number: int) -> None:  # noqa: C901 - hot path: no call a job to spare
+    async def _slot(self, number: int) -> None:  # noqa: C901 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
         start, put = self._settler.start, self._settler.put
         task = _this_task()
@@ -188,45 +168,78 @@ class Pool:
             try:
                 outcome = await delivery.plan.runner.run(delivery)
             except asyncio.CancelledError:
-                outcome = self._cancelled()
-            except Exception as error:  # noqa: BLE001 - border: what it returns may be anything
+                outcome = self._outcome_of_cancellation()
+            except Exception as error:  # noqa: BLE001 - border: a returned object may do anything
                 outcome = outcome_of_error(error)
             ended = clock()
             running[number] = None
             put(delivery, outcome, ended - began)
             if task.cancelling():
-                await _forget_cancellation(task)
+                await _clear_cancellation(task)
             if ended - self._turn > _TURN_NS:
-                await self._give_way()
+                await self._yield_to_loop()
 
-    async def _give_way(self) -> None:
-        """Let the loop come round; until it has, other slots that come this way do so too."""
-        if not self._giving_way:
-            self._giving_way = True
-            asyncio.get_running_loop().call_soon(self._new_turn)
+    async def _yield_to_loop(self) -> None:
+        """Let other tasks run; slots that get here before they have run yield too."""
+        if not self._yielding:
+            self._yielding = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
         await asyncio.sleep(0)
 
-    def _new_turn(self) -> None:
-        self._giving_way = False
+    def _begin_turn(self) -> None:
+        self._yielding = False
         self._turn = perf_counter_ns()
 
-    def _cancelled(self) -> Outcome:
-        """What a cancellation means: we ended the run, or the handler did it to itself."""
-        if self._ending:
+    def _outcome_of_cancellation(self) -> Outcome:
+        """Released if we cancelled the handler; if it cancelled itself, it has failed."""
+        if self._cancelling:
             return Released()
         return Failed(Failure("CancelledError", "the handler was cancelled"))
 
 
+class _Grace:
+    """The time that running handlers are given when the pool is drained."""
+
+    def __init__(self) -> None:
+        self._is_over = asyncio.Event()
+        self._ends_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def limit(self, grace_s: float) -> None:
+        """End it so many seconds from now, unless it ends earlier anyway."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + grace_s
+        if ends_at < self._ends_at:
+            self._cancel_timer()
+            self._ends_at, self._timer = ends_at, loop.call_later(grace_s, self._is_over.set)
+
+    async def wait(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Return when the tasks are done or the grace is over."""
+        if tasks:
+            over = asyncio.create_task(self._is_over.wait(), name="tampu-grace")
+            done = asyncio.create_task(asyncio.wait(tasks), name="tampu-drain")
+            await asyncio.wait({done, over}, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            done.cancel()
+            await asyncio.wait({done, over})
+        self._cancel_timer()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def _this_task() -> asyncio.Task[None]:
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a slot is one
+    assert task is not None  # noqa: S101 - a slot is a task
     return task
 
 
-async def _forget_cancellation(task: asyncio.Task[None]) -> None:
-    """Have a cancellation that a handler left behind reach neither the next job nor the slot.
+async def _clear_cancellation(task: asyncio.Task[None]) -> None:
+    """Clear a cancellation that a handler requested, so that it does not hit the next job.
 
-    If it is ours instead, it came with `_closing`, and the slot ends all the same.
+    If we requested it, `_closing` is set and the slot ends all the same.
     """
     while task.cancelling():
         task.uncancel()

@@ -1,147 +1,183 @@
-"""What a worker tells of its runs: events for listeners, facts for whoever measures, and the log.
+"""Reports what happens to jobs: events for listeners, facts for the metrics sink, log lines.
 
-The log never holds what a handler was given or what it said: both may be secret.
+The log never holds a payload. It does hold what a handler raised, with its traceback.
 """
 
 import logging
 from typing import Any, Final
 
-from tampu.consumer.intake import Delivery
-from tampu.consumer.settle import RetryEntry
+from tampu.consumer.intake import BuryEntry, Delivery
+from tampu.consumer.settle import RetryEntry, Settlement
 from tampu.events import EventWriter
 from tampu.job import Job
-from tampu.metrics.facts import JobBuried, JobEnded, RetryScheduled, RunEnd
-from tampu.metrics.sinks import Teller
+from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
+from tampu.metrics.sinks import SafeSink
 from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
 
 logger = logging.getLogger(__name__)
-_ENDS: Final = {
-    Done: RunEnd.DONE,
-    Failed: RunEnd.FAILED,
-    Snoozed: RunEnd.PUT_OFF,
-    UnrecoverableFailure: RunEnd.HOPELESS,
-    Released: RunEnd.ABANDONED,
+_KINDS: Final = {
+    Done: OutcomeKind.DONE,
+    Failed: OutcomeKind.FAILED,
+    Snoozed: OutcomeKind.SNOOZED,
+    UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
+    Released: OutcomeKind.RELEASED,
 }
 
 
-class Reporter:
-    """Tells both, or one, or nobody; never fails and never waits."""
+def wants_traceback(delivery: Delivery) -> bool:
+    """Whether a traceback will be used if this attempt fails: in the log, or in a dead letter."""
+    return logger.isEnabledFor(logging.WARNING) or delivery.job.attempt >= delivery.budget
 
-    def __init__(self, writer: EventWriter | None, teller: Teller) -> None:
+
+class Reporter:
+    """Reports to whoever listens; never fails and never waits."""
+
+    def __init__(self, writer: EventWriter | None, sink: SafeSink, *, queue: str) -> None:
         self._writer = writer
-        self._tell = None if writer is None else writer.tell
-        self.teller = teller
-        self._stamped, self._text = 0, ""
-        self.silent = writer is None and teller.sink is None
+        self._write = None if writer is None else writer.tell
+        self.sink = sink
+        self._queue = queue
+        self._stamp_ms, self._stamp_text = 0, ""
+        self.is_silent = writer is None and not sink.is_set
 
     @property
     def wants_starts(self) -> bool:
-        """Whether somebody is told when a run begins."""
+        """Whether the start of an attempt is reported at all."""
         return self._writer is not None
 
     @property
     def backlog(self) -> int:
-        """Events that wait to be written."""
+        """How many events wait to be written."""
         return 0 if self._writer is None else len(self._writer)
 
-    def started(self, delivery: Delivery) -> None:
-        """A run begins."""
-        if self._tell is not None:
+    def report_start(self, delivery: Delivery) -> None:
+        """An attempt begins."""
+        if self._write is not None:
             job = delivery.job
-            self._tell(encode_active(job.id, self._stamp(), job.name, job.attempt))
+            self._write(encode_active(job.id, self._stamp(), job.name, job.attempt))
 
-    def ended(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
-        """A run ended."""
+    def report_end(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+        """An attempt ended."""
         job, duration_us = delivery.job, duration_ns // 1000
-        if self._tell is not None:
+        if self._write is not None:
             if type(outcome) is Done:
-                self._tell(
+                self._write(
                     encode_completed(job.id, self._stamp(), job.name, job.attempt, duration_us)
                 )
             elif isinstance(outcome, Failed | UnrecoverableFailure):
-                reason = outcome.failure.message
-                self._event(EventKind.FAILED, job, reason=reason, duration_us=duration_us)
-        if self.teller.sink is not None:
-            end = _ENDS[type(outcome)]
-            self.teller.tell(JobEnded(job.name, job.attempt, end, duration_us))
-
-    def failed(self, job: Job[Any], failure: Failure) -> None:
-        """An attempt failed; what becomes of the job is told when it is settled."""
-        logger.info(
-            "an attempt failed",
-            extra=_facts(job.id, job.name, attempt=job.attempt)
-            | {"error_type": failure.error_type},
-        )
-
-    def rescheduled(self, each: RetryEntry) -> None:
-        """A failed job will run again."""
-        job, wait_ms = each.delivery.job, each.wait_ms or 0
-        attempt = job.attempt + 1
-        if self._tell is not None:
-            self._tell(
-                encode_event(
-                    EventKind.RETRY_SCHEDULED,
-                    job_id=job.id,
-                    ts_ms=now_ms(),
-                    name=job.name,
-                    attempt=attempt,
-                    backoff_ms=wait_ms,
-                )
-            )
-        self.teller.tell(RetryScheduled(job.name, attempt, wait_ms))
-
-    def buried(self, job_id: str, *, name: str, reason: BuryReason, attempt: int) -> None:
-        """A job, or what should have been one, became a dead letter."""
-        logger.warning(
-            "a job was buried",
-            extra=_facts(job_id, name, attempt=attempt) | {"reason": reason.value},
-        )
-        if self._tell is not None:
-            self._tell(
-                encode_event(
-                    EventKind.DEAD,
-                    job_id=job_id,
-                    ts_ms=now_ms(),
-                    name=name,
-                    attempt=attempt,
-                    reason=reason.value,
-                )
-            )
-        self.teller.tell(JobBuried(name, reason, attempt))
-
-    def progress(self, job: Job[Any], percent: int) -> None:
-        """A running job says how far it is."""
-        if self._tell is not None:
-            self._event(EventKind.PROGRESS, job, progress=percent)
-
-    def drained(self) -> None:
-        """The queue ran empty."""
-        if self._tell is not None:
-            self._tell(encode_event(EventKind.DRAINED, job_id="", ts_ms=now_ms()))
-
-    def _stamp(self) -> str:
-        """The time as events have it; made once a millisecond."""
-        stamp = now_ms()
-        if stamp != self._stamped:
-            self._stamped, self._text = stamp, str(stamp)
-        return self._text
-
-    def _event(self, kind: EventKind, job: Job[Any], **fields: int | str) -> None:
-        if self._tell is not None:
-            self._tell(
-                encode_event(
-                    kind,
-                    job_id=job.id,
-                    ts_ms=now_ms(),
+                self._write_event(
+                    EventKind.FAILED,
+                    job.id,
                     name=job.name,
                     attempt=job.attempt,
-                    **fields,
+                    reason=outcome.failure.message,
+                    duration_us=duration_us,
+                )
+        if self.sink.is_set:
+            kind = _KINDS[type(outcome)]
+            self.sink.record([JobEnded(job.name, job.attempt, kind, duration_us)])
+
+    def log_failure(self, delivery: Delivery, failure: Failure, settlement: Settlement) -> None:
+        """Log a failed attempt: what was raised, its traceback, and when the next attempt is."""
+        if not logger.isEnabledFor(logging.WARNING):
+            return
+        job, budget, then = delivery.job, delivery.budget, _what_follows(settlement)
+        record = logger.makeRecord(
+            logger.name,
+            logging.WARNING,
+            __file__,
+            0,
+            "job %s (%s) failed on attempt %d of %d, %s: %s: %s",
+            (job.id, job.name, job.attempt, budget, then, failure.error_type, failure.message),
+            None,
+            extra={
+                "queue": self._queue,
+                "job_id": job.id,
+                "job_name": job.name,
+                "attempt": job.attempt,
+                "attempts": budget,
+                "error_type": failure.error_type,
+                "error": failure.message,
+            },
+        )
+        # As text: the exception itself may have been raised in a child process.
+        record.exc_text = failure.traceback.rstrip() or None
+        logger.handle(record)
+
+    def report_retry(self, retry: RetryEntry) -> None:
+        """A failed job will run again."""
+        job, wait_ms = retry.delivery.job, retry.wait_ms or 0
+        attempt, kind = job.attempt + 1, EventKind.RETRY_SCHEDULED
+        self._write_event(kind, job.id, name=job.name, attempt=attempt, backoff_ms=wait_ms)
+        self.sink.record([RetryScheduled(job.name, attempt, wait_ms)])
+
+    def report_burial(self, burial: BuryEntry) -> None:
+        """A job, or an entry that could not be decoded, became a dead letter."""
+        name, reason, attempt = burial.dead.name, burial.reason, burial.dead.attempt or 0
+        self._log_burial(burial, name=name, attempt=attempt)
+        self._write_event(
+            EventKind.DEAD, burial.job_id, name=name, attempt=attempt, reason=reason.value
+        )
+        self.sink.record([JobBuried(name, reason, attempt)])
+
+    def report_progress(self, job: Job[Any], percent: int) -> None:
+        """A running job reports its progress."""
+        self._write_event(
+            EventKind.PROGRESS, job.id, name=job.name, attempt=job.attempt, progress=percent
+        )
+
+    def report_drained(self) -> None:
+        """The queue became empty."""
+        if self._write is not None:
+            self._write(encode_event(EventKind.DRAINED, job_id="", ts_ms=now_ms()))
+
+    def _log_burial(self, burial: BuryEntry, *, name: str, attempt: int) -> None:
+        entry_id, failure = burial.dead.source_id, burial.failure
+        what = f"job {burial.job_id} ({name})" if burial.job_id else f"entry {entry_id}"
+        why = burial.reason.value
+        error = "" if failure is None else f"{failure.error_type}: {failure.message}".lstrip(": ")
+        logger.warning(
+            "%s buried (%s, attempt %d)%s",
+            what,
+            why,
+            attempt,
+            error and f": {error}",
+            extra={
+                "queue": self._queue,
+                "job_id": burial.job_id,
+                "job_name": name,
+                "entry_id": entry_id,
+                "attempt": attempt,
+                "reason": why,
+                "error": error,
+            },
+        )
+
+    def _stamp(self) -> str:
+        """The time as text, for events; made once a millisecond."""
+        stamp_ms = now_ms()
+        if stamp_ms != self._stamp_ms:
+            self._stamp_ms, self._stamp_text = stamp_ms, str(stamp_ms)
+        return self._stamp_text
+
+    def _write_event(
+        self, kind: EventKind, job_id: str, *, name: str, attempt: int, **fields: int | str
+    ) -> None:
+        if self._write is not None:
+            stamp_ms = now_ms()
+            self._write(
+                encode_event(
+                    kind, job_id=job_id, ts_ms=stamp_ms, name=name, attempt=attempt, **fields
                 )
             )
 
 
-def _facts(job_id: str, name: str, *, attempt: int) -> dict[str, object]:
-    return {"job_id": job_id, "job_name": name, "attempt": attempt}
+def _what_follows(settlement: Settlement) -> str:
+    if isinstance(settlement, RetryEntry):
+        return f"next in {(settlement.wait_ms or 0) / 1000:g} s"
+    if isinstance(settlement, BuryEntry) and settlement.reason is BuryReason.RETRIES_EXHAUSTED:
+        return "no attempts left"
+    return "not retried"

@@ -1,25 +1,27 @@
-"""Carries settlements to the server in batches, and tells of them."""
+"""Carries out settlements in batches, and reports them."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar, assert_never
 
 from msgspec import Struct
 
 from tampu.consumer.batch_sender import BatchSender
-from tampu.consumer.intake import Delivery, Rejected
+from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.consumer.leases import Leases
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
-    BuryEntry,
+    ReleaseEntry,
     RetryEntry,
     Settlement,
     SettleRules,
+    plain_ack_outcome,
+    release,
     settle,
 )
-from tampu.outcome import Done, Failed, Outcome, Released, UnrecoverableFailure, failure_of
+from tampu.outcome import Done, Failed, Outcome, UnrecoverableFailure, failure_of
 from tampu.server.lane import Lane
 from tampu.server.scripts.settling import (
     BuriedEntry,
@@ -33,7 +35,7 @@ from tampu.server.scripts.settling import (
     retry,
 )
 from tampu.server.streams import MAX_ACKS, ack
-from tampu.wire.dead import BuryReason, Failure, encode_dead
+from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
@@ -45,247 +47,228 @@ T = TypeVar("T")
 
 _MOST_A_CALL: Final = 500
 _MOST_BYTES: Final = 4_194_304
-_STORED: Final = ord("1")
+_SETTLED: Final = ord("1")
 
 
-class Grave(Struct, frozen=True):
-    """What is needed to bury one entry and to tell of it."""
-
-    entry_id: bytes
-    fields: list[bytes]
-    job_id: str
-    name: str
-    reason: BuryReason
-    failure: Failure | None
-    attempt: int
-    read_at: float
-
-
-class QueuePosition(Struct, frozen=True, kw_only=True):
-    """Where a worker settles: its queue, its group, itself; how long results are kept."""
+class SettleTarget(Struct, frozen=True, kw_only=True):
+    """Where a worker settles entries: its queue, its group, its own name, and what is kept."""
 
     keys: QueueKeys
     group: bytes
     consumer: bytes
-    result_ttl_s: int | None  # None: results are not kept
+    result_ttl_s: int | None  # None: results are not stored
     dead_max_len: int
 
 
 class Settler:
-    """Decides with `settle` and carries it out; each kind of settlement in batches of its own.
+    """Decides with `settle` and acts on it, with one batch sender for each kind of settlement.
 
-    So what is wrong with one kind, such as a delayed set that is none, does not stop the others.
+    So an error of one kind, such as a delayed set of the wrong type, does not stop the others.
     """
 
     def __init__(
         self,
         lane: Lane,
-        place: QueuePosition,
+        target: SettleTarget,
         *,
         rules: SettleRules,
         leases: Leases,
-        telling: Reporter,
+        reporter: Reporter,
     ) -> None:
-        self._lane = lane
-        self._place = place
         self._rules = rules
-        self._leases = leases
-        self._telling = telling
-        self._silent = telling.silent
-        self._keeps_nothing = rules.max_result is None
-        self._acks: BatchSender[Delivery] = BatchSender("acks", self._send_acks, most=MAX_ACKS)
-        self._keeps: BatchSender[AckWithResult] = BatchSender(
-            "results", self._send_keeps, most=_MOST_A_CALL, awaited=True
-        )
-        self._again: BatchSender[RetryEntry] = BatchSender(
-            "retries", self._send_again, most=_MOST_A_CALL
-        )
-        self._graves: BatchSender[Grave] = BatchSender(
-            "burials", self._send_graves, most=_MOST_A_CALL, awaited=True
-        )
-        self.start = telling.started if telling.wants_starts else None
+        self._reporter = reporter
+        self._is_silent = reporter.is_silent
+        self._plain_ack = plain_ack_outcome(rules)
+        calls = _Calls(lane, target, leases=leases, reporter=reporter)
+        self._acks = calls.sender("acks", calls.send_acks, most=MAX_ACKS)
+        self._results = calls.sender("results", calls.send_results, awaited=True)
+        self._retries = calls.sender("retries", calls.send_retries)
+        self._burials = calls.sender("burials", calls.send_burials, awaited=True)
+        self._senders = (self._retries, self._acks, self._results, self._burials)
+        self.start = reporter.report_start if reporter.wants_starts else None
 
     def open(self) -> None:
         """Begin to send."""
-        for outlet in (self._acks, self._keeps, self._again, self._graves):
-            outlet.start()
+        for sender in self._senders:
+            sender.start()
 
     def __len__(self) -> int:
-        return len(self._acks) + len(self._keeps) + len(self._again) + len(self._graves)
+        return len(self._acks) + len(self._results) + len(self._retries) + len(self._burials)
 
-    def held(self) -> Iterator[bytes]:
-        """The ids of entries that are decided but not settled yet."""
+    def entry_ids(self) -> Iterator[bytes]:
+        """The ids of entries whose settlement the server has not taken yet."""
         yield from (each.entry_id for each in self._acks.items)
-        yield from (each.delivery.entry_id for each in self._keeps.items)
-        yield from (each.delivery.entry_id for each in self._again.items)
-        yield from (each.entry_id for each in self._graves.items)
+        yield from (each.delivery.entry_id for each in self._results.items)
+        yield from (each.delivery.entry_id for each in self._retries.items)
+        yield from (each.entry_id for each in self._burials.items)
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
-        """Take what a run ended in; it is settled soon."""
-        if self._keeps_nothing and type(outcome) is Done:
-            if not self._silent:
-                self._telling.ended(delivery, outcome, duration_ns)
+        """Settle an entry soon, given the outcome of its attempt."""
+        if type(outcome) is self._plain_ack:  # hot path: what `settle` decides, without the call
+            if not self._is_silent:
+                self._reporter.report_end(delivery, outcome, duration_ns)
             self._acks.put(delivery)
             return
-        settlement = self._settled(delivery, outcome)
+        settlement = self._decide(delivery, outcome)
         if type(settlement) is AckWithResult:
-            if not self._silent:
-                self._telling.ended(delivery, outcome, duration_ns)
-            self._keeps.put(settlement)
+            if not self._is_silent:
+                self._reporter.report_end(delivery, outcome, duration_ns)
+            self._results.put(settlement)
             return
         if isinstance(settlement, BuryEntry) and type(outcome) is Done:
-            outcome = UnrecoverableFailure(settlement.failure)  # its result cannot be kept
-        self._telling.ended(delivery, outcome, duration_ns)
+            assert settlement.failure is not None  # noqa: S101 - its result cannot be stored
+            outcome = UnrecoverableFailure(settlement.failure)
+        self._reporter.report_end(delivery, outcome, duration_ns)
         if isinstance(outcome, Failed | UnrecoverableFailure):
-            self._telling.failed(delivery.job, outcome.failure)
-        self._send_soon(settlement)
+            self._reporter.log_failure(delivery, outcome.failure, settlement)
+        self._send(settlement)
 
-    def _settled(self, delivery: Delivery, outcome: Outcome) -> Settlement:
-        try:
-            return settle(delivery, outcome, self._rules)
-        except Exception as error:  # border: a result may be anything, also while it is encoded
-            logger.exception("an outcome cannot be settled as it is")
-            return settle(delivery, UnrecoverableFailure(failure_of(error)), self._rules)
+    def release(self, delivery: Delivery) -> None:
+        """Let another worker run a job that has not started; it does not count as an attempt."""
+        self._retries.put(release(delivery))
 
-    def _send_soon(self, settlement: Settlement) -> None:
-        match settlement:
-            case Ack(delivery):
-                self._acks.put(delivery)
-            case AckWithResult() as keep:
-                self._keeps.put(keep)
-            case RetryEntry() as reschedule:
-                self._again.put(reschedule)
-            case BuryEntry(delivery, letter, reason, failure):
-                job = delivery.job
-                self._graves.put(
-                    Grave(
-                        delivery.entry_id,
-                        encode_dead(letter),
-                        job.id,
-                        job.name,
-                        reason,
-                        failure,
-                        job.attempt,
-                        delivery.read_at,
-                    )
-                )
-
-    def hand_back(self, delivery: Delivery) -> None:
-        """Give back an entry that was not started; it counts as no attempt."""
-        settlement = settle(delivery, Released(), self._rules)
-        assert isinstance(settlement, RetryEntry)  # noqa: S101 - that is what it means
-        self._again.put(settlement)
-
-    def reject(self, rejected: Rejected, *, read_at: float) -> None:
-        """Take an entry that cannot be run."""
-        letter = rejected.letter
-        reason = letter.reason
-        assert isinstance(reason, BuryReason)  # noqa: S101 - intake knows no others
-        failure = None if letter.detail is None else Failure("", letter.detail)
-        self._graves.put(
-            Grave(
-                rejected.entry_id,
-                encode_dead(letter),
-                rejected.job_id,
-                letter.name,
-                reason,
-                failure,
-                rejected.attempt,
-                read_at,
-            )
-        )
+    def bury(self, burial: BuryEntry) -> None:
+        """Bury an entry that intake refused."""
+        self._burials.put(burial)
 
     async def drain(self, limit_s: float) -> bool:
-        """Settle all that is decided; False if that was not done in time."""
-        outlets = (self._again, self._acks, self._keeps, self._graves)
-        return all([await outlet.drain(limit_s) for outlet in outlets])
+        """Send all settlements; False if a kind of them takes longer than the limit."""
+        return all([await sender.drain(limit_s) for sender in self._senders])
 
     async def close(self) -> None:
         """Stop sending."""
-        for outlet in (self._acks, self._keeps, self._again, self._graves):
-            await outlet.close()
+        for sender in self._senders:
+            await sender.stop()
 
-    async def _send_acks(self, batch: list[Delivery]) -> None:
+    def _decide(self, delivery: Delivery, outcome: Outcome) -> Settlement:
+        try:
+            return settle(delivery, outcome, self._rules)
+        except Exception as error:  # border: encoding calls methods of the user's result
+            logger.exception("the outcome of job %s cannot be settled", delivery.job.id)
+            return settle(delivery, UnrecoverableFailure(failure_of(error)), self._rules)
+
+    def _send(self, settlement: Settlement) -> None:
+        match settlement:
+            case Ack(delivery):
+                self._acks.put(delivery)
+            case AckWithResult():
+                self._results.put(settlement)
+            case RetryEntry() | ReleaseEntry():
+                self._retries.put(settlement)
+            case BuryEntry():
+                self._burials.put(settlement)
+            case _:
+                assert_never(settlement)
+
+
+class _Calls:
+    """The calls that settle batches of entries, one for each kind of settlement."""
+
+    def __init__(
+        self, lane: Lane, target: SettleTarget, *, leases: Leases, reporter: Reporter
+    ) -> None:
+        self._lane = lane
+        self._target = target
+        self._leases = leases
+        self._reporter = reporter
+
+    def sender(
+        self,
+        name: str,
+        send: Callable[[list[T]], Awaitable[None]],
+        *,
+        most: int = _MOST_A_CALL,
+        awaited: bool = False,
+    ) -> BatchSender[T]:
+        """A sender of batches that logs its trouble under a name."""
+        trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
+        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited)
+
+    async def send_acks(self, batch: list[Delivery]) -> None:
+        """Acknowledge entries whose jobs are done."""
         claim = self._claim(batch)
         ids = [each.entry_id for each in batch]
         if not claim.owner:
             await ack(self._lane, ids, stream=claim.stream, group=claim.group)
             return
-        unkept = [FinishedEntry(each, b"", self._place.keys.notices) for each in ids]
-        shelf = ResultTarget(notices=self._place.keys.notices, notice=b"", ttl_s=1)
-        await finish(self._lane, claim, unkept, shelf=shelf)
+        notices = self._target.keys.notices
+        entries = [FinishedEntry(each, b"", notices) for each in ids]
+        nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
+        await finish(self._lane, claim, entries, shelf=nothing)
 
-    async def _send_keeps(self, batch: list[AckWithResult]) -> None:
-        for part in parts_of(batch, lambda keep: len(keep.result)):
+    async def send_results(self, batch: list[AckWithResult]) -> None:
+        """Acknowledge entries and store the results of their jobs."""
+        keys = self._target.keys
+        for part in parts_of(batch, lambda each: len(each.result)):
             deliveries = [each.delivery for each in part]
-            claim = self._claim(deliveries)
-            keys, ids = self._place.keys, [each.job.id for each in deliveries]
+            ids = [each.job.id for each in deliveries]
             entries = [
                 FinishedEntry(each.delivery.entry_id, each.result, key)
                 for each, key in zip(part, keys.results(ids), strict=True)
             ]
-            shelf = ResultTarget(
+            results = ResultTarget(
                 notices=keys.notices,
                 notice=encode_notice(ids),
-                ttl_s=self._place.result_ttl_s or 1,
+                ttl_s=self._target.result_ttl_s or 1,
             )
-            await finish(self._lane, claim, entries, shelf=shelf)
+            await finish(self._lane, self._claim(deliveries), entries, shelf=results)
 
-    async def _send_again(self, batch: list[RetryEntry]) -> None:
-        keys = self._place.keys
+    async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
+        """Run jobs again, now or later; report those whose attempt counted."""
+        keys = self._target.keys
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self._claim([each.delivery for each in part])
-            entries = [_entry_again(each) for each in part]
-            letters = await retry(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
-            for each, letter in zip(part, letters, strict=True):
-                if letter == _STORED and each.counted:
-                    self._telling.rescheduled(each)
+            entries = [_retried_entry(each) for each in part]
+            flags = await retry(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
+            for each, flag in zip(part, flags, strict=True):
+                if flag == _SETTLED and isinstance(each, RetryEntry) and each.counted:
+                    self._reporter.report_retry(each)
 
-    async def _send_graves(self, batch: list[Grave]) -> None:
-        place = self._place
-        graveyard = DeadTarget(
-            dead=place.keys.dead,
-            notices=place.keys.notices,
-            max_len=place.dead_max_len,
-            ttl_s=place.result_ttl_s or 1,
+    async def send_burials(self, batch: list[BuryEntry]) -> None:
+        """Move entries to the dead letters, and report them."""
+        target = self._target
+        dead = DeadTarget(
+            dead=target.keys.dead,
+            notices=target.keys.notices,
+            max_len=target.dead_max_len,
+            ttl_s=target.result_ttl_s or 1,
         )
-        for part in parts_of(batch, lambda each: sum(map(len, each.fields))):
-            claim = self._claim(part)
-            entries = [self._entry_buried(each) for each in part]
-            told = [each.job_id for each, entry in zip(part, entries, strict=True) if entry.failure]
-            notice = encode_notice(told) if told else b""
-            letters = await bury(self._lane, claim, entries, graveyard=graveyard, notice=notice)
-            for each, letter in zip(part, letters, strict=True):
-                if letter == _STORED:
-                    self._telling.buried(
-                        each.job_id, name=each.name, reason=each.reason, attempt=each.attempt
-                    )
+        encoded = [(each, self._buried_entry(each)) for each in batch]
+        for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
+            burials, entries = zip(*part, strict=True)
+            ids = [each.job_id for each, entry in part if entry.failure]
+            notice = encode_notice(ids) if ids else b""
+            claim = self._claim(burials)
+            flags = await bury(self._lane, claim, entries, graveyard=dead, notice=notice)
+            for each, flag in zip(burials, flags, strict=True):
+                if flag == _SETTLED:
+                    self._reporter.report_burial(each)
 
-    def _entry_buried(self, grave: Grave) -> BuriedEntry:
-        if self._place.result_ttl_s is None or not grave.job_id:
-            return BuriedEntry(grave.entry_id, grave.fields)
-        failure = encode_failure(grave.reason, grave.failure)
-        key = self._place.keys.failure(grave.job_id)
-        return BuriedEntry(grave.entry_id, grave.fields, failure, key)
+    def _buried_entry(self, burial: BuryEntry) -> BuriedEntry:
+        entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
+        if self._target.result_ttl_s is None or not job_id:
+            return BuriedEntry(entry_id, fields)
+        failure = encode_failure(burial.reason, burial.failure)
+        return BuriedEntry(entry_id, fields, failure, self._target.keys.failure(job_id))
 
-    def _claim(self, held: Sequence[Delivery] | Sequence[Grave]) -> Claim:
-        """In our name; checked, entry by entry, only where a lease may have lapsed."""
-        place = self._place
-        owner = b"" if self._leases.hold(held) else place.consumer
-        return Claim(place.keys.stream, place.group, owner)
+    def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
+        """How to settle: the script checks that we still own an entry only if a lease may lapse."""
+        target = self._target
+        owner = b"" if self._leases.are_valid(entries) else target.consumer
+        return Claim(target.keys.stream, target.group, owner)
 
 
-def _entry_again(each: RetryEntry) -> RetriedEntry:
-    delivery = each.delivery
-    if each.wait_ms is None:
+def _retried_entry(each: RetryEntry | ReleaseEntry) -> RetriedEntry:
+    delivery, wait_ms = each.delivery, each.wait_ms if isinstance(each, RetryEntry) else None
+    if wait_ms is None:
         name, extras = delivery.raw_name, delivery.extras
         return RetriedEntry(delivery.entry_id, None, each.envelope, name, extras)
     body = append_raw_extras(each.envelope, delivery.extras)
-    return RetriedEntry(delivery.entry_id, each.wait_ms, join_member(delivery.raw_name, body))
+    return RetriedEntry(delivery.entry_id, wait_ms, join_member(delivery.raw_name, body))
 
 
 def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
-    """The items in order, in parts that one call can carry: of at most 4 MiB, or of one item."""
+    """The items in order, in parts for one call each: of at most 4 MiB, or of one item."""
     part: list[T] = []
     weight = 0
     for item in items:

@@ -1,1 +1,1 @@
-"""The program that `tampu demo` runs, and what is counted of it."""
+"""The program that `tampu demo` runs."""

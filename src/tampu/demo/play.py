@@ -1,7 +1,7 @@
-"""Plays the shop: orders come in, and what comes of them is followed to its end."""
+"""Plays the shop: places orders, follows each to its end, and counts what happens."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -10,25 +10,75 @@ from msgspec import Struct
 from tampu.admin.dead import DeadLetter
 from tampu.app_worker import AppWorker
 from tampu.demo.shop import EMAILS, ORDERS, app, order_of, report_backlog, take_order
-from tampu.demo.tally import Tally
 from tampu.errors import JobFailed
+from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, OutcomeKind, RetryScheduled
 
-_PACE_S: Final = 0.25  # from order to order
+_PACE_S: Final = 0.25  # between orders
 _SLOTS: Final = {ORDERS: 10, EMAILS: 5}
 
 
-class Followed(Struct, frozen=True):
-    """One order: when its confirmation was sent, and how late its reminder was, if they were."""
+# --- what is counted ----------------------------------------------------------------------------
+
+
+class TaskCounts(Struct):
+    """The attempts of one task: `done` and `dead` ended a job, `retried` did not."""
+
+    done: int = 0
+    retried: int = 0
+    dead: int = 0
+
+    @property
+    def runs(self) -> int:
+        """How often the function was called."""
+        return self.done + self.retried + self.dead
+
+
+class ShopCounts:
+    """A metrics sink that counts by task. `news` has a sentence for each notable event."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._tasks = {name: TaskCounts() for name in tasks}
+        self.news: list[str] = []
+        self.placed = 0  # orders
+
+    @property
+    def tasks(self) -> Mapping[str, TaskCounts]:
+        """The counts of each task."""
+        return self._tasks
+
+    def record(self, facts: Sequence[Fact]) -> None:
+        """Count what workers report."""
+        for fact in facts:
+            match fact:
+                case JobEnded(name=name, outcome=OutcomeKind.DONE):
+                    self._tasks[name].done += 1
+                case RetryScheduled(name=name, attempt=attempt, backoff_ms=wait_ms):
+                    self._tasks[name].retried += 1
+                    self.news.append(f"{name} failed; attempt {attempt} follows in {wait_ms} ms")
+                case JobBuried(name=name, reason=reason, attempt=attempt):
+                    self._tasks[name].dead += 1
+                    self.news.append(f"{name} was buried after attempt {attempt}: {reason.value}")
+                case Firings(fired=fired) if fired:
+                    self.news.append("a schedule fired")
+                case _:
+                    pass
+
+
+# --- what happens -------------------------------------------------------------------------------
+
+
+class FollowedOrder(Struct, frozen=True):
+    """One order: when its confirmation was sent and how late its reminder was; None if not."""
 
     confirmed_after_s: float | None
     reminder_late_ms: float | None
 
 
-class Ending(Struct, frozen=True):
-    """How it went."""
+class DemoReport(Struct, frozen=True):
+    """How the demo went."""
 
     took_s: float
-    followed: Sequence[Followed]
+    followed: Sequence[FollowedOrder]
     dead: Sequence[DeadLetter]
 
     @property
@@ -38,28 +88,29 @@ class Ending(Struct, frozen=True):
 
     @property
     def reminders_late_ms(self) -> list[float]:
-        """How late reminders were, the least first."""
+        """How late the reminders were, the least first."""
         return sorted(e.reminder_late_ms for e in self.followed if e.reminder_late_ms is not None)
 
 
-async def play(orders: int, tally: Tally) -> Ending:
-    """Place orders, wait until everything has ended, and tell how it went.
+async def play(orders: int, counts: ShopCounts) -> DemoReport:
+    """Place orders, wait until everything has ended, and report how it went.
 
-    The schedule is removed at the end; dead letters stay, to be looked at.
+    Removes the schedule at the end, but leaves the dead letters for the user to look at.
     """
     began = perf_counter()
-    async with app, AppWorker(app, _SLOTS, store_results=True, metrics=tally):
-        followed = await _all_followed(orders, tally)
+    async with app, AppWorker(app, _SLOTS, store_results=True, metrics=counts):
+        followed = await _follow_all(orders, counts)
         await app.queue(ORDERS).unschedule(report_backlog.name)
         dead = await app.queue(EMAILS).dead.peek()
-    return Ending(perf_counter() - began, followed, dead)
+    return DemoReport(perf_counter() - began, followed, dead)
 
 
-async def _all_followed(orders: int, tally: Tally) -> list[Followed]:
-    customers: list[asyncio.Task[Followed]] = []
+async def _follow_all(orders: int, counts: ShopCounts) -> list[FollowedOrder]:
+    customers: list[asyncio.Task[FollowedOrder]] = []
     try:
         for number in range(1, orders + 1):
-            customers.append(asyncio.create_task(_follow(number, tally)))
+            follow = _follow(number, counts)
+            customers.append(asyncio.create_task(follow, name=f"tampu-demo-order-{number}"))
             await asyncio.sleep(_PACE_S)
         return await asyncio.gather(*customers)
     finally:
@@ -67,18 +118,19 @@ async def _all_followed(orders: int, tally: Tally) -> list[Followed]:
             each.cancel()
 
 
-async def _follow(number: int, tally: Tally) -> Followed:
+async def _follow(number: int, counts: ShopCounts) -> FollowedOrder:
+    """Place one order and wait for its e-mails."""
     began = perf_counter()
     job = await take_order.enqueue(order_of(number))
-    tally.placed += 1
-    taken = await job.result()
+    counts.placed += 1
+    sent = await job.result()
     emails, confirmed_after_s, late_ms = app.queue(EMAILS), None, None
     try:
-        await emails.result(taken.confirmation)
+        await emails.result(sent.confirmation)
         confirmed_after_s = perf_counter() - began
     except JobFailed:
-        pass  # it is a dead letter, and told of as such
-    if taken.reminder is not None:
-        late_ms = float(str(await emails.result(taken.reminder)))
-        tally.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
-    return Followed(confirmed_after_s, late_ms)
+        pass  # the report lists it as a dead letter
+    if sent.reminder is not None:
+        late_ms = float(str(await emails.result(sent.reminder)))
+        counts.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
+    return FollowedOrder(confirmed_after_s, late_ms)

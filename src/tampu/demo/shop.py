@@ -1,8 +1,8 @@
-"""A small shop, written as a program of its own would be: what `tampu demo` runs.
+"""A small shop, written as you would write your own program. `tampu demo` runs it.
 
-Orders become e-mails. The mail server is often busy, so some are tried again; two addresses are
-wrong, and one way or the other their e-mails become dead letters. A while after each third order
-its customer is reminded of something, and a schedule looks at what is still to be sent.
+Orders become e-mails. The mail server is often busy, so some e-mails need a second attempt. Two
+addresses are wrong, so their e-mails become dead letters. Every third customer gets a reminder a
+few seconds later, and a schedule reports how many e-mails are still to be sent.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ app = App(default_queue=ORDERS)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a customer wants, and where the e-mails go."""
+    """What a customer orders, and where the e-mails go."""
 
     number: int
     to: str
@@ -34,33 +34,33 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The ids of the e-mails that an order led to."""
+class OrderEmails:
+    """The job ids of the e-mails for an order."""
 
     confirmation: str
     reminder: str | None
 
 
 @app.task
-async def take_order(order: Order, job: Job[Taken] = INJECTED) -> Taken:
-    """Pack an order, and have its e-mails sent. Their jobs are added, not waited for."""
+async def take_order(order: Order, job: Job[OrderEmails] = INJECTED) -> OrderEmails:
+    """Pack an order and add jobs for its e-mails, without waiting for them."""
     for packed in range(1, order.pieces + 1):
         await asyncio.sleep(0.05)
         job.progress(100 * packed // order.pieces)
     confirmation = await confirm.enqueue(order)
     if order.number % 3:
-        return Taken(confirmation.id, None)
+        return OrderEmails(confirmation.id, None)
     due = datetime.now(UTC) + REMINDER_AFTER
     reminder = await remind.options(at=due).enqueue(order, due)
-    return Taken(confirmation.id, reminder.id)
+    return OrderEmails(confirmation.id, reminder.id)
 
 
 @app.task(queue=EMAILS, attempts=3, backoff=Backoff.exponential("300ms", jitter="200ms"))
 async def confirm(order: Order, job: Job[None] = INJECTED) -> None:
-    """Send the confirmation. What raises is tried again, up to three times in all."""
+    """Send the confirmation, with up to three attempts."""
     await asyncio.sleep(0.04)
     if not order.to.partition("@")[2]:
-        raise Bury("that is no address")  # trying again would not help
+        raise Bury("not a valid address")  # another attempt would not help
     if order.to.endswith("example.invalid"):
         raise ConnectionError("the mail server does not answer")
     if order.number % 4 == 0 and job.attempt == 1:
@@ -69,7 +69,7 @@ async def confirm(order: Order, job: Job[None] = INJECTED) -> None:
 
 @app.task(queue=EMAILS)
 async def remind(order: Order, due: datetime) -> float:
-    """Send a reminder; by how many milliseconds it is late."""
+    """Send a reminder; returns how many milliseconds late it is."""
     del order
     return (datetime.now(UTC) - due) / timedelta(milliseconds=1)
 
@@ -77,12 +77,12 @@ async def remind(order: Order, due: datetime) -> float:
 @app.schedule(Every("2s"))
 @app.task
 async def report_backlog() -> int:
-    """Every two seconds: how many e-mails are still to be sent."""
+    """Count the e-mails that are still to be sent, every two seconds."""
     counts = await app.queue(EMAILS).counts()
     return counts.waiting + counts.active + counts.delayed
 
 
 def order_of(number: int) -> Order:
-    """The order of a number; the third and the seventh have addresses that cannot work."""
+    """The order with a number; the third and the seventh have wrong addresses."""
     to = {3: "nobody", 7: "kim@example.invalid"}.get(number, f"customer{number}@example.com")
     return Order(number, to, pieces=1 + number % 5)

@@ -1,4 +1,4 @@
-"""What happens inside, told to whoever measures."""
+"""Facts about what workers do, passed to a sink that you choose."""
 
 from tampu.metrics.facts import (
     BatchRead,
@@ -7,9 +7,9 @@ from tampu.metrics.facts import (
     JobBuried,
     JobEnded,
     LeadChanged,
+    OutcomeKind,
     Promotion,
     RetryScheduled,
-    RunEnd,
 )
 from tampu.metrics.sinks import MemorySink, MetricsSink
 
@@ -22,7 +22,7 @@ __all__ = [
     "LeadChanged",
     "MemorySink",
     "MetricsSink",
+    "OutcomeKind",
     "Promotion",
     "RetryScheduled",
-    "RunEnd",
 ]

@@ -1,4 +1,4 @@
-"""One small value per thing worth counting."""
+"""Facts: one small value for each thing worth counting."""
 
 from enum import Enum, auto
 from typing import TypeAlias
@@ -8,34 +8,34 @@ from msgspec import Struct
 from tampu.wire.dead import BuryReason
 
 
-class RunEnd(Enum):
-    """How a run of a handler ended."""
+class OutcomeKind(Enum):
+    """How an attempt ended."""
 
     DONE = auto()
     FAILED = auto()
-    PUT_OFF = auto()
-    HOPELESS = auto()
-    ABANDONED = auto()
+    SNOOZED = auto()
+    UNRECOVERABLE = auto()
+    RELEASED = auto()  # the worker stopped before the handler had finished
 
 
 class BatchRead(Struct, frozen=True):
-    """Entries arrived; `taken_over` of them came from a worker that is gone."""
+    """Entries arrived; `taken_over` of them came from a dead worker."""
 
     size: int
     taken_over: int = 0
 
 
 class JobEnded(Struct, frozen=True):
-    """A handler ran; `attempt` counts from 1."""
+    """An attempt ended; `attempt` counts from 1."""
 
     name: str
     attempt: int
-    end: RunEnd
+    outcome: OutcomeKind
     duration_us: int
 
 
 class RetryScheduled(Struct, frozen=True):
-    """A job will run again; `attempt` is the number of that run."""
+    """A failed job will run again; `attempt` is the number of the next attempt."""
 
     name: str
     attempt: int
@@ -43,7 +43,7 @@ class RetryScheduled(Struct, frozen=True):
 
 
 class JobBuried(Struct, frozen=True):
-    """A job became a dead letter; `attempt` is 0 for one that was never read."""
+    """A job became a dead letter; `attempt` is 0 if it could not be decoded."""
 
     name: str
     reason: BuryReason
@@ -51,14 +51,14 @@ class JobBuried(Struct, frozen=True):
 
 
 class Promotion(Struct, frozen=True):
-    """The promoter looked: how many jobs it moved and how many stay delayed."""
+    """One call of the promoter: how many jobs it moved, and how many are still delayed."""
 
     moved: int
     remaining: int
 
 
 class Firings(Struct, frozen=True):
-    """The repeater looked: how many instants of schedules fired, and why others did not."""
+    """One round of firing schedules: how many instants fired, and why others did not."""
 
     fired: int
     missed: int = 0
@@ -68,7 +68,7 @@ class Firings(Struct, frozen=True):
 
 
 class LeadChanged(Struct, frozen=True):
-    """A service took the lead on its queue, or lost it."""
+    """A service became the leader of its queue, or stopped being it."""
 
     service: str
     leads: bool

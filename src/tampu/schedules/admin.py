@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tampu.admin.dead import QueueConnection
 from tampu.errors import DecodeError, OptionError, ServerBusy
 from tampu.job import Job
+from tampu.producer.connection import QueueConnection
 from tampu.producer.request import Request
 from tampu.schedules.model import Schedule, ScheduleCounts
 from tampu.schedules.storing import ArmedSchedule, NewSchedule, StoredSchedule, read_schedule

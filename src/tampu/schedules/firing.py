@@ -9,9 +9,7 @@ from msgspec import Struct
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.metrics.facts import Firings
-from tampu.metrics.sinks import Teller
 from tampu.schedules.storing import StoredSchedule, read_schedule
-from tampu.server.lane import Lane
 from tampu.server.scripts.schedules import (
     Armed,
     Due,
@@ -23,14 +21,13 @@ from tampu.server.scripts.schedules import (
     fields_of_specs,
     fire,
 )
-from tampu.services.leader import LeaderService
+from tampu.services.leader import LeaderContext, LeaderService
 from tampu.timing import Overlap, Rule, decide_missed, offset_ms
 from tampu.util.ids import new_ids
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.extras import encode_extras
 from tampu.wire.fields import decode_text, encode_name
-from tampu.wire.holders import LockHolder
 from tampu.wire.keys import QueueKeys
 from tampu.wire.schedule import HELD, OWN, SPEC, decode_count
 
@@ -154,28 +151,20 @@ class FiringService(LeaderService):
 
     name = "schedule-firer"
 
-    def __init__(
-        self,
-        lane: Lane,
-        keys: QueueKeys,
-        *,
-        holder: LockHolder,
-        events_max_len: int,
-        teller: Teller,
-    ) -> None:
-        super().__init__(lane, keys, holder=holder, events_max_len=events_max_len, teller=teller)
+    def __init__(self, context: LeaderContext) -> None:
+        super().__init__(context)
         self._skip = 0  # how many due schedules at the front are resting
         self._resting: dict[Armed, float] = {}  # not to be looked at until then
         self._reported: set[bytes] = set()
         self._cache: dict[tuple[bytes | None, bytes | None], StoredSchedule] = {}
 
     @staticmethod
-    def lock_of(keys: QueueKeys) -> bytes:
+    def lock_key(keys: QueueKeys) -> bytes:
         """The lock key, shared with peers."""
         return keys.scheduler_lock
 
     @staticmethod
-    def bell_of(keys: QueueKeys) -> bytes:
+    def wakeup_key(keys: QueueKeys) -> bytes:
         """Written when a schedule is stored or resumed."""
         return keys.schedule_bell
 
@@ -203,7 +192,7 @@ class FiringService(LeaderService):
                 firings=part,
             )
             if results is None:
-                self._leader.lost()
+                self._leader.note_loss()
                 return
             self._record(part, results)
 
@@ -257,7 +246,7 @@ class FiringService(LeaderService):
             overlapped = firing.overlapped + result.met
             counts = (result.fired, firing.missed, overlapped, firing.outside, result.past)
             total = [sum(pair) for pair in zip(total, counts, strict=True)]
-        self._teller.tell(Firings(*total))
+        self._sink.record([Firings(*total)])
 
     def _set_aside(self, armed: Armed, error: Exception) -> None:
         """Leave a schedule that cannot be read where it is, and log it once."""

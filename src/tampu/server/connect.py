@@ -18,6 +18,7 @@ from tampu.server.client import Client, CredentialCallback, client_for, describe
 from tampu.server.dialect import FLOOR, ask
 from tampu.server.embedded.server import EmbeddedServer, join
 from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
+from tampu.server.outage import Outage
 from tampu.server.route import SentinelRoute, route_for
 
 URL_VARIABLE = "TAMPU_URL"
@@ -50,6 +51,7 @@ class Server:
     ) -> None:
         self.name = name
         self.dialect = FLOOR
+        self.outage = Outage(name)
         self._client = client
         self._route = route_for(client)
         self._owned = owned

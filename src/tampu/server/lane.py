@@ -90,6 +90,7 @@ class Lane:
         self._calls: set[PendingCall] = set()  # all that have no outcome yet, wherever they are
         self._link: LaneConnection | None = None
         self._trouble: ServerError | None = None  # why there is no connection
+        self._outage = server.outage.part("connection")
         self._task: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None  # for the call whose time is up first
         self._alarm_at = math.inf
@@ -199,14 +200,12 @@ class Lane:
             if self._closed:
                 return  # before Python 3.13 a task group that fails swallows a cancellation
             self._link = None
-            logger.warning(
-                "connection ended", extra={"server": self._server.name, "problem": problem}
-            )
+            self._outage.begin(ConnectionLost(self._server.name, problem))
             self._sort(link.leftovers(), problem)
             if link.proven or self._loop.time() - began > self._options.longest_pause_s:
                 self._pauses.reset()
             link = self._link = await self._next_link(after=link)
-            logger.info("connection is back", extra={"server": self._server.name})
+            self._outage.end()
 
     def _sort(self, leftovers: list[PendingCall], problem: str) -> None:
         """Put back, in their order, the calls that may be sent again; fail the others."""
@@ -310,6 +309,7 @@ class Lane:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Leave no call waiting for a lane that was closed, or ended by something unforeseen."""
         self._closed = True
+        self._outage.end(recovered=False)
         server = self._server.name
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("lane died", extra={"server": server}, exc_info=error)

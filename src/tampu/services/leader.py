@@ -1,18 +1,15 @@
-"""A service that one of many processes runs for a queue: the leader."""
+"""Services that one process runs for a queue: its leader, elected among all that offer it."""
 
-import asyncio
-import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from random import Random
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from tampu.errors import ServerError
 from tampu.metrics.facts import LeadChanged
-from tampu.metrics.sinks import Teller
+from tampu.metrics.sinks import SafeSink
 from tampu.server.connect import Server
-from tampu.server.lane import Lane, LaneOptions, Pauses
+from tampu.server.lane import Lane
 from tampu.server.scripts.workers import lead, resign
 from tampu.server.streams import wait_for_ring
 from tampu.services.service import Service
@@ -21,151 +18,132 @@ from tampu.wire.keys import QueueKeys
 
 LEASE_S: Final = 5
 _RENEW_S: Final = LEASE_S / 5
+_FOLLOW_S: Final = 0.5  # how often a service that does not lead tries to
+_LISTEN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderContext:
+    """What a service with a leader works with."""
+
+    lane: Lane
+    keys: QueueKeys
+    holder: LockHolder
+    events_max_len: int  # 0: it writes no events
+    sink: SafeSink
 
 
 class Leader:
-    """Takes and keeps the lead under the key that peers use too."""
+    """The lead of one service: a lock that this process takes and renews."""
 
-    def __init__(
-        self, lane: Lane, lock: bytes, *, holder: LockHolder, service: str, teller: Teller
-    ) -> None:
-        self._lane = lane
+    def __init__(self, context: LeaderContext, lock: bytes, *, service: str) -> None:
+        self._lane = context.lane
         self._lock = lock
-        self._holder = holder.to_bytes()
+        self.holder = context.holder.to_bytes()  # the value of the lock while we lead
         self._service = service
-        self._teller = teller
+        self._sink = context.sink
         self._leads = False
         self._asked_at = 0.0
 
     async def leads(self) -> bool:
-        """Whether the lead is ours; asked anew well before the lease ends."""
+        """Whether we lead. Takes the lead if it is free, and renews it well before it ends."""
         now = monotonic()
         if self._leads and now - self._asked_at < _RENEW_S:
             return True
-        self._note(leads=await lead(self._lane, self._lock, holder=self._holder, ttl_s=LEASE_S))
+        self._note(leads=await lead(self._lane, self._lock, holder=self.holder, ttl_s=LEASE_S))
         self._asked_at = now
         return self._leads
 
-    @property
-    def holder(self) -> bytes:
-        """What the lock holds while the lead is ours."""
-        return self._holder
-
-    def lost(self) -> None:
-        """A script has found the lock to be somebody else's."""
+    def note_loss(self) -> None:
+        """A script found that another process holds the lock."""
         self._note(leads=False)
 
     async def resign(self) -> None:
-        """Give the lead up, so that another takes it at once."""
+        """Give up the lead, so that another process can take it at once."""
         self._note(leads=False)
-        await resign(self._lane, self._lock, holder=self._holder)
+        await resign(self._lane, self._lock, holder=self.holder)
 
     def _note(self, *, leads: bool) -> None:
         if leads != self._leads:
             self._leads = leads
-            self._teller.tell(LeadChanged(self._service, leads))
+            self._sink.record([LeadChanged(self._service, leads)])
 
 
-logger = logging.getLogger(__name__)
-_WAIT_S: Final = 1.0
+class Wakeup(Service):
+    """Listens for wakeups and calls `on_wakeup`; has a connection of its own while it listens.
 
-
-class Wakeup:
-    """Listens on a lane of its own, which it has only while it listens.
-
-    Whoever cannot hear the bell is late, not wrong: services look from time to time anyway.
+    A wakeup that is missed makes a service late, not wrong: it looks from time to time anyway.
     """
 
-    def __init__(self, server: Server, key: bytes, heard: Callable[[], None]) -> None:
+    def __init__(
+        self, server: Server, key: bytes, on_wakeup: Callable[[], None], *, name: str, queue: str
+    ) -> None:
+        self.name = name
+        super().__init__(server.outage, queue=queue)
         self._server = server
         self._key = key
-        self._heard = heard
-        self._task: asyncio.Task[None] | None = None
-        self._deaf = False
-        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
+        self._on_wakeup = on_wakeup
+        self._lane: Lane | None = None
 
-    def listen(self) -> None:
-        """Listen, until `rest`."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="tampu-bell")
+    async def tick(self) -> float:
+        """Wait for one wakeup, but not for long."""
+        if self._lane is None:
+            self._lane = await Lane.open(self._server, self._key)
+        if await wait_for_ring(self._lane, self._key, wait_s=_LISTEN_S):
+            self._on_wakeup()
+        return 0.0
 
-    async def rest(self) -> None:
-        """Listen no more."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                async with await Lane.open(self._server, self._key) as lane:
-                    await self._listen_on(lane)
-            except ServerError as error:
-                if not self._deaf:
-                    logger.warning("a bell cannot be heard", extra={"problem": str(error)})
-                self._deaf = True
-            await asyncio.sleep(self._pauses.next_s())
-
-    async def _listen_on(self, lane: Lane) -> None:
-        """Until the server refuses, or takes back the lane."""
-        while True:
-            if await wait_for_ring(lane, self._key, wait_s=_WAIT_S):
-                self._heard()
-            self._deaf = False
-            self._pauses.reset()
-
-
-_FOLLOW_S: Final = 0.5  # how often one that does not lead asks for the lead
+    async def clean_up(self) -> None:
+        """Close the connection."""
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            await lane.close()
 
 
 class LeaderService(Service):
-    """Works while it leads, and listens to its bell meanwhile."""
+    """A service that works only while it leads, and then listens for wakeups."""
 
-    def __init__(
-        self,
-        lane: Lane,
-        keys: QueueKeys,
-        *,
-        holder: LockHolder,
-        events_max_len: int,
-        teller: Teller,
-    ) -> None:
-        super().__init__()
-        self._lane = lane
+    def __init__(self, context: LeaderContext) -> None:
+        keys, server = context.keys, context.lane.server
+        super().__init__(server.outage, queue=keys.name)
+        self._lane = context.lane
         self._keys = keys
-        self._leader = Leader(
-            lane, self.lock_of(keys), holder=holder, service=self.name, teller=teller
+        self._leader = Leader(context, self.lock_key(keys), service=self.name)
+        self._wakeups = Wakeup(
+            server,
+            self.wakeup_key(keys),
+            self.wake,
+            name=f"wakeup of the {self.name}",
+            queue=keys.name,
         )
-        self._bell = Wakeup(lane.server, self.bell_of(keys), self.wake)
-        self._events_max_len = events_max_len  # 0: nobody is told
-        self._teller = teller
+        self._events_max_len = context.events_max_len
+        self._sink = context.sink
 
     @staticmethod
     @abstractmethod
-    def lock_of(keys: QueueKeys) -> bytes:
-        """The key that says who leads."""
+    def lock_key(keys: QueueKeys) -> bytes:
+        """The key that holds the leader's id."""
 
     @staticmethod
     @abstractmethod
-    def bell_of(keys: QueueKeys) -> bytes:
-        """The key that is rung when there is work before its time."""
+    def wakeup_key(keys: QueueKeys) -> bytes:
+        """The key on which a wakeup arrives when there is work earlier than expected."""
 
     @abstractmethod
     async def work(self) -> float:
-        """Do what is due, or a part of it; the seconds until there is more, 0 for at once."""
+        """Do a batch of what is due. Returns the seconds until there is more, 0 for now."""
 
     async def tick(self) -> float:
-        """Work while there is work and the lead is ours."""
+        """Work while we lead and there is work."""
         while await self._leader.leads():
-            self._bell.listen()
+            self._wakeups.start()
             wait_s = await self.work()
             if wait_s:
                 return wait_s
-        await self._bell.rest()
+        await self._wakeups.stop()
         return _FOLLOW_S
 
-    async def ended(self) -> None:
-        """Leave the lead to others; answered behind all that was sent before."""
-        await self._bell.rest()
+    async def clean_up(self) -> None:
+        """Let another process lead. The server answers this after all that was sent before."""
+        await self._wakeups.stop()
         await self._leader.resign()

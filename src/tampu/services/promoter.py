@@ -10,7 +10,7 @@ from tampu.services.leader import LeaderService
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
-_LOOK_AGAIN_S: Final = 0.1  # a peer that adds a job which is due sooner does not ring
+_LOOK_AGAIN_S: Final = 0.1  # a ChasquiMQ producer sends no wakeup when it adds an earlier job
 
 
 class PromotionService(LeaderService):
@@ -19,23 +19,23 @@ class PromotionService(LeaderService):
     name = "promoter"
 
     @staticmethod
-    def lock_of(keys: QueueKeys) -> bytes:
-        """The key that peers use too."""
+    def lock_key(keys: QueueKeys) -> bytes:
+        """The key that ChasquiMQ uses too."""
         return keys.promoter_lock
 
     @staticmethod
-    def bell_of(keys: QueueKeys) -> bytes:
-        """Rung by who delays a job that is due before all others."""
+    def wakeup_key(keys: QueueKeys) -> bytes:
+        """A wakeup arrives when a job is delayed that is due before all others."""
         return keys.bell
 
     async def work(self) -> float:
-        """Promote one batch of what is due; the wait until the next job is."""
+        """Promote one batch; the wait until the next job is due."""
         promoted = await promote(
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
         )
-        self._teller.tell(Promotion(promoted.moved, promoted.remaining))
+        self._sink.record([Promotion(promoted.moved, promoted.remaining)])
         if promoted.indexed:
-            # Nobody waits for it: an index that stays finds nothing, and ends by itself.
+            # Not awaited: an index that stays points to nothing, and expires.
             deleting = delete(self._lane, self._keys.indexes(promoted.indexed))
             deleting.add_done_callback(ignore_outcome)
         if promoted.next_in_us is None:

@@ -1,4 +1,4 @@
-"""Takes over from workers that are gone, and clears away what they leave behind."""
+"""Takes over the jobs of dead workers, and removes their consumers."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tampu.services.service import Service
 from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys
 
-# A worker under constant load has no spare slots, and still must not leave the dead to others.
+# A worker under constant load has no free slots, but must still take over from the dead.
 _LEAST_A_TICK: Final = 8
 _MOST_A_TICK: Final = 256
 _PEER_GONE_MS: Final = 3_600_000
@@ -22,148 +22,140 @@ _PEER_GONE_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """How long a lease lasts, and what follows from that."""
+    """How long a lease lasts, and the times that follow from it."""
 
     lease_ms: int
 
     @property
-    def beat_s(self) -> float:
-        """From one sign of life to the next."""
+    def heartbeat_s(self) -> float:
+        """From one heartbeat to the next."""
         return min(1.0, self.lease_ms / 6000)
 
     @property
-    def doubt_s(self) -> float:
-        """Without a sign of life and without its connection, a worker counts as gone after this."""
-        return 3 * self.beat_s
+    def suspect_s(self) -> float:
+        """A worker without heartbeat for so long is dead if its connection is closed as well."""
+        return 3 * self.heartbeat_s
 
     @property
     def renew_idle_ms(self) -> int:
-        """What has idled for so long is renewed: a peer takes what idles for a whole lease."""
+        """Renew entries that were idle for so long: a peer takes those idle for a whole lease."""
         return self.lease_ms // 3
 
 
 class Successor(Protocol):
-    """Who runs what others left."""
+    """Runs what dead workers left."""
 
-    def spare(self) -> int:
+    def free_slots(self) -> int:
         """How many more entries could run at once."""
 
-    def relieve(self) -> int:
-        """Hand back what waits for too long."""
+    def release_stale(self) -> int:
+        """Release entries that have waited too long for a slot."""
 
     def audit(self, pending: set[bytes]) -> None:
-        """Compare what is held at the server with what is known."""
+        """Compare the ids that the server says we hold with those that we know of."""
 
     async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
-        """Run what the claim brings, even if its reply is lost; raises what it raises."""
+        """Run what `claim` returns, even if its reply is lost; raises what it raises."""
 
 
 class ReapingService(Service):
-    """Looks at the other consumers of the group, again and again."""
+    """Checks the other consumers of the group, again and again."""
 
     name = "reaper"
 
     def __init__(
-        self, lane: Lane, keys: QueueKeys, *, me: Membership, terms: LeaseTerms, heir: Successor
+        self,
+        lane: Lane,
+        keys: QueueKeys,
+        *,
+        member: Membership,
+        terms: LeaseTerms,
+        successor: Successor,
     ) -> None:
-        super().__init__()
+        super().__init__(lane.server.outage, queue=keys.name)
         self._lane = lane
         self._keys = keys
-        self._me = me
+        self._member = member
         self._terms = terms
-        self._heir = heir
+        self._successor = successor
         self._audit_at = 0.0
 
     async def tick(self) -> float:
-        """Look at everybody once; at ourselves now and then."""
-        self._heir.relieve()
-        me = self._me
+        """Check all other consumers, and from time to time our own entries."""
+        self._successor.release_stale()
+        lane, us = self._lane, self._member
         if monotonic() >= self._audit_at:
             self._audit_at = monotonic() + self._terms.lease_ms / 3000
-            held = await pending_of(self._lane, me.stream, group=me.group, consumer=me.consumer)
-            self._heir.audit({each.entry_id for each in held})
-        others = [
-            each
-            for each in await consumers(self._lane, me.stream, me.group)
-            if each.name != me.consumer
-        ]
+            held = await pending_of(lane, us.stream, group=us.group, consumer=us.consumer)
+            self._successor.audit({each.entry_id for each in held})
+        found = await consumers(lane, us.stream, us.group)
+        others = [each for each in found if each.name != us.consumer]
         if others:
-            keys = [self._member(each).key for each in others]
-            marks = await values_of(self._lane, keys)
-            for consumer, mark in zip(others, marks, strict=True):
-                await self._look_at(consumer, mark)
-        return self._terms.beat_s
+            heartbeats = await values_of(lane, [self._keys.worker(each.name) for each in others])
+            for consumer, heartbeat in zip(others, heartbeats, strict=True):
+                await self._check(consumer, heartbeat)
+        return self._terms.heartbeat_s
 
-    async def ended(self) -> None:
-        """It holds nothing."""
-
-    async def _look_at(self, consumer: ConsumerInfo, mark: bytes | None) -> None:
-        member = self._member(consumer)
+    async def _check(self, consumer: ConsumerInfo, heartbeat: bytes | None) -> None:
+        member = Membership(
+            stream=self._member.stream,
+            group=self._member.group,
+            consumer=consumer.name,
+            key=self._keys.worker(consumer.name),
+        )
         if not consumer.pending:
-            if mark is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
+            if heartbeat is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
                 await reap(self._lane, member)
             return
         left, is_connected = 0, None
-        if mark is not None:
+        if heartbeat is not None:
             left = await left_ms(self._lane, member.key)
-            is_connected = await self._is_connected(mark)
+            is_connected = await self._is_connected(heartbeat)
         judgement = judge(
-            consumer, mark, left_ms=left, is_connected=is_connected, terms=self._terms
+            consumer, heartbeat, left_ms=left, is_connected=is_connected, terms=self._terms
         )
         if judgement is not None:
             await self._take_over(member, judgement)
 
-    async def _take_over(self, member: Membership, judgement: Judgement) -> None:
-        count = min(max(self._heir.spare(), _LEAST_A_TICK), _MOST_A_TICK)
-        claim = partial(
-            takeover,
-            self._lane,
-            member,
-            judgement=judgement,
-            taker=self._me.consumer,
-            count=count,
-        )
-        await self._heir.take_over(claim)
+    async def _take_over(self, dead: Membership, judgement: Judgement) -> None:
+        count = min(max(self._successor.free_slots(), _LEAST_A_TICK), _MOST_A_TICK)
+        taker = self._member.consumer
+        claim = partial(takeover, self._lane, dead, judgement=judgement, taker=taker, count=count)
+        await self._successor.take_over(claim)
 
-    async def _is_connected(self, mark: bytes) -> bool | None:
+    async def _is_connected(self, heartbeat: bytes) -> bool | None:
         try:
-            client_id = decode_heartbeat(mark).client_id
+            client_id = decode_heartbeat(heartbeat).client_id
         except DecodeError:
             return None
         return await connected(self._lane, client_id) if client_id else None
 
-    def _member(self, consumer: ConsumerInfo) -> Membership:
-        key = self._keys.worker(consumer.name)
-        return Membership(
-            stream=self._me.stream, group=self._me.group, consumer=consumer.name, key=key
-        )
-
 
 def judge(
     consumer: ConsumerInfo,
-    mark: bytes | None,
+    heartbeat: bytes | None,
     *,
     left_ms: int,
     is_connected: bool | None,
     terms: LeaseTerms,
 ) -> Judgement | None:
-    """Whether a consumer that holds entries is gone, and by what that is to be proven again.
+    """Whether a consumer that holds entries is dead, with what the takeover script checks again.
 
-    A worker of ours is gone when its mark has run out, or when it has given no sign of life for a
-    while and its connection is closed as well. A peer has no mark: what it holds is taken entry by
-    entry, after a whole lease without a sign.
+    A worker of ours is dead when its heartbeat has expired, or when it is late and the connection
+    it came from is closed. A ChasquiMQ consumer has no heartbeat: its entries are taken one by one
+    when they have been idle for a whole lease.
     """
-    if mark is None:
+    if heartbeat is None:
         return Judgement(idle_ms=0 if _is_ours(consumer) else terms.lease_ms)
     try:
-        theirs = LeaseTerms(decode_heartbeat(mark).lease_ms)
+        theirs = LeaseTerms(decode_heartbeat(heartbeat).lease_ms)
     except DecodeError:
         return None
     silent_s = (theirs.lease_ms - left_ms) / 1000
-    # More time left than a sign of life gives: the server's clock was turned back since the last.
-    doubtful = silent_s >= theirs.doubt_s or silent_s < 0
-    if is_connected is False and doubtful:
-        return Judgement(mark=mark, left_ms=left_ms)
+    # Below 0: it has more time left than a heartbeat gives, so the server's clock was set back.
+    is_late = silent_s >= theirs.suspect_s or silent_s < 0
+    if is_connected is False and is_late:
+        return Judgement(mark=heartbeat, left_ms=left_ms)
     return None
 
 

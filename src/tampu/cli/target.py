@@ -1,0 +1,124 @@
+"""Finds the app that a user names as MODULE:APP, and shows the errors of the user's own code."""
+
+import importlib
+import os
+import sys
+import sysconfig
+import traceback
+from inspect import isfunction
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Final
+
+import tampu
+from tampu.app import App
+from tampu.cli.connection import did_you_mean
+from tampu.cli.options import SharedOptions
+from tampu.cli.output import CommandFailed, ExitCode, usage_error
+
+_NOT_THEIRS: Final = (str(Path(tampu.__file__).parent), sysconfig.get_path("stdlib"), "<frozen ")
+
+
+def find_app(target: str, shared: SharedOptions) -> App:
+    """Import the module and find the app in it; --url replaces the app's own.
+
+    The current directory is on the path. `CommandFailed` if there is no app; if the module itself
+    raises, its traceback is printed first.
+    """
+    module_name, colon, path = target.partition(":")
+    if not module_name or (colon and not path):
+        raise usage_error(f"{target!r} names no app. Write MODULE:APP, such as shop:app.")
+    if "/" in module_name or module_name.startswith("."):
+        raise usage_error(f"{module_name!r} is not the name of a module.{_path_hint(module_name)}")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _import_module(module_name, alone=not colon)
+    app = _attribute(module, path) if path else _only_app(module)
+    if shared.url is not None:
+        app.url = shared.url
+    return app
+
+
+def _import_module(name: str, *, alone: bool) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _broken_module(name, error) from None
+        where = "in this directory or on the Python path"
+        hint = _module_hint(name, alone=alone)
+        raise usage_error(f"There is no module {error.name!r} {where}.{hint}") from None
+    except Exception as error:  # noqa: BLE001 - border: the user's code
+        raise _broken_module(name, error) from None
+
+
+def _module_hint(name: str, *, alone: bool) -> str:
+    """What the name of a file, or a dot in place of the colon, was meant to be."""
+    if name.endswith(".py"):
+        return _path_hint(name)
+    module, dot, attribute = name.rpartition(".")
+    return f" Did you mean {module}:{attribute}?" if dot and alone else ""
+
+
+def _path_hint(path: str) -> str:
+    name = path.removesuffix(".py").strip("./").replace("/", ".")
+    return f" Did you mean {name}:app?"
+
+
+def _attribute(module: ModuleType, path: str) -> App:
+    found: object = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = did_you_mean(path, list(_apps(module)))
+            raise usage_error(f"Module {module.__name__!r} has no attribute {path!r}.{hint}")
+        found = getattr(found, name)
+    if not isinstance(found, App):
+        hint = f" Call it in the module: app = {path}()" if isfunction(found) else ""
+        kind = type(found).__name__
+        raise usage_error(f"{module.__name__}:{path} is not an App but of type {kind}.{hint}")
+    return found
+
+
+def _only_app(module: ModuleType) -> App:
+    apps = _apps(module)
+    if not apps:
+        raise usage_error(f"Module {module.__name__!r} contains no App. Write MODULE:APP.")
+    if len(set(map(id, apps.values()))) > 1:
+        choices = " or ".join(f"{module.__name__}:{name}" for name in sorted(apps))
+        raise usage_error(f"Module {module.__name__!r} contains several apps. Write {choices}.")
+    return next(iter(apps.values()))
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    return {name: each for name, each in vars(module).items() if isinstance(each, App)}
+
+
+def _broken_module(name: str, error: Exception) -> CommandFailed:
+    return show_traceback(error, f"Cannot import module {name!r}", code=ExitCode.USAGE)
+
+
+# --- errors of the user's own code --------------------------------------------------------------
+
+
+def show_traceback(error: Exception, problem: str, *, code: ExitCode) -> CommandFailed:
+    """Print the traceback of an error in the user's code; returns the error for the command."""
+    own = _own_part(error.__traceback__)
+    if own is None and not isinstance(error, SyntaxError):  # no frame of it is theirs
+        own = error.__traceback__
+    sys.stderr.write("".join(traceback.format_exception(type(error), error, own)))
+    return CommandFailed(f"{problem}: it raised {type(error).__name__}.", code=code)
+
+
+def _own_part(found: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame of the user's code on; None if there is none."""
+    while found is not None and not _is_theirs(found.tb_frame.f_code.co_filename):
+        found = found.tb_next
+    return found
+
+
+def _is_theirs(file: str) -> bool:
+    """Whether a file is the user's: not tampu's, nor of the standard library."""
+    if "site-packages" in file.removeprefix(_NOT_THEIRS[0]):
+        return True
+    return not file.startswith(_NOT_THEIRS)

@@ -1,1 +1,0 @@
-"""What `tampu worker` is made of: one process at work, and the one that looks after several."""
