@@ -1,6 +1,13 @@
 import pytest
 
-from benchmarks.peers.score import Cell, Row, Scenario, failed, joined, ratio_to_ours
+from benchmarks.peers.comparison import (
+    Cell,
+    Row,
+    Scenario,
+    failed_cells,
+    join_passes,
+    ratio_to_ours,
+)
 
 
 def row(name: str, **values: float) -> Row:
@@ -8,7 +15,7 @@ def row(name: str, **values: float) -> Row:
     return Row(name, name, "1.0", "one process", cells)
 
 
-def test_a_cell_is_worth_the_median_of_its_rounds() -> None:
+def test_the_value_of_a_cell_is_the_median_of_its_rounds() -> None:
     assert Cell((1.0, 100.0, 3.0)).value == 3.0
 
 
@@ -16,7 +23,7 @@ def test_a_cell_without_rounds_has_no_value() -> None:
     assert Cell(why="it did not start").value is None
 
 
-def test_of_jobs_a_second_the_one_with_more_is_better() -> None:
+def test_more_jobs_per_second_are_better() -> None:
     rows = [row("tampu", consume=100), row("peer", consume=20)]
     assert ratio_to_ours(rows, rows[1], Scenario.CONSUME) == 5
 
@@ -31,43 +38,43 @@ def test_of_jobs_a_second_the_one_with_more_is_better() -> None:
         Scenario.CPU,
     ],
 )
-def test_of_time_memory_and_cpu_the_one_with_less_is_better(scenario: Scenario) -> None:
+def test_less_time_memory_and_cpu_is_better(scenario: Scenario) -> None:
     name = scenario.name.lower()
     rows = [row("tampu", **{name: 2.0}), row("peer", **{name: 8.0})]
     assert ratio_to_ours(rows, rows[1], scenario) == 4
 
 
-def test_a_peer_that_does_better_has_a_ratio_below_one() -> None:
+def test_the_ratio_is_below_one_if_the_peer_is_better() -> None:
     rows = [row("tampu", add=100), row("peer", add=200)]
     assert ratio_to_ours(rows, rows[1], Scenario.ADD) == 0.5
 
 
-def test_ours_is_found_by_its_name_wherever_it_stands() -> None:
+def test_our_row_may_be_anywhere() -> None:
     rows = [row("peer", add=50), row("tampu", add=100)]
     assert ratio_to_ours(rows, rows[0], Scenario.ADD) == 2
 
 
-def test_there_is_no_ratio_where_a_side_has_no_figure() -> None:
-    broken = Row("peer", "peer", "", "", failed("it cannot be installed"))
+def test_there_is_no_ratio_if_a_figure_is_missing() -> None:
+    broken = Row("peer", "peer", "", "", failed_cells("cannot install it"))
     ours = row("tampu")
     assert ratio_to_ours([ours, broken], broken, Scenario.ADD) is None
     assert ratio_to_ours([broken], broken, Scenario.ADD) is None
 
 
-def test_a_peer_that_cannot_run_says_why_in_every_cell() -> None:
-    cells = failed("it cannot be installed")
+def test_every_cell_of_a_peer_that_cannot_run_says_why() -> None:
+    cells = failed_cells("cannot install it")
     assert {each: cells[each].why for each in Scenario} == dict.fromkeys(
-        Scenario, "it cannot be installed"
+        Scenario, "cannot install it"
     )
 
 
 def test_a_second_pass_adds_its_rounds() -> None:
-    first, again = row("peer", add=1.0).cells, row("peer", add=3.0).cells
-    assert joined(first, again)[Scenario.ADD].rounds == (1.0, 3.0)
+    first, second = row("peer", add=1.0).cells, row("peer", add=3.0).cells
+    assert join_passes(first, second)[Scenario.ADD].rounds == (1.0, 3.0)
 
 
-def test_what_failed_in_one_pass_has_the_figures_of_the_other() -> None:
-    good, bad = row("peer", add=2.0).cells, failed("it gave no answer")
-    assert joined(bad, good)[Scenario.ADD].value == 2.0
-    assert joined(good, bad)[Scenario.ADD].value == 2.0
-    assert joined(bad, bad)[Scenario.ADD].why == "it gave no answer"
+def test_a_scenario_that_failed_in_one_pass_keeps_the_figures_of_the_other() -> None:
+    good, bad = row("peer", add=2.0).cells, failed_cells("it did not answer")
+    assert join_passes(bad, good)[Scenario.ADD].value == 2.0
+    assert join_passes(good, bad)[Scenario.ADD].value == 2.0
+    assert join_passes(bad, bad)[Scenario.ADD].why == "it did not answer"
