@@ -9,8 +9,7 @@ from tampu.cli.command import command
 from tampu.cli.connection import QueueLane, connect_to
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import print_error
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import NOTHING, iso_instant, shorten
+from tampu.cli.screen import NOTHING, JsonObject, Screen, iso_instant, shorten
 from tampu.errors import OptionError
 from tampu.events import JobEvent, QueueEvents, job_event
 from tampu.server.inspection import newest_entries
