@@ -14,7 +14,7 @@ from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.tasks.execution import parse_worker_options
+from tampu.tasks.handlers import parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask

@@ -14,13 +14,8 @@ from tampu.app import App
 from tampu.consumer.handler import Handler
 from tampu.consumer.options import WorkerHealth, WorkerOptions
 from tampu.errors import OptionError
-from tampu.tasks.execution import (
-    Runtime,
-    app_steps,
-    create_dependencies,
-    handler_of,
-    parse_worker_options,
-)
+from tampu.tasks.execution import Runtime, create_dependencies
+from tampu.tasks.handlers import app_steps, handler_of, parse_worker_options
 from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s

@@ -1,29 +1,24 @@
 """Runs a task for a job: converts its arguments, creates its dependencies, closes them again."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from inspect import isawaitable, unwrap
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
-from tampu.consumer.handler import Function, Handler, Isolation
-from tampu.consumer.options import WorkerOptions, WorkerSettings
-from tampu.errors import OptionError
+from tampu.consumer.handler import Function
 from tampu.job import Job
 from tampu.outcome import Retry, Snooze, Unrecoverable
 from tampu.tasks.arguments import Arguments
 from tampu.tasks.depends import FactoryKind, Step, dependency_steps
 from tampu.tasks.middleware import ContextStack, Middleware
 from tampu.tasks.signature import Dependency, Signature, signature_of
-from tampu.tasks.task import AnyTask
 from tampu.util.functions import is_async
-from tampu.util.options import parse_options
 
 T = TypeVar("T")
 Values = dict[Dependency, Any]
@@ -213,53 +208,3 @@ def _run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         return end.value  # type: ignore[no-any-return] # a coroutine's
     coroutine.close()
     raise AssertionError(coroutine)  # handler_function runs only what needs no loop
-
-
-class ChildFunction:
-    """Runs a task in a child process, with its middleware and its dependencies of one job.
-
-    It is pickled as the names of the task and its middleware.
-    """
-
-    def __init__(self, task: AnyTask, middleware: tuple[Middleware, ...]) -> None:
-        self._task, self._middleware = task, middleware
-        self._function: Function | None = None
-
-    def __reduce__(self) -> tuple[type["ChildFunction"], tuple[AnyTask, tuple[Middleware, ...]]]:
-        return ChildFunction, (self._task, self._middleware)
-
-    def __call__(self, job: Job[Any]) -> object:
-        """The task's return value, or an awaitable of it."""
-        if self._function is None:
-            self._function = handler_function(self._task.definition, Runtime(), self._middleware)
-        return self._function(job)
-
-
-def parse_worker_options(owner: str, options: WorkerOptions) -> WorkerSettings:
-    """The options of a worker that runs tasks, validated."""
-    settings = parse_options(WorkerSettings, owner, options)
-    if settings.raw:
-        problem = "not supported for tasks, whose data is converted to arguments"
-        raise OptionError("raw", settings.raw, problem)
-    return settings
-
-
-def handler_of(task: AnyTask, runtime: Runtime, isolation: Isolation) -> Handler:
-    """The handler that runs a task; `OptionError` if the task can never run."""
-    definition, middleware = task.definition, task.middleware
-    if (task.handler.isolation or isolation) is None:
-        return replace(task.handler, function=handler_function(definition, runtime, middleware))
-    for step in definition.steps:
-        if step.dependency.scope == "app":
-            problem = (
-                f"not possible for task {task.name!r}: its dependency {step.dependency.name} has "
-                'scope="app" and exists only in the worker, not in its child processes'
-            )
-            raise OptionError("isolation", "process", problem)
-    return replace(task.handler, function=ChildFunction(task, middleware))
-
-
-def app_steps(tasks: Iterable[AnyTask]) -> list[Step]:
-    """The steps that create all dependencies with scope="app", each once, in order."""
-    steps = {step.dependency: step for task in tasks for step in task.definition.steps}
-    return [step for step in steps.values() if step.dependency.scope == "app"]

@@ -1,0 +1,65 @@
+"""Turns tasks into the handlers of a worker."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tampu.consumer.handler import Function, Handler, Isolation
+from tampu.consumer.options import WorkerOptions, WorkerSettings
+from tampu.errors import OptionError
+from tampu.job import Job
+from tampu.tasks.depends import Step
+from tampu.tasks.execution import Runtime, handler_function
+from tampu.tasks.middleware import Middleware
+from tampu.tasks.task import AnyTask
+from tampu.util.options import parse_options
+
+
+class ChildFunction:
+    """Runs a task in a child process, with its middleware and its dependencies of one job.
+
+    It is pickled as the names of the task and its middleware.
+    """
+
+    def __init__(self, task: AnyTask, middleware: tuple[Middleware, ...]) -> None:
+        self._task, self._middleware = task, middleware
+        self._function: Function | None = None
+
+    def __reduce__(self) -> tuple[type["ChildFunction"], tuple[AnyTask, tuple[Middleware, ...]]]:
+        return ChildFunction, (self._task, self._middleware)
+
+    def __call__(self, job: Job[Any]) -> object:
+        """The task's return value, or an awaitable of it."""
+        if self._function is None:
+            self._function = handler_function(self._task.definition, Runtime(), self._middleware)
+        return self._function(job)
+
+
+def parse_worker_options(owner: str, options: WorkerOptions) -> WorkerSettings:
+    """The options of a worker that runs tasks, validated."""
+    settings = parse_options(WorkerSettings, owner, options)
+    if settings.raw:
+        problem = "not supported for tasks, whose data is converted to arguments"
+        raise OptionError("raw", settings.raw, problem)
+    return settings
+
+
+def handler_of(task: AnyTask, runtime: Runtime, isolation: Isolation) -> Handler:
+    """The handler that runs a task; `OptionError` if the task can never run."""
+    definition, middleware = task.definition, task.middleware
+    if (task.handler.isolation or isolation) is None:
+        return replace(task.handler, function=handler_function(definition, runtime, middleware))
+    for step in definition.steps:
+        if step.dependency.scope == "app":
+            problem = (
+                f"not possible for task {task.name!r}: its dependency {step.dependency.name} has "
+                'scope="app" and exists only in the worker, not in its child processes'
+            )
+            raise OptionError("isolation", "process", problem)
+    return replace(task.handler, function=ChildFunction(task, middleware))
+
+
+def app_steps(tasks: Iterable[AnyTask]) -> list[Step]:
+    """The steps that create all dependencies with scope="app", each once, in order."""
+    steps = {step.dependency: step for task in tasks for step in task.definition.steps}
+    return [step for step in steps.values() if step.dependency.scope == "app"]
