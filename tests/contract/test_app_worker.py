@@ -328,12 +328,12 @@ class TestHealth:
 
         second = app.task(name="second", queue="b")(first.function)
         worker = AppWorker(app, grace=0)
-        assert worker.pulse is None
+        assert worker.health is None
         async with app, worker:
             await first.enqueue()
             await second.enqueue()
             await wait_until(
-                lambda: worker.pulse is not None and worker.pulse.running == 2,
+                lambda: worker.health is not None and worker.health.running == 2,
                 within=SOON,
                 sentence="both run",
             )
