@@ -42,7 +42,8 @@ test: servers peers ## every test on Valkey, and what depends on the server on e
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
-	$(BIN)/python -m pytest $(PARALLEL) $(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
+	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
+		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
 test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)

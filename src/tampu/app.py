@@ -14,7 +14,6 @@ from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.sync import Portal
 from tampu.tasks.handlers import parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
@@ -22,6 +21,7 @@ from tampu.tasks.task import AnyTask
 from tampu.util.functions import is_async, yields
 from tampu.util.lifecycle import Shared
 from tampu.util.options import check_type, parse_options
+from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]

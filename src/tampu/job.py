@@ -10,6 +10,7 @@ from msgspec import Struct
 from tampu.backoff import Backoff
 from tampu.errors import WrongContext
 from tampu.util.clock import Duration, instant
+from tampu.util.portal import Blocking
 from tampu.wire.extras import NO_EXTRAS, Extras
 
 R = TypeVar("R")
@@ -124,6 +125,44 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """
         with suppress(TypeError, ValueError, OverflowError):  # a wrong number must not fail the job
             self.host.report_progress(self, max(0, min(100, int(percent))))
+
+
+class SyncJob(Blocking[Job[R]]):
+    """A job that was added: a producer's `Job`, for code without an event loop."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<SyncJob {self.id} {self.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._wrapped.id
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._wrapped.name
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - what the producer gave
+        """The job's data, as it was given."""
+        return self._wrapped.data
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was added, by the clock of this machine."""
+        return self._wrapped.created_at
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the id was taken, and nothing was added."""
+        return self._wrapped.duplicate
+
+    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
+        """Wait for the value that the handler returned; raises `JobFailed` or `ResultTimeout`."""
+        return self._portal.call(lambda: self._wrapped.result(timeout))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")

@@ -15,7 +15,7 @@ from tampu.server.lane import Lane, LaneOptions
 from tests.contract.lanes import KEY, QUICK, Through
 from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, ManualWorker, readers
-from tests.contract.workers import Crew, crew_on
+from tests.contract.workers import Harness, harness_on
 from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.selection import backend_of, default_server
@@ -89,8 +89,8 @@ async def reader(server: Server) -> AsyncIterator[ResultReader]:
 
 
 @pytest.fixture
-async def crew(running: RunningServer) -> AsyncIterator[Crew]:
-    async with crew_on(running) as hired:
+async def harness(running: RunningServer) -> AsyncIterator[Harness]:
+    async with harness_on(running) as hired:
         yield hired
 
 

@@ -46,7 +46,7 @@ async def is_blocked(running: RunningServer) -> None:
 
 async def between_two_connections(caplog: pytest.LogCaptureFixture) -> None:
     await wait_until(
-        lambda: "connection ended" in caplog.text, within=10, sentence="the link has ended"
+        lambda: "is unavailable" in caplog.text, within=10, sentence="the link has ended"
     )
 
 

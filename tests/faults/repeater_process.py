@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import uuid4
 
-from tampu.metrics.sinks import Teller
+from tampu.metrics.sinks import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
+from tampu.services.leader import LeaderContext
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys
 from tests.servers import ROOT
@@ -63,9 +64,12 @@ class RepeaterProcess:
 
 async def _main(url: str, queue: str) -> None:
     keys = QueueKeys(queue)
-    holder, teller = new_holder(HolderKind.SCHEDULER, uuid4()), Teller(None)
+    holder = new_holder(HolderKind.SCHEDULER, uuid4())
     async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
-        repeater = FiringService(lane, keys, holder=holder, events_max_len=0, teller=teller)
+        sink = SafeSink(None)
+        repeater = FiringService(
+            LeaderContext(lane=lane, keys=keys, holder=holder, events_max_len=0, sink=sink)
+        )
         repeater.start()
         print(holder.text, flush=True)  # noqa: T201 - for who started it
         await asyncio.Event().wait()

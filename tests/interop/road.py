@@ -10,10 +10,11 @@ from uuid import uuid4
 from tampu import Queue, Worker
 from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
-from tampu.metrics.sinks import Teller
+from tampu.metrics.sinks import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
+from tampu.services.leader import LeaderContext
 from tampu.wire.entry import decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.holders import HolderKind, new_holder
@@ -54,8 +55,9 @@ class Road:
         server = await self._stack.enter_async_context(await connect(self.url))
         lane = await self._stack.enter_async_context(await Lane.open(server, self.keys.stream))
         holder = new_holder(HolderKind.SCHEDULER, uuid4())
+        sink = SafeSink(None)
         repeater = FiringService(
-            lane, self.keys, holder=holder, events_max_len=0, teller=Teller(None)
+            LeaderContext(lane=lane, keys=self.keys, holder=holder, events_max_len=0, sink=sink)
         )
         repeater.start()
         self._stack.push_async_callback(repeater.stop)

@@ -7,9 +7,9 @@ from typing import Any, get_type_hints
 import pytest
 
 from tampu.admin.dead import DeadLetters
-from tampu.job import Job
+from tampu.job import Job, SyncJob
 from tampu.queue import Queue
-from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+from tampu.sync import SyncDeadLetters, SyncQueue
 
 PAIRS: list[tuple[type, type]] = [
     (Queue, SyncQueue),
@@ -64,7 +64,7 @@ def test_parameters_and_types_are_the_same(
     types, blocking_types = get_type_hints(asynchronous), get_type_hints(blocking)
     result, blocking_result = types.pop("return"), blocking_types.pop("return")
     assert blocking_types == types
-    assert str(blocking_result).replace("tampu.sync.SyncJob", "tampu.job.Job") == str(result)
+    assert str(blocking_result).replace("tampu.job.SyncJob", "tampu.job.Job") == str(result)
 
 
 def test_methods_keep_their_names_and_documentation() -> None:

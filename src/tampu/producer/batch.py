@@ -9,9 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from tampu.errors import TampuError
 from tampu.job import Host, Job
 from tampu.server.scripts.adding import FullJobs, PlainJobs
+from tampu.server.streams import Copies
 from tampu.util.ids import new_id, new_ids
 from tampu.wire.envelope import encode_fresh
 from tampu.wire.event import EventFields, EventKind, encode_event
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
 MAX_JOBS: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = ord("0")
+
+
+class CallRules(Struct, frozen=True):
+    """How calls are made: the queue's maximum length (0: none), a time limit, and durability."""
+
+    max_len: int
+    limit_s: float
+    copies: Copies | None = None
 
 
 class Batch(ABC):

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
-
 from tampu.errors import (
     Closed,
     ConnectionLost,
@@ -23,7 +21,7 @@ from tampu.errors import (
 )
 from tampu.events import EventWriter
 from tampu.job import Host, Job
-from tampu.producer.batch import MAX_BYTES, MAX_JOBS, Batch, FullBatch, PlainBatch
+from tampu.producer.batch import MAX_BYTES, MAX_JOBS, Batch, CallRules, FullBatch, PlainBatch
 from tampu.producer.request import Request
 from tampu.server.lane import Lane
 from tampu.server.protocol import Reply
@@ -41,14 +39,6 @@ LENGTH_LIMIT: Final = "QUEUEFULL"
 _CLOSE_LIMIT_S: Final = 5.0
 _CONFIRM_AGAIN_S: Final = 0.02
 _LEAST_LIMIT_S: Final = 0.001
-
-
-class CallRules(Struct, frozen=True):
-    """How calls are made: the queue's maximum length (0: none), a time limit, and durability."""
-
-    max_len: int
-    limit_s: float
-    copies: Copies | None = None
 
 
 class Batcher:

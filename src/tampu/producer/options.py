@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
 from tampu.errors import OptionError
-from tampu.producer.batch import MAX_JOBS
-from tampu.producer.batcher import CallRules
+from tampu.producer.batch import MAX_JOBS, CallRules
 from tampu.producer.request import JobRules
 from tampu.server.scripts.adding import PRODUCER_MEMORY_MS
 from tampu.server.streams import Copies

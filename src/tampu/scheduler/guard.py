@@ -1,4 +1,4 @@
-"""The last check before a run: whether this occurrence is ours to run."""
+"""Guards: an exclusive lease on each occurrence, across processes and machines."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from tampu.wire.keys import (
 class Scope(Enum):
     """What a lease excludes."""
 
-    OCCURRENCE = auto()  # the same instant on the same resource
-    RESOURCE = auto()  # every other run on the resource
+    OCCURRENCE = auto()  # other runs of the same instant on the same resource
+    RESOURCE = auto()  # all other runs on the resource
 
 
 class Slot(Struct, frozen=True):
-    """What a run wants to have for itself."""
+    """What a run wants to hold exclusively."""
 
     task_id: str
     resource: str
@@ -48,46 +48,49 @@ class Slot(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """A slot that is ours while we renew it."""
+    """A slot that we hold while we renew it."""
 
     slot: Slot
     token: str
 
 
 class Refusal(Enum):
-    """Why a slot is not to be had."""
+    """Why a guard refuses a slot."""
 
-    HELD = auto()  # somebody else has it now
-    DONE = auto()  # the occurrence has been run
+    HELD = auto()  # somebody else holds it
+    DONE = auto()  # the occurrence has already been run
+
+
+_REFUSALS: Final = {LeaseAnswer.HELD: Refusal.HELD, LeaseAnswer.DONE: Refusal.DONE}
 
 
 class Guard(ABC):
-    """Gives out leases; one that cannot be reached raises a `ServerError`."""
+    """Gives out leases. A guard that cannot be reached raises a `ServerError`."""
 
     renew_every_s: float
     lease_s: float
 
-    async def open(self) -> None:  # noqa: B027 - most need nothing
-        """Get ready. Called by each scheduler that uses the guard, and answered by a `close`."""
+    async def open(self) -> None:  # noqa: B027 - most guards need nothing
+        """Prepare for use. Called once by each scheduler, which calls `close` later."""
 
-    async def close(self) -> None:  # noqa: B027 - most need nothing
-        """Let go, once the last scheduler that uses it has closed it."""
+    async def close(self) -> None:  # noqa: B027 - most guards need nothing
+        """Free all resources when the last scheduler has called this."""
 
     @abstractmethod
     async def acquire(self, slot: Slot) -> Lease | Refusal:
-        """Take a slot, or learn why not."""
+        """Take a slot, or say why not."""
 
     @abstractmethod
     async def renew(self, lease: Lease) -> bool:
-        """Keep it for another while; False if it is not ours any more."""
+        """Extend a lease; False if we no longer hold it."""
 
     @abstractmethod
     async def release(self, lease: Lease) -> bool:
-        """Give it back, its occurrence done; False if it was not ours any more."""
+        """End a lease and mark its occurrence as done; False if we no longer held it."""
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What may be said of whoever gives out leases, besides where its server is."""
+    """Keyword options of a `CoordinatedStore`."""
 
     lease: Duration
     renew_every: Duration
@@ -96,19 +99,19 @@ class LeaseOptions(TypedDict, total=False):
 
 
 class GuardOptions(LeaseOptions, total=False):
-    """The same of a guard."""
+    """Keyword options of a `RedisGuard`."""
 
     remember: Duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """For how long a run is ours at a time."""
+    """Options of leases on a server, validated."""
 
-    lease: Duration = "30s"  # how long one lasts after it was last renewed
+    lease: Duration = "30s"  # how long a lease lasts after its last renewal
     renew_every: Duration = "10s"
-    timeout: Duration = "5s"  # how long one call to the server may take
-    prefix: str = DEFAULT_TASK_PREFIX  # of its keys
+    timeout: Duration = "5s"  # for one call to the server
+    prefix: str = DEFAULT_TASK_PREFIX  # of the keys
 
     def __post_init__(self) -> None:
         lease_ms = to_positive_ms("lease", self.lease)
@@ -125,40 +128,40 @@ class LeaseSettings:
 
     @property
     def renew_every_s(self) -> float:
-        """How often it is renewed."""
+        """How often a lease is renewed."""
         return to_positive_ms("renew_every", self.renew_every) / 1000
 
-    def lanes(self, url: Target, credentials: CredentialCallback | None) -> Lanes:
-        """The way to the server, on which no call takes longer than its time."""
+    def make_lanes(self, url: Target, credentials: CredentialCallback | None) -> Lanes:
+        """Lanes to the server on which no call takes longer than `timeout`."""
         timeout_s = to_positive_ms("timeout", self.timeout) / 1000
         return Lanes.within(timeout_s, url, credentials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings(LeaseSettings):
-    """The same of a guard."""
+    """Options of a `RedisGuard`, validated."""
 
     prefix: str = DEFAULT_GUARD_PREFIX
-    remember: Duration = "24h"  # how long an occurrence that was run is not to be had again
+    remember: Duration = "24h"  # for how long an occurrence that was run is refused
 
     def __post_init__(self) -> None:
-        LeaseSettings.__post_init__(self)  # `super()` does not find its way through slots
+        LeaseSettings.__post_init__(self)  # `super()` does not work in a class with slots
         to_positive_ms("remember", self.remember)
 
     @property
     def remember_ms(self) -> int:
-        """How long an occurrence that was run is not to be had again."""
+        """For how long an occurrence that was run is refused."""
         return to_positive_ms("remember", self.remember)
 
 
-_REFUSALS: Final = {LeaseAnswer.HELD: Refusal.HELD, LeaseAnswer.DONE: Refusal.DONE}
-
-
 class RedisGuard(Guard):
-    """Leases on a server. What was run is remembered, so that nobody runs it again.
+    """Leases on a Redis or Valkey server, so that many schedulers can run the same task.
 
-    Options are those of `GuardSettings`. A call that is not answered within `timeout` raises a
-    `ServerError`. A cluster keeps each resource in one slot.
+        Scheduler(guard=RedisGuard("redis://localhost"))
+
+    It remembers which occurrences were run, for `remember` (24 hours by default), and refuses
+    them. The other options are `lease`, `renew_every`, `timeout` and `prefix`. A call without an
+    answer within `timeout` raises a `ServerError`. Works in a cluster too.
     """
 
     def __init__(
@@ -171,36 +174,36 @@ class RedisGuard(Guard):
         self._settings = parse_options(GuardSettings, "RedisGuard", options)
         self.lease_s = self._settings.lease_ms / 1000
         self.renew_every_s = self._settings.renew_every_s
-        self._lanes = self._settings.lanes(url, credentials)
+        self._lanes = self._settings.make_lanes(url, credentials)
 
     async def open(self) -> None:
-        """One more who uses it; it connects when it is first asked."""
+        """Count one more user. The first call of the guard connects."""
         self._lanes.open()
 
     async def close(self) -> None:
-        """One less; the last one disconnects."""
+        """Disconnect when the last user has called this."""
         await self._lanes.close()
 
     async def acquire(self, slot: Slot) -> Lease | Refusal:
-        """Take a slot; an occurrence that was run within the time to remember is refused."""
+        """Take a slot; an occurrence that was run is refused while it is remembered."""
         lease = Lease(slot, token_hex(16))
         keys = guard_keys(self._settings.prefix, slot.resource)
-        answer = await acquire_lease(await self._lanes.to(keys.held), keys, self._holding(lease))
+        answer = await acquire_lease(await self._lanes.to(keys.held), keys, self._claim(lease))
         return _REFUSALS.get(answer, lease)
 
     async def renew(self, lease: Lease) -> bool:
-        """Keep it for another while, also one that ran out if nobody has asked since."""
+        """Extend a lease, even an expired one if nobody has asked for the slot since."""
         keys = guard_keys(self._settings.prefix, lease.slot.resource)
-        return await renew_lease(await self._lanes.to(keys.held), keys, self._holding(lease))
+        return await renew_lease(await self._lanes.to(keys.held), keys, self._claim(lease))
 
     async def release(self, lease: Lease) -> bool:
-        """Give it back; from now on its occurrence counts as run."""
+        """End a lease and remember that its occurrence was run."""
         keys = guard_keys(self._settings.prefix, lease.slot.resource)
         lane = await self._lanes.to(keys.held)
         remember_ms = self._settings.remember_ms
-        return await release_lease(lane, keys, self._holding(lease), remember_ms=remember_ms)
+        return await release_lease(lane, keys, self._claim(lease), remember_ms=remember_ms)
 
-    def _holding(self, lease: Lease) -> LeaseClaim:
+    def _claim(self, lease: Lease) -> LeaseClaim:
         slot = lease.slot
         return LeaseClaim(
             field=held_field(None if slot.scope is Scope.RESOURCE else slot.at_ms),

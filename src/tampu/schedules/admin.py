@@ -139,7 +139,7 @@ class Schedules:
         if end_ms <= start_ms:
             raise OptionError("end", end, "must be after start")
         found = await self._find(key)
-        rule = found.schedule.rule.anchored(found.due_ms)
+        rule = found.schedule.rule.with_anchor(found.due_ms)
         count = rule.count_between(start_ms - 1, end_ms - 1)
         if count > most:
             raise OptionError("max", most, f"there are {count} instants in that time")
@@ -158,7 +158,7 @@ class Schedules:
         at_least("n", n, 1)
         if isinstance(what, Rule):
             now_ms = await server_time_ms((await self._connect()).lane)
-            return what.anchored(now_ms).next_n(n, instant(now_ms))
+            return what.with_anchor(now_ms).next_n(n, instant(now_ms))
         found = await self._find(what)
         limit = found.schedule.spec.limit
         count = n if not limit else min(n, max(0, limit - found.fired))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     ParamSpec,
@@ -23,16 +24,18 @@ from msgspec.structs import replace
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Function, Handler, Isolation
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobOptions, NewJob
+from tampu.job import Host, Job, JobOptions, NewJob, SyncJob
 from tampu.producer.request import new_job
-from tampu.queue import Queue
-from tampu.sync import Portal, SyncJob
 from tampu.tasks.arguments import ReturnType
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.tasks.signature import check_parameters
 from tampu.util.clock import Duration
+from tampu.util.portal import Portal
 from tampu.wire.keys import check_job_name, check_queue_name
+
+if TYPE_CHECKING:
+    from tampu.queue import Queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +76,7 @@ class TaskSettings:
 class TaskProducer(Protocol):
     """What a task needs from its app to add jobs."""
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> "Queue":
         """The queue with this name, for the running event loop."""
 
     def portal(self) -> Portal:
