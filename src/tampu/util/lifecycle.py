@@ -142,7 +142,9 @@ class Shared(Generic[T]):
             raise
 
     async def release(self) -> None:
-        """Leave; the last user closes the resource."""
+        """Leave; the last user closes the resource. One release too many is ignored."""
+        if not self._users:
+            return
         self._users -= 1
         async with self._changing:
             if self._users == 0 and self._resource is not _CLOSED:

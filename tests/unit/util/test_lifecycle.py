@@ -146,6 +146,12 @@ class TestShared:
         await shared.release()
         assert (resource.opened, resource.closed) == (1, 1)
 
+    async def test_one_release_too_many_is_ignored(self, resource: Resource) -> None:
+        shared = Shared(resource.open, Resource.close)
+        await shared.release()
+        await shared.acquire()
+        assert (resource.opened, resource.closed) == (1, 0)
+
     async def test_it_can_be_opened_again(self, resource: Resource) -> None:
         shared = Shared(resource.open, Resource.close)
         for _ in range(3):
