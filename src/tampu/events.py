@@ -19,7 +19,6 @@ from tampu.server.scripts.settling import emit
 from tampu.server.streams import last_id, read_after
 from tampu.util.clock import instant
 from tampu.util.lifecycle import cancel_all
-from tampu.util.pauses import Outage, reconnect_pauses
 from tampu.wire.event import Event, EventFields, EventKind, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
@@ -56,8 +55,7 @@ class EventWriter:
         self._dropped = 0
         self._overflow_from: int | None = None  # of `dropped`, when too many began to wait
         self._closed = False
-        where = f"write events to {key.decode()}"
-        self._outage = Outage(logger, where, meanwhile="dropping them", server=lane.server.name)
+        self._trouble = lane.server.outage.part(f"writing {key.decode()}")
 
     def __len__(self) -> int:
         """Events that wait to be written."""
@@ -94,6 +92,7 @@ class EventWriter:
         finally:
             self._closed, self._threshold = True, 0
             self._drop(len(self._buffer))
+            self._trouble.end(recovered=False)
             await cancel_all([*self._calls, *([self._task] if self._task else [])])
 
     def _attend(self) -> None:
@@ -155,12 +154,12 @@ class EventWriter:
             await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:
             self._dropped += len(batch)
-            self._outage.note_failure(error)
+            self._trouble.begin(error)  # these events are lost: the next ones try again
         except asyncio.CancelledError:
             self._dropped += len(batch)
             raise
         else:
-            self._outage.note_success()
+            self._trouble.end()
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -274,20 +273,16 @@ class _EventCursor:
 
     async def _read(self) -> None:
         """Read until there is at least one event."""
-        pauses = reconnect_pauses()
-        where = f"read events from {self._key.decode()}"
-        outage = Outage(logger, where, server=self._server.name)
+        trouble = self._server.outage.part(f"reading {self._key.decode()}")
         while not self._events:
             try:
                 entries = await read_after(
                     self._lane, self._key, self._after, count=EVENTS_A_READ, block_ms=BLOCK_MS
                 )
             except ServerError as error:
-                outage.note_failure(error)
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(trouble.begin(error))
             else:
-                outage.note_success()
-                pauses.reset()
+                trouble.end()
                 if entries:
                     self._after = entries[-1][0]
                     self._events.extend(job_event(entry_id, flat) for entry_id, flat in entries)

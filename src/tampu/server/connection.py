@@ -8,7 +8,6 @@ from contextlib import suppress
 from redis.exceptions import AskError, MovedError
 
 from tampu.errors import ServerError
-from tampu.server.client import Connection, Place, place_of
 from tampu.server.connect import Server
 from tampu.server.errors import (
     CONNECTION_ERRORS,
@@ -18,6 +17,7 @@ from tampu.server.errors import (
     refusal_error,
 )
 from tampu.server.protocol import Answer, LaneProtocol, PublicProtocol, Reply, pack, start_protocol
+from tampu.server.redis_py import Connection, Place, place_of
 from tampu.server.send_queue import PendingCall, SendQueue
 
 # This node no longer serves the keys. Nothing was done, so the call is sent to the right node.
