@@ -21,7 +21,7 @@ from tampu.server.connect import Server
 from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
-from tampu.util.lifecycle import cancel_all
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
 
@@ -195,7 +195,7 @@ class ResultReader:
         """One read for all callers that ask at about the same time."""
         if self._next_read is None:
             self._next_read = asyncio.create_task(self._read_joined(), name="tampu-results-read")
-            self._next_read.add_done_callback(_ignore_outcome)
+            self._next_read.add_done_callback(ignore_outcome)
         self._next_ids.append(job_id)
         read = self._next_read
         await asyncio.wait([read], timeout=limit_s)
@@ -290,12 +290,6 @@ class ResultReader:
     async def _wake(self, lane: Lane, job_ids: Sequence[str]) -> None:
         for job_id, stored in (await self._read_values(lane, job_ids)).items():
             self._waiters.resolve(job_id, stored)
-
-
-def _ignore_outcome(read: asyncio.Task[dict[str, _StoredResult]]) -> None:
-    """Retrieve an error that nobody waits for any more, so that asyncio does not report it."""
-    if not read.cancelled():
-        read.exception()
 
 
 def _raise_if_closed(outcome: _StoredResult | Closed) -> _StoredResult:
