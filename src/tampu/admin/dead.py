@@ -1,16 +1,16 @@
 """Dead letters: read, replay and delete them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError
-from tampu.producer.connection import QueueConnection
-from tampu.server.lane import Lane
 from tampu.server.scripts.settling import Replay, replay
 from tampu.server.streams import (
     delete_entries,
@@ -20,15 +20,21 @@ from tampu.server.streams import (
     server_time_ms,
     trim_before,
 )
-from tampu.util.clock import Duration, instant, now_ms, to_ms
+from tampu.util.clock import instant, now_ms, to_ms
 from tampu.util.options import at_least
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
-from tampu.wire.event import EventFields, EventKind, encode_event
+from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
+
+if TYPE_CHECKING:
+    from tampu.producer.connection import QueueConnection
+    from tampu.server.lane import Lane
+    from tampu.util.clock import Duration
+    from tampu.wire.event import EventFields
+    from tampu.wire.keys import QueueKeys
 
 PAGE: Final = 100
 _DEAD_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")

@@ -10,8 +10,7 @@ from threading import get_ident
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from tampu.consumer.backpressure import Backpressure, RoomSignal
-from tampu.consumer.feed import Feed
+from tampu.consumer.feed import Backpressure, Feed, RoomSignal
 from tampu.consumer.handler import HandlerPlan
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import Leases

@@ -1,18 +1,22 @@
 """Reads entries from the stream, one read ahead of the work."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tampu.consumer.backpressure import Backpressure
-from tampu.consumer.feed import Feed
-from tampu.consumer.recovery import Recovery
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
-from tampu.server.lane import Lane
-from tampu.server.protocol import Reply
-from tampu.server.scripts.workers import Membership
-from tampu.server.streams import NO_GROUP, RawEntry, create_group, pack_read, read_entries
+from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
 from tampu.services.service import Background
+
+if TYPE_CHECKING:
+    from tampu.consumer.feed import Backpressure, Feed
+    from tampu.consumer.recovery import Recovery
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Reply
+    from tampu.server.scripts.workers import Membership
+    from tampu.server.streams import RawEntry
 
 logger = logging.getLogger(__name__)
 

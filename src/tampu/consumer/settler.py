@@ -1,28 +1,25 @@
 """Carries out settlements in batches, and reports them."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from msgspec import Struct
 
 from tampu.consumer.batch_sender import BatchSender
-from tampu.consumer.intake import BuryEntry, Delivery
-from tampu.consumer.leases import Leases
-from tampu.consumer.reporter import Reporter
+from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
     ReleaseEntry,
     RetryEntry,
-    Settlement,
-    SettleRules,
     plain_ack_outcome,
     release,
     settle,
 )
-from tampu.outcome import Done, Failed, Outcome, UnrecoverableFailure, failure_of
-from tampu.server.lane import Lane
+from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
 from tampu.server.scripts.settling import (
     BuriedEntry,
     Claim,
@@ -40,6 +37,17 @@ from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
 from tampu.wire.result import encode_failure, encode_notice
+
+if TYPE_CHECKING:
+    from tampu.consumer.intake import Delivery
+    from tampu.consumer.leases import Leases
+    from tampu.consumer.reporter import Reporter
+    from tampu.consumer.settle import (
+        Settlement,
+        SettleRules,
+    )
+    from tampu.outcome import Outcome
+    from tampu.server.lane import Lane
 
 logger = logging.getLogger(__name__)
 

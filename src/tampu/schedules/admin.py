@@ -1,22 +1,20 @@
 """Administration of a queue's schedules: store, list, pause, trigger and backfill them."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from tampu.errors import DecodeError, OptionError, ServerBusy
-from tampu.job import Job
-from tampu.producer.connection import QueueConnection
 from tampu.producer.request import Request
 from tampu.schedules.model import Schedule, ScheduleCounts
-from tampu.schedules.storing import ArmedSchedule, NewSchedule, StoredSchedule, read_schedule
+from tampu.schedules.storing import ArmedSchedule, StoredSchedule, read_schedule
 from tampu.server.scripts.schedules import (
     Armed,
     NewSpec,
-    RawFields,
-    ScheduleSnapshot,
     list_armed,
     pause,
     read_snapshot,
@@ -30,9 +28,19 @@ from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
 from tampu.util.options import at_least
 from tampu.wire.fields import decode_text, encode_name
-from tampu.wire.keys import QueueKeys, check_schedule_key
+from tampu.wire.keys import check_schedule_key
 from tampu.wire.payload import decode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
+
+if TYPE_CHECKING:
+    from tampu.job import Job
+    from tampu.producer.connection import QueueConnection
+    from tampu.schedules.storing import NewSchedule
+    from tampu.server.scripts.schedules import (
+        RawFields,
+        ScheduleSnapshot,
+    )
+    from tampu.wire.keys import QueueKeys
 
 Key = str | bytes
 """The key of a schedule. Use bytes for a peer's key that is not valid text."""

@@ -1,14 +1,16 @@
 """The life of one connection: calls go out, replies come back in the same order."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from redis.exceptions import AskError, MovedError
 
 from tampu.errors import ServerError
-from tampu.server.connect import Server
 from tampu.server.errors import (
     CONNECTION_ERRORS,
     REPLY_ERRORS,
@@ -16,10 +18,16 @@ from tampu.server.errors import (
     refusal_code,
     refusal_error,
 )
-from tampu.server.protocol import Answer, LaneProtocol, PublicProtocol, Reply, pack, start_protocol
-from tampu.server.redis_py import Connection, Place, place_of
-from tampu.server.send_queue import PendingCall, SendQueue
+from tampu.server.protocol import pack, start_protocol
+from tampu.server.redis_py import place_of
+from tampu.server.send_queue import PendingCall
 from tampu.util.lifecycle import ignore_outcome
+
+if TYPE_CHECKING:
+    from tampu.server.connect import Server
+    from tampu.server.protocol import Answer, LaneProtocol, PublicProtocol, Reply
+    from tampu.server.redis_py import Connection, Place
+    from tampu.server.send_queue import SendQueue
 
 # This node no longer serves the keys. Nothing was done, so the call is sent to the right node.
 _WRONG_NODE = frozenset({"MOVED", "READONLY", "UNBLOCKED"})

@@ -1,5 +1,7 @@
 """A held connection for the hot path: packed batches, many calls in flight."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
 import logging
@@ -7,7 +9,7 @@ import math
 from dataclasses import dataclass, fields
 from functools import partial
 from random import Random
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from redis.exceptions import MovedError
 
@@ -20,13 +22,16 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.server.connect import Server
 from tampu.server.connection import LaneConnection
 from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
-from tampu.server.protocol import Argument, Reply, pack
-from tampu.server.redis_py import Connection
+from tampu.server.protocol import pack
 from tampu.server.send_queue import PendingCall, SendQueue
 from tampu.util.pauses import Pauses
+
+if TYPE_CHECKING:
+    from tampu.server.connect import Server
+    from tampu.server.protocol import Argument, Reply
+    from tampu.server.redis_py import Connection
 
 logger = logging.getLogger(__name__)
 

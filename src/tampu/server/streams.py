@@ -1,17 +1,23 @@
 """Plain commands on the keys of a queue, with typed replies."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, Ids, Reply, pack
+from tampu.server.protocol import Ids, pack
 from tampu.util.lifecycle import ignore_outcome
-from tampu.wire.keys import QueueKeys, escape_glob
+from tampu.wire.keys import escape_glob
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument, Reply
+    from tampu.wire.keys import QueueKeys
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
 """An id and a flat list of fields and values; None if the entry was deleted while pending."""

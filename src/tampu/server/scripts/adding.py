@@ -1,15 +1,20 @@
 """Adding jobs: the `add` script, called once for a batch."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tampu.server.errors import ScriptUnknown
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, Reply
 from tampu.server.scripts.script import Script, as_flags
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument, Reply
 
 # How long the replies to a silent producer's last calls are kept: far longer than any resend takes.
 PRODUCER_MEMORY_MS = 600_000

@@ -1,13 +1,17 @@
 """Delayed jobs: the scripts that promote, cancel, reschedule, run and count them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
 from tampu.server.scripts.script import Script, as_number, as_numbers
-from tampu.wire.keys import QueueKeys
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.wire.keys import QueueKeys
 
 _PROMOTE = Script("promote")
 _CANCEL = Script("cancel")

@@ -1,20 +1,25 @@
 """The in-process scheduler's scripts and commands: leases, shared tasks, states."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import CommandRefused, DecodeError
-from tampu.server.lane import Lane
-from tampu.server.lanes import Lanes
-from tampu.server.protocol import Reply, pack
+from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
 from tampu.util.lifecycle import ignore_outcome
-from tampu.wire.keys import GuardKeys, SharedTaskKeys
 from tampu.wire.task_state import Waiting
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.lanes import Lanes
+    from tampu.server.protocol import Reply
+    from tampu.wire.keys import GuardKeys, SharedTaskKeys
 
 MOST_DONE: Final = 10_000
 """How many occurrences of one resource are remembered as done."""

@@ -1,16 +1,21 @@
 """Schedules on the server: the scripts that store, pause, resume and fire them."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import CommandRefused
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, pack
+from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
 from tampu.util.lifecycle import ignore_outcome
-from tampu.wire.keys import QueueKeys
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
+    from tampu.wire.keys import QueueKeys
 
 _DUE = Script("due")
 _FIRE = Script("fire")

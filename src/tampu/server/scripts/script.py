@@ -1,16 +1,22 @@
 """Lua files as the server runs them: called by digest, loaded where they are unknown."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha1
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from tampu.server.dialect import Dialect
 from tampu.server.errors import ScriptUnknown
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.protocol import pack
 from tampu.util.lifecycle import ignore_outcome
+
+if TYPE_CHECKING:
+    from tampu.server.dialect import Dialect
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument, Reply
 
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
@@ -27,7 +33,7 @@ class Script:
         # Servers before 7.0 do not know the line of flags, and do without all flags but allow-oom.
         self._plain = _Text(text.partition("\n")[2] if text.startswith(_FLAG_LINE) else text)
 
-    def text(self, dialect: Dialect) -> "_Text":
+    def text(self, dialect: Dialect) -> _Text:
         """The form of the script that a server understands."""
         return self._flagged if dialect.script_flags else self._plain
 

@@ -1,13 +1,18 @@
 """Settling entries, dead letters and events: one call of a script for each batch."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument
 from tampu.server.scripts.script import Script, as_flags, as_number
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
 
 _FINISH = Script("finish")
 _RETRY = Script("retry")

@@ -1,11 +1,16 @@
 """Workers and leaders: the scripts for heartbeats, takeover, reaping and leadership."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
 from tampu.server.scripts.script import Script, as_numbers
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
 
 MAX_RENEWALS = 1000
 
