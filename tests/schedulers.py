@@ -24,7 +24,7 @@ from tampu.scheduler import (
     TaskState,
 )
 from tampu.scheduler.clock import Alarm, WallClock
-from tampu.scheduler.guard import LeaseOptions
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.scheduler.scheduler import SchedulerOptions
 from tampu.scheduler.task import Function
 from tampu.timing import Every, Missed, Rule
