@@ -24,8 +24,8 @@ from tampu.scheduler import (
     TaskState,
 )
 from tampu.scheduler.clock import Alarm, WallClock
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.scheduler.scheduler import SchedulerOptions
-from tampu.scheduler.stores.redis import LeaseOptions
 from tampu.scheduler.task import Function
 from tampu.timing import Every, Missed, Rule
 from tampu.util.clock import now_ms

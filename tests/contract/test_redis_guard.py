@@ -9,9 +9,8 @@ import redis
 from redis.crc import key_slot
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.scheduler.guard import Lease, Refusal, Scope, Slot
-from tampu.scheduler.guarded import GuardedResult, run_guarded
-from tampu.scheduler.stores.redis import RedisGuard
+from tampu.scheduler.guard import GuardedResult, Lease, Refusal, Scope, Slot, run_guarded
+from tampu.scheduler.redis_guard import RedisGuard
 from tampu.wire.keys import guard_keys
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster

@@ -19,7 +19,7 @@ from tampu.scheduler import (
     StateLoaded,
     StopReason,
 )
-from tampu.scheduler.stores.redis import LeaseOptions
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.timing import At, Cron, Every, Missed, Overlap, Rule
 from tampu.util.clock import now_ms
 from tampu.wire.keys import TaskKeys, shared_task_keys

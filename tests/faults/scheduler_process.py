@@ -22,7 +22,7 @@ from tampu.scheduler import (
     SqliteStore,
     TaskRun,
 )
-from tampu.scheduler.stores.redis import LeaseOptions
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.timing import Every, Rule
 from tests.schedulers import RUN_ALL_MISSED, TASK, grid
 from tests.servers import ROOT

@@ -33,12 +33,12 @@ from tampu.scheduler.events import (
     TaskResumed,
     TaskStopped,
 )
-from tampu.scheduler.guard import Guard, Lease, Refusal, Scope, Slot
-from tampu.scheduler.guarded import GuardedResult, run_guarded
+from tampu.scheduler.guard import Guard, GuardedResult, Lease, Refusal, Scope, Slot, run_guarded
 from tampu.scheduler.handle import TaskHandle
+from tampu.scheduler.redis_guard import RedisGuard
 from tampu.scheduler.scheduler import Scheduler
 from tampu.scheduler.stores.coordinated import CoordinatedStore
-from tampu.scheduler.stores.redis import RedisGuard, RedisStore
+from tampu.scheduler.stores.redis import RedisStore
 from tampu.scheduler.stores.resilient import ResilientStore
 from tampu.scheduler.stores.sqlite import SqliteStore
 from tampu.scheduler.stores.store import Loaded, MemoryStore, Store

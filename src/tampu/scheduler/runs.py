@@ -17,8 +17,7 @@ from tampu.scheduler.active import ActiveTask, SchedulerContext
 from tampu.scheduler.clock import Clock
 from tampu.scheduler.decision import Run
 from tampu.scheduler.events import LeaseEvent, RunStarted, RunStatus, SkipReason
-from tampu.scheduler.guard import Guard, Refusal, Slot
-from tampu.scheduler.guarded import run_guarded
+from tampu.scheduler.guard import Guard, Refusal, Slot, run_guarded
 from tampu.scheduler.task import RunRecord, ScheduledTask, TaskRun
 from tampu.util.clock import instant
 

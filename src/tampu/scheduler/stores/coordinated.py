@@ -6,7 +6,7 @@ from typing import Final, Unpack
 from msgspec import Struct
 
 from tampu.errors import DecodeError
-from tampu.scheduler.stores.redis import LeaseOptions, LeaseSettings
+from tampu.scheduler.redis_guard import LeaseOptions, LeaseSettings
 from tampu.scheduler.stores.store import Loaded
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target

@@ -11,8 +11,7 @@ from tampu.scheduler.events import (
     LeaseRenewed,
     LeaseRenewFailed,
 )
-from tampu.scheduler.guard import Refusal
-from tampu.scheduler.guarded import GuardedResult, run_guarded
+from tampu.scheduler.guard import GuardedResult, Refusal, run_guarded
 from tests.unit.scheduler.manual_guard import (
     LONG_S,
     SLOT,
