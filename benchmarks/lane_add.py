@@ -11,7 +11,7 @@ from benchmarks.envelope import ENVELOPE
 from benchmarks.figures import Comparison, Figure, Round, run_for_medians
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts.adding import PRODUCER_MEMORY_MS, AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import PRODUCER_MEMORY_MS, AddKeys, AddRequest, PlainJobs, add
 from tampu.server.scripts.script import Script
 from tampu.wire.keys import QueueKeys
 
@@ -39,7 +39,7 @@ class _Adds:
             stream=names.stream,
             delayed=names.delayed,
             memory=names.producer("bench"),
-            bell=names.bell,
+            wakeup=names.wakeup,
         )
         self.lane, self.client, self.numbers = lane, client, count(1)
         self.flat = [ENVELOPE, b"job"] * BATCH
@@ -48,7 +48,9 @@ class _Adds:
         await self.client.delete(self.keys.stream)
         began = perf_counter()
         for _ in range(BATCHES):
-            await add(self.lane, self.keys, PlainJobs(self.flat), number=next(self.numbers))
+            jobs = PlainJobs(self.flat)
+            request = AddRequest(keys=self.keys, jobs=jobs, number=next(self.numbers))
+            await add(self.lane, request)
         return self._rate(began, BATCHES)
 
     async def with_evalsha(self) -> float:

@@ -14,7 +14,7 @@ from benchmarks.figures import Comparison, Figure, run_for_medians
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.protocol import pack
-from tampu.server.scripts.adding import AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
 from tampu.server.streams import ack
 from tampu.wire.keys import QueueKeys
 
@@ -84,11 +84,12 @@ class _Reads:
             stream=self.keys.stream,
             delayed=self.keys.delayed,
             memory=self.keys.producer("bench"),
-            bell=self.keys.bell,
+            wakeup=self.keys.wakeup,
         )
         jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
         for _ in range(BATCHES):
-            await add(self.acks, keys, jobs, number=next(self.numbers))
+            request = AddRequest(keys=keys, jobs=jobs, number=next(self.numbers))
+            await add(self.acks, request)
 
 
 def _ids(reply: Any) -> list[bytes]:  # noqa: ANN401 - a server's nested reply

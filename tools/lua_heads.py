@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tampu.server.scripts import (
     adding,
-    dead,
     delayed,
     scheduler,
     schedules,
@@ -18,7 +17,7 @@ from tampu.server.scripts import (
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (adding, dead, delayed, scheduler, schedules, settling, workers)
+MODULES = (adding, delayed, scheduler, schedules, settling, workers)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 

@@ -15,7 +15,7 @@ from tampu.errors import DecodeError, OptionError, ServerError, WrongContext
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target, check_target, connect
 from tampu.server.lane import Lane
-from tampu.server.scripts.dead import emit
+from tampu.server.scripts.settling import emit
 from tampu.server.streams import last_id, read_after
 from tampu.util.clock import instant
 from tampu.util.lifecycle import cancel_all

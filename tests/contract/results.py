@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tampu.results import ResultReader
 from tampu.server.lane import Lane
-from tampu.server.scripts.adding import AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
 from tampu.server.scripts.settling import (
     BuriedEntry,
     Claim,
@@ -15,7 +15,7 @@ from tampu.server.scripts.settling import (
     bury,
     finish,
 )
-from tampu.server.streams import create_group, packed_read, read_entries
+from tampu.server.streams import create_group, pack_read, read_entries
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.keys import QueueKeys
 from tampu.wire.result import NOTICE_FIELD, encode_failure, encode_notice, encode_result
@@ -27,7 +27,7 @@ ADDING = AddKeys(
     stream=KEYS.stream,
     delayed=KEYS.delayed,
     memory=KEYS.producer("results-of-tests"),
-    bell=KEYS.bell,
+    wakeup=KEYS.wakeup,
 )
 CLAIM = Claim(KEYS.stream, b"default")
 SOON = 10.0
@@ -44,8 +44,9 @@ class ManualWorker:
         """Add jobs and read them; the ids of their entries."""
         await create_group(self._lane, KEYS.stream, CLAIM.group)
         self._number += 1
-        await add(self._lane, ADDING, PlainJobs([b"e", b""] * count), number=self._number)
-        read = packed_read(KEYS.stream, group=CLAIM.group, consumer=b"c", count=count, block_ms=0)
+        jobs = PlainJobs([b"e", b""] * count)
+        await add(self._lane, AddRequest(keys=ADDING, jobs=jobs, number=self._number))
+        read = pack_read(KEYS.stream, group=CLAIM.group, consumer=b"c", count=count, block_ms=0)
         return [entry_id for entry_id, _ in read_entries(await self._lane.send(read))]
 
     async def finish(self, values: dict[str, object]) -> None:
@@ -56,7 +57,7 @@ class ManualWorker:
             for entry_id, (job_id, value) in zip(entry_ids, values.items(), strict=True)
         ]
         shelf = ResultTarget(notices=KEYS.notices, notice=encode_notice(list(values)), ttl_s=60)
-        assert await finish(self._lane, CLAIM, entries, shelf=shelf) == b"1" * len(values)
+        assert await finish(self._lane, CLAIM, entries, target=shelf) == b"1" * len(values)
 
     async def bury(self, job_id: str, reason: BuryReason, failure: Failure | None) -> None:
         """Have a job end among the dead letters."""
@@ -65,7 +66,7 @@ class ManualWorker:
         buried = BuriedEntry(entry_id, [b"d", b"e"], failure=told, key=KEYS.failure(job_id))
         yard = DeadTarget(dead=KEYS.dead, notices=KEYS.notices, max_len=0, ttl_s=60)
         notice = encode_notice([job_id])
-        assert await bury(self._lane, CLAIM, [buried], graveyard=yard, notice=notice) == b"1"
+        assert await bury(self._lane, CLAIM, [buried], target=yard, notice=notice) == b"1"
 
 
 def readers() -> int:

@@ -10,7 +10,7 @@ from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tests.conftest import Start
 from tests.contract.events import KEY, SOON, active_event, log_lines
-from tests.contract.lanes import PATIENT, QUICK, Through
+from tests.contract.lanes import PATIENT, QUICK, OpenThroughProxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -117,8 +117,10 @@ class TestWriting:
 
         await wait_until(written, within=10, sentence="the last event is there")
 
-    async def test_at_most_two_calls_are_in_flight(self, through: Through) -> None:
-        lane, proxy = await through(PATIENT)
+    async def test_at_most_two_calls_are_in_flight(
+        self, open_through_proxy: OpenThroughProxy
+    ) -> None:
+        lane, proxy = await open_through_proxy(PATIENT)
         proxy.latency_s = 0.02
         writer = EventWriter(lane, KEY)
         most = 0
@@ -200,8 +202,10 @@ class TestDropping:
                 await writer.close()
                 assert await numbers_in(lane) == [7, 7]
 
-    async def test_a_lost_connection_loses_only_events_in_flight(self, through: Through) -> None:
-        lane, proxy = await through()
+    async def test_a_lost_connection_loses_only_events_in_flight(
+        self, open_through_proxy: OpenThroughProxy
+    ) -> None:
+        lane, proxy = await open_through_proxy()
         writer = EventWriter(lane, KEY)
         proxy.hold_requests = True
         for number in range(600):
@@ -247,9 +251,9 @@ class TestClosing:
         assert own_tasks() == []
 
     async def test_closing_does_not_wait_for_a_server_that_does_not_answer(
-        self, through: Through
+        self, open_through_proxy: OpenThroughProxy
     ) -> None:
-        lane, proxy = await through(PATIENT)
+        lane, proxy = await open_through_proxy(PATIENT)
         writer = EventWriter(lane, KEY)
         proxy.hold_requests = True
         for number in range(2000):

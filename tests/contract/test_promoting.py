@@ -302,7 +302,7 @@ class TestStandalone:
         await asyncio.wait_for(running, SOON)
         await promoter.stop()
         for again in (promoter.start, promoter.run, promoter.__aenter__):
-            with pytest.raises(WrongContext, match="each is used once"):
+            with pytest.raises(WrongContext, match="it can be started only once"):
                 await again()
 
     async def test_a_start_that_is_cancelled_leaves_nothing(self, harness: Harness) -> None:

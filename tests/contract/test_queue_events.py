@@ -8,7 +8,7 @@ import pytest
 from tampu.errors import OptionError, ServerError, ServerUnreachable, WrongContext
 from tampu.events import EventWriter, JobEvent, QueueEvents, job_event
 from tampu.server.lane import Lane
-from tampu.server.scripts.dead import emit
+from tampu.server.scripts.settling import emit
 from tampu.wire.event import EventKind, encode_event, pack_events
 from tests.conftest import Start
 from tests.contract.events import KEY, SOON, active_event, log_lines

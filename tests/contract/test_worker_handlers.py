@@ -115,7 +115,7 @@ class TestContext:
         await harness.start_worker(Calls())
         await harness.queue.add("job")
         await harness.until_settled()
-        with pytest.raises(WrongContext, match="while it runs"):
+        with pytest.raises(WrongContext, match="no job is running"):
             current_job()
 
     async def test_context_variables_set_before_the_start_reach_threads(

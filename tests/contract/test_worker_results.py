@@ -104,7 +104,7 @@ class TestFailed:
     async def test_waiting_for_a_refused_job_raises_why(self, harness: Harness) -> None:
         await harness.start_worker({"known": Calls()}, store_results=True)
         job = await harness.queue.add("unknown")
-        sentence = r"failed for good \(unknown_handler\): .*no handler for jobs named 'unknown'"
+        sentence = r"failed \(unknown_handler\): .*no handler for jobs named 'unknown'"
         with pytest.raises(JobFailed, match=sentence):
             await job.result()
 

@@ -260,16 +260,16 @@ class TestOnce:
     async def test_a_worker_can_be_started_only_once(self, harness: Harness) -> None:
         worker = await harness.start_worker(Calls())
         for again in (worker.start, worker.run, worker.__aenter__):
-            with pytest.raises(WrongContext, match="each is used once"):
+            with pytest.raises(WrongContext, match="it can be started only once"):
                 await again()
         await worker.stop()
-        with pytest.raises(WrongContext, match="each is used once"):
+        with pytest.raises(WrongContext, match="it can be started only once"):
             await worker.start()
 
     async def test_a_worker_that_was_stopped_cannot_be_started(self, harness: Harness) -> None:
         worker = harness.make_worker(Calls())
         await worker.stop()
-        with pytest.raises(WrongContext, match="each is used once"):
+        with pytest.raises(WrongContext, match="it can be started only once"):
             await worker.run()
         assert (lease_threads(), own_tasks().count("tampu-reader")) == (0, 0)
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from tampu.errors import DecodeError, OptionError
 from tampu.producer.connection import QueueConnection
 from tampu.server.lane import Lane
-from tampu.server.scripts.dead import Replay, replay
+from tampu.server.scripts.settling import Replay, replay
 from tampu.server.streams import (
     delete_entries,
     drop_all,
-    entries_between,
+    entries_from,
     fields_of,
     server_time_ms,
     trim_before,
@@ -89,7 +89,7 @@ class DeadLetters:
         at_least("count", count, 1)
         start = b"-" if after is None else b"(" + _check_id("after", after)
         lane = (await self._connect()).lane
-        page = await entries_between(lane, self._keys.dead, start=start, count=count)
+        page = await entries_from(lane, self._keys.dead, start=start, count=count)
         return [read_dead_letter(dead_id, flat or []) for dead_id, flat in page]
 
     async def get(self, dead_id: str) -> DeadLetter | None:
@@ -175,7 +175,7 @@ class DeadLetters:
                 yield [_StoredLetter(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
             return
         start = b"-"
-        while page := await entries_between(lane, dead, start=start, count=PAGE):
+        while page := await entries_from(lane, dead, start=start, count=PAGE):
             yield [_StoredLetter(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
             start = b"(" + page[-1][0]
 

@@ -16,7 +16,7 @@ from tampu.producer.request import JobRules, due_of, retention_s
 from tampu.server.inspection import groups_of, holder_of
 from tampu.server.lane import Lane
 from tampu.server.scripts.delayed import Delayed, Move, cancel, reschedule, run_now
-from tampu.server.streams import RawEntry, entries_between, scan_members, score_of, values_of
+from tampu.server.streams import RawEntry, entries_from, scan_members, score_of, values_of
 from tampu.util.clock import Duration, instant_if_any, now_ms
 from tampu.util.options import at_least
 from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_member, postpone
@@ -165,7 +165,7 @@ class _JobSearch:
         """The first entry of a stream that matches."""
         start, searched = b"-", 0
         while not self._is_enough(searched):
-            page: list[RawEntry] = await entries_between(self._lane, key, start=start, count=_PAGE)
+            page: list[RawEntry] = await entries_from(self._lane, key, start=start, count=_PAGE)
             for entry_id, fields in page:
                 if fields and matches(fields):
                     return entry_id, fields

@@ -14,9 +14,10 @@ from tampu.cli.command import add_group, command
 from tampu.cli.connection import open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
-from tampu.cli.screen import JsonObject, Screen, to_json
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     count_of,
     details,
     format_age,
@@ -24,6 +25,7 @@ from tampu.cli.tables import (
     full_text,
     grid,
     short_text,
+    to_json,
 )
 from tampu.errors import OptionError
 from tampu.queue import Queue

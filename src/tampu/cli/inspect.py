@@ -14,9 +14,10 @@ from tampu.admin.workers import WorkerInfo, WorkerState, count_alive
 from tampu.cli.command import command
 from tampu.cli.connection import connect_to
 from tampu.cli.options import SharedOptions, WorkerGroup, new_app
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     details,
     format_age,
     format_due,

@@ -11,8 +11,7 @@ from tampu.cli.connection import connect_to, open_queue
 from tampu.cli.dead import dead_json, error_of, reason_of
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import CommandFailed
-from tampu.cli.screen import JsonObject, Screen, to_json
-from tampu.cli.tables import NOTHING, count_of, details, format_instant
+from tampu.cli.screen import NOTHING, JsonObject, Screen, count_of, details, format_instant, to_json
 from tampu.errors import JobFailed
 
 app = new_app()

@@ -12,9 +12,10 @@ from tampu.cli.command import add_group, command
 from tampu.cli.connection import did_you_mean, open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, print_error
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     count_of,
     format_due,
     format_instant,

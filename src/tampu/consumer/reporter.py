@@ -85,14 +85,16 @@ class Reporter:
         if not logger.isEnabledFor(logging.WARNING):
             return
         job, budget, then = delivery.job, delivery.budget, _what_follows(settlement)
+        path, line, function, _ = logger.findCaller()
         record = logger.makeRecord(
             logger.name,
             logging.WARNING,
-            __file__,
-            0,
+            path,
+            line,
             "job %s (%s) failed on attempt %d of %d, %s: %s: %s",
             (job.id, job.name, job.attempt, budget, then, failure.error_type, failure.message),
             None,
+            function,
             extra={
                 "queue": self._queue,
                 "job_id": job.id,

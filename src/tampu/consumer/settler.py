@@ -194,7 +194,7 @@ class _Calls:
         notices = self._target.keys.notices
         entries = [FinishedEntry(each, b"", notices) for each in ids]
         nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
-        await finish(self._lane, claim, entries, shelf=nothing)
+        await finish(self._lane, claim, entries, target=nothing)
 
     async def send_results(self, batch: list[AckWithResult]) -> None:
         """Acknowledge entries and store the results of their jobs."""
@@ -211,7 +211,7 @@ class _Calls:
                 notice=encode_notice(ids),
                 ttl_s=self._target.result_ttl_s or 1,
             )
-            await finish(self._lane, self._claim(deliveries), entries, shelf=results)
+            await finish(self._lane, self._claim(deliveries), entries, target=results)
 
     async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
         """Run jobs again, now or later; report those whose attempt counted."""
@@ -219,7 +219,9 @@ class _Calls:
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self._claim([each.delivery for each in part])
             entries = [_retried_entry(each) for each in part]
-            flags = await retry(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
+            flags = await retry(
+                self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
+            )
             for each, flag in zip(part, flags, strict=True):
                 if flag == _SETTLED and isinstance(each, RetryEntry) and each.counted:
                     self._reporter.report_retry(each)
@@ -239,7 +241,7 @@ class _Calls:
             ids = [each.job_id for each, entry in part if entry.failure]
             notice = encode_notice(ids) if ids else b""
             claim = self._claim(burials)
-            flags = await bury(self._lane, claim, entries, graveyard=dead, notice=notice)
+            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
             for each, flag in zip(burials, flags, strict=True):
                 if flag == _SETTLED:
                     self._reporter.report_burial(each)

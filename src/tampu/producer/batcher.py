@@ -25,7 +25,14 @@ from tampu.producer.batch import MAX_BYTES, MAX_JOBS, Batch, CallRules, FullBatc
 from tampu.producer.request import Request
 from tampu.server.lane import Lane
 from tampu.server.protocol import Reply
-from tampu.server.scripts.adding import PRODUCER_MEMORY_MS, AddCall, Adding, AddKeys, load_add
+from tampu.server.scripts.adding import (
+    PRODUCER_MEMORY_MS,
+    AddKeys,
+    AddRequest,
+    add,
+    load_add,
+    send_add,
+)
 from tampu.server.scripts.script import as_flags
 from tampu.server.streams import Confirmation, Copies, confirm
 from tampu.util.clock import now_ms
@@ -63,7 +70,7 @@ class Batcher:
             stream=keys.stream,
             delayed=keys.delayed,
             memory=keys.producer(new_id(now_ms())),
-            bell=keys.bell,
+            wakeup=keys.wakeup,
         )
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Batch] = deque()
@@ -198,38 +205,40 @@ class Batcher:
             return
         self._number = wanted.number = self._number + 1
         wanted.encode(self._keys, now_ms())
+        request = self._request(wanted)
         try:
-            call = self._call(wanted)
+            sent = send_add(self._lane, request)
         except TampuError as error:
             wanted.fail(error)
             return
-        self._in_flight[wanted.number] = call.sent
-        call.sent.add_done_callback(partial(self._take_reply, wanted, call))
+        self._in_flight[wanted.number] = sent
+        sent.add_done_callback(partial(self._take_reply, wanted, request))
 
-    def _call(self, batch: Batch) -> Adding:
+    def _request(self, batch: Batch) -> AddRequest:
         left_s = batch.created_at + self._rules.limit_s - self._loop.time()
-        call = AddCall(
+        return AddRequest(
+            keys=self._add_keys,
+            jobs=batch.encoded,
             number=batch.number,
             max_len=self._rules.max_len,
             limit_s=max(_LEAST_LIMIT_S, left_s),
         )
-        return Adding(self._lane, self._add_keys, batch.encoded, call=call)
 
-    def _take_reply(self, batch: Batch, call: Adding, sent: asyncio.Future[Reply]) -> None:
+    def _take_reply(self, batch: Batch, request: AddRequest, sent: asyncio.Future[Reply]) -> None:
         if sent.cancelled():
             self._fail_as_unknown(batch)
         elif sent.exception() is None and self._rules.copies is None:
             self._resolve(batch, as_flags(sent.result()))
         else:
-            task = self._loop.create_task(self._finish(batch, call), name="tampu-add")
+            task = self._loop.create_task(self._finish(batch, request, sent), name="tampu-add")
             self._in_flight[batch.number] = task
             return
         self._free_slot(batch)
 
-    async def _finish(self, batch: Batch, call: Adding) -> None:
+    async def _finish(self, batch: Batch, request: AddRequest, sent: asyncio.Future[Reply]) -> None:
         """Handle a reply that needs more than passing it on."""
         try:
-            flags = await call.reply()
+            flags = await add(self._lane, request, sent=sent)
             if self._rules.copies is not None:
                 await self._confirm(batch, self._rules.copies)
             self._resolve(batch, flags)
@@ -271,7 +280,7 @@ class Batcher:
                     break
                 case Confirmation.FORGOTTEN:
                     # Another server has taken over, and it has neither the call nor the jobs.
-                    await self._call(batch).reply()
+                    await add(self._lane, self._request(batch))
                 case Confirmation.ELSEWHERE:
                     await asyncio.sleep(_CONFIRM_AGAIN_S)
         raise NotDurable(server, copies.value)

@@ -16,12 +16,12 @@ from tampu.server.scripts.schedules import (
     Armed,
     NewSpec,
     RawFields,
-    ScheduleLook,
-    fields_of_specs,
-    look_at,
+    ScheduleSnapshot,
+    list_armed,
     pause,
+    read_snapshot,
     resume,
-    stored,
+    spec_fields,
     unschedule,
     upsert,
 )
@@ -70,7 +70,7 @@ class Schedules:
         raw_key = new.key.encode()
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
-            look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
             armed = _armed(look)
             stored = _read_armed(armed, look.fields)
             kept = stored if new.keeps(stored) else None
@@ -90,13 +90,13 @@ class Schedules:
         """The first `limit` schedules by next instant. Unreadable ones say why."""
         at_least("limit", limit, 1)
         lane = (await self._connect()).lane
-        armed, paused = await stored(lane, self._keys, limit=limit)
+        armed, paused = await list_armed(lane, self._keys, limit=limit)
         active = {each.key for each in armed}
         places = [(each, False) for each in armed]
         places += [(each, True) for each in paused if each.key not in active]
         places.sort(key=lambda place: place[0].due_ms or 0)
         keys = [each.key for each, _ in places[:limit]]
-        found = await fields_of_specs(lane, self._keys, keys, fields=_FIELDS)
+        found = await spec_fields(lane, self._keys, keys, fields=_FIELDS)
         return [
             _schedule(each, fields, paused=is_paused)
             for (each, is_paused), fields in zip(places, found, strict=False)
@@ -116,7 +116,7 @@ class Schedules:
         raw_key = _raw_key(key)
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
-            look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
             if look.paused is None or _armed(look) is None:
                 return False
             next_ms, passed = _after_pause(look.paused, look)
@@ -167,7 +167,7 @@ class Schedules:
     async def _find(self, key: Key) -> _FoundSchedule:
         raw_key = _raw_key(key)
         lane = (await self._connect()).lane
-        look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+        look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
         armed = _armed(look)
         if armed is None:
             raise OptionError("key", key, "the queue has no such schedule")
@@ -183,7 +183,7 @@ def _raw_key(key: Key) -> bytes:
     return key if isinstance(key, bytes) else check_schedule_key(key).encode()
 
 
-def _armed(look: ScheduleLook) -> Armed | None:
+def _armed(look: ScheduleSnapshot) -> Armed | None:
     """When a schedule fires next, or would if it were not paused; None if it does not exist.
 
     A paused schedule without a spec was removed by a peer.
@@ -201,7 +201,7 @@ def _read_armed(armed: Armed | None, fields: RawFields) -> ArmedSchedule | None:
         return None
 
 
-def _after_pause(paused: Armed, look: ScheduleLook) -> tuple[int | None, int]:
+def _after_pause(paused: Armed, look: ScheduleSnapshot) -> tuple[int | None, int]:
     """When a paused schedule is next due, and how many instants have passed."""
     due_ms, now_ms = paused.due_ms or 0, look.now_ms
     stored = _read_armed(paused, look.fields)

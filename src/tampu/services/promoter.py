@@ -26,7 +26,7 @@ class PromotionService(LeaderService):
     @staticmethod
     def wakeup_key(keys: QueueKeys) -> bytes:
         """A wakeup arrives when a job is delayed that is due before all others."""
-        return keys.bell
+        return keys.wakeup
 
     async def work(self) -> float:
         """Promote one batch; the wait until the next job is due."""

@@ -1,6 +1,5 @@
--- tell(kind, id, name, stamp): write to `events` what happened to a job; one that cannot be written
--- fails nobody.
-local function tell(kind, id, name, stamp)
+-- emit_event(kind, id, name, stamp): write an event of a job to `events`; if that fails, it is no error.
+local function emit_event(kind, id, name, stamp)
     if name == '' then
         redis.pcall('XADD', events, '*', 'e', kind, 'id', id, 'ts', stamp)
     else

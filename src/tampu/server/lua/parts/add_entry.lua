@@ -1,5 +1,5 @@
--- put(body, name, extras): add an entry to `stream`, whose id it gives; what is '' is left out.
-local function put(body, name, extras)
+-- add_entry(body, name, extras): add an entry to `stream` and return its id; '' means no such field.
+local function add_entry(body, name, extras)
     if name ~= '' and extras ~= '' then
         return redis.call('XADD', stream, '*', 'd', body, 'n', name, 'x', extras)
     elseif name ~= '' then

@@ -1,4 +1,4 @@
-"""Scripts as each kind of server gets them."""
+"""Lua files in the form that each server gets."""
 
 import hashlib
 
@@ -16,15 +16,15 @@ def test_only_servers_that_know_the_line_of_flags_get_it() -> None:
         assert text.body in text.load
 
 
-def test_a_script_without_flags_is_the_same_for_all() -> None:
+def test_a_script_without_flags_is_the_same_for_all_servers() -> None:
     script = Script("add")
     assert (
         script.text(Dialect(version=(6, 2))).digest == script.text(Dialect(version=(9, 1))).digest
     )
 
 
-def test_a_part_that_scripts_share_stands_where_it_is_named() -> None:
-    body = Script("again").text(Dialect(version=(9, 1))).body.decode()
+def test_a_shared_part_replaces_the_line_that_names_it() -> None:
+    body = Script("retry").text(Dialect(version=(9, 1))).body.decode()
     assert "local function settle(ids)" in body
-    assert "local function put(body, name, extras)" in body
+    assert "local function add_entry(body, name, extras)" in body
     assert "-- with parts/" not in body
