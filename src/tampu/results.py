@@ -1,7 +1,6 @@
 """Results of jobs: pushed to callers that wait for them, or read at once."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -22,11 +21,8 @@ from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
 from tampu.util.lifecycle import cancel_all
-from tampu.util.pauses import Outage, reconnect_pauses
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
-
-logger = logging.getLogger(__name__)
 
 IDS_A_READ: Final = 500
 BLOCK_MS: Final = 5_000
@@ -259,15 +255,16 @@ class ResultReader:
     async def _read_notices(self, lane: Lane, after: bytes) -> None:
         """Wake the callers that notices name, until nobody waits any more."""
         loop = asyncio.get_running_loop()
-        pauses = reconnect_pauses()
-        what = f"read results of queue {self._keys.name}"
-        outage = Outage(logger, what, queue=self._keys.name, server=self._server.name)
+        trouble = self._server.outage.part(f"reading results of queue {self._keys.name!r}")
+        is_behind = False
         while self._waiters or loop.time() - self._needed_at < LINGER_S:
             try:
-                if outage.is_on:
+                if is_behind:
                     # Notices may have been missed, or their stream was lost.
                     after = await last_id(lane, self._keys.notices)
                     await self._wake(lane, self._waiters.all_ids())
+                    is_behind = False
+                    trouble.end()
                 entries = await read_after(
                     lane, self._keys.notices, after, count=_NOTICES_A_READ, block_ms=BLOCK_MS
                 )
@@ -275,11 +272,9 @@ class ResultReader:
                     after = entries[-1][0]
                     await self._wake(lane, self._named_in(entries))
             except ServerError as error:
-                outage.note_failure(error)
-                await asyncio.sleep(pauses.next_s())
-            else:
-                outage.note_success()
-                pauses.reset()
+                is_behind = True
+                await asyncio.sleep(trouble.begin(error))
+        trouble.end(recovered=False)
 
     def _named_in(self, entries: Sequence[RawEntry]) -> list[str]:
         """The waiting ids that notices name; all of them if a notice is missing or unreadable."""

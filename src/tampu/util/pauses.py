@@ -1,13 +1,9 @@
-"""What a loop does while something fails: growing pauses, and two log lines for an outage."""
+"""Pauses between attempts: each twice as long as the one before, up to a limit."""
 
-from logging import Logger
 from random import Random
-from time import monotonic
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 30
-_RECONNECT_FIRST_S: Final = 0.05
-_RECONNECT_LONGEST_S: Final = 2.0
 
 
 class Pauses:
@@ -35,50 +31,3 @@ class Pauses:
     def reset(self) -> None:
         """Start again with the first pause, after a success."""
         self._count = 0
-
-
-def reconnect_pauses() -> Pauses:
-    """Pauses between attempts to use a server that failed: short at first, at most 2 seconds."""
-    spread = Random()  # noqa: S311 - spreads clients, guards nothing
-    return Pauses(_RECONNECT_FIRST_S, _RECONNECT_LONGEST_S, spread=spread)
-
-
-class Outage:
-    """Something that fails for a while: logged once when it begins and once when it ends.
-
-    `what` completes "cannot ...", as in "read events"; `meanwhile` says what happens until then.
-    """
-
-    def __init__(
-        self, logger: Logger, what: str, *, meanwhile: str = "retrying", **facts: str
-    ) -> None:
-        self._logger, self._what, self._meanwhile, self._facts = logger, what, meanwhile, facts
-        self._began_at: float | None = None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the last attempt failed."""
-        return self._began_at is not None
-
-    def note_failure(self, error: Exception) -> None:
-        """An attempt failed; the first of a row is logged."""
-        if self._began_at is None:
-            self._began_at = monotonic()
-            self._logger.warning(
-                "cannot %s, %s: %s",
-                self._what,
-                self._meanwhile,
-                error,
-                extra={**self._facts, "problem": str(error)},
-            )
-
-    def note_success(self) -> None:
-        """An attempt succeeded; the end of an outage is logged."""
-        if self._began_at is not None:
-            lasted_s, self._began_at = monotonic() - self._began_at, None
-            self._logger.warning(
-                "can %s again after %.1f s",
-                self._what,
-                lasted_s,
-                extra={**self._facts, "lasted_s": lasted_s},
-            )
