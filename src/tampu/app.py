@@ -18,9 +18,8 @@ from tampu.tasks.handlers import parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
-from tampu.util.functions import is_async, yields
 from tampu.util.lifecycle import Shared
-from tampu.util.options import check_type, parse_options
+from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
 

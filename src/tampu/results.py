@@ -20,7 +20,7 @@ from tampu.server.connect import Server
 from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
-from tampu.util.lifecycle import cancel_all
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
 
@@ -119,6 +119,7 @@ class ResultReader:
         self._next_ids: list[str] = []
         self._next_read: asyncio.Task[dict[str, _StoredResult]] | None = None
         self._needed_at = 0.0  # when somebody last waited
+        self._trouble = server.outage.part(f"reading results of queue {keys.name!r}")
         self._closed = False
 
     async def wait(self, job_id: str, timeout_s: float) -> object:
@@ -163,6 +164,7 @@ class ResultReader:
         async with self._opening:
             if self._following is not None:
                 await cancel_all([self._following])
+            self._trouble.end(recovered=False)
             for lane in (self._value_lane, self._notice_lane):
                 if lane is not None:
                     await lane.close()
@@ -192,7 +194,7 @@ class ResultReader:
         """One read for all callers that ask at about the same time."""
         if self._next_read is None:
             self._next_read = asyncio.create_task(self._read_joined(), name="tampu-results-read")
-            self._next_read.add_done_callback(_ignore_outcome)
+            self._next_read.add_done_callback(ignore_outcome)
         self._next_ids.append(job_id)
         read = self._next_read
         await asyncio.wait([read], timeout=limit_s)
@@ -255,16 +257,13 @@ class ResultReader:
     async def _read_notices(self, lane: Lane, after: bytes) -> None:
         """Wake the callers that notices name, until nobody waits any more."""
         loop = asyncio.get_running_loop()
-        trouble = self._server.outage.part(f"reading results of queue {self._keys.name!r}")
-        is_behind = False
         while self._waiters or loop.time() - self._needed_at < LINGER_S:
             try:
-                if is_behind:
+                if self._trouble.is_on:
                     # Notices may have been missed, or their stream was lost.
                     after = await last_id(lane, self._keys.notices)
                     await self._wake(lane, self._waiters.all_ids())
-                    is_behind = False
-                    trouble.end()
+                    self._trouble.end()
                 entries = await read_after(
                     lane, self._keys.notices, after, count=_NOTICES_A_READ, block_ms=BLOCK_MS
                 )
@@ -272,9 +271,10 @@ class ResultReader:
                     after = entries[-1][0]
                     await self._wake(lane, self._named_in(entries))
             except ServerError as error:
-                is_behind = True
-                await asyncio.sleep(trouble.begin(error))
-        trouble.end(recovered=False)
+                await asyncio.sleep(self._trouble.begin(error))
+            else:
+                self._trouble.end()
+        self._trouble.end(recovered=False)
 
     def _named_in(self, entries: Sequence[RawEntry]) -> list[str]:
         """The waiting ids that notices name; all of them if a notice is missing or unreadable."""
@@ -289,12 +289,6 @@ class ResultReader:
     async def _wake(self, lane: Lane, job_ids: Sequence[str]) -> None:
         for job_id, stored in (await self._read_values(lane, job_ids)).items():
             self._waiters.resolve(job_id, stored)
-
-
-def _ignore_outcome(read: asyncio.Task[dict[str, _StoredResult]]) -> None:
-    """Retrieve an error that nobody waits for any more, so that asyncio does not report it."""
-    if not read.cancelled():
-        read.exception()
 
 
 def _raise_if_closed(outcome: _StoredResult | Closed) -> _StoredResult:

@@ -5,7 +5,7 @@ from typing import Protocol
 import pytest
 
 from tampu.errors import ConnectionLost, ServerUnreachable
-from tampu.server import client
+from tampu.server import redis_py
 from tampu.server.lane import Lane, LaneOptions
 from tests.proxy import Proxy
 
@@ -34,4 +34,4 @@ async def until_lost(lane: Lane) -> None:
 def hide_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make redis-py look like a version without the private parts that lanes use."""
     for part in ("_WRITER", "_NODES_MANAGER"):
-        monkeypatch.setattr(client, part, "no_such_part")
+        monkeypatch.setattr(redis_py, part, "no_such_part")

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from tampu.admin.dead import DeadLetter
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
 from tampu.cli.screen import (
@@ -27,6 +26,7 @@ from tampu.cli.screen import (
     short_text,
     to_json,
 )
+from tampu.cli.target import open_queue
 from tampu.errors import OptionError
 from tampu.queue import Queue
 from tampu.util.clock import to_ms

@@ -6,10 +6,10 @@ from typing import Annotated, Final
 import typer
 
 from tampu.cli.command import command
-from tampu.cli.connection import QueueLane, connect_to
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import print_error
 from tampu.cli.screen import NOTHING, JsonObject, Screen, iso_instant, shorten
+from tampu.cli.target import QueueLane, connect_to
 from tampu.errors import OptionError
 from tampu.events import JobEvent, QueueEvents, job_event
 from tampu.server.inspection import newest_entries

@@ -25,7 +25,7 @@ from tampu.consumer.settler import Settler, SettleTarget
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.job import Job
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback

@@ -10,8 +10,7 @@ from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.consumer.settle import RetryEntry, Settlement
 from tampu.events import EventWriter
 from tampu.job import Job
-from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled, SafeSink
 from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, Failure

@@ -11,18 +11,12 @@ from redis.exceptions import MovedError
 
 from tampu.errors import OptionError, ServerUnreachable
 from tampu.server.address import Address, ServerKind, parse
-from tampu.server.client import (
-    Client,
-    Connection,
-    CredentialCallback,
-    Place,
-    client_for,
-    describe,
-)
+from tampu.server.client import CredentialCallback, client_for, describe
 from tampu.server.dialect import OLDEST, detect
 from tampu.server.embedded.server import EmbeddedServer, join
 from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
 from tampu.server.outage import Outage
+from tampu.server.redis_py import Client, Connection, Place
 from tampu.server.route import route_for
 
 URL_VARIABLE = "TAMPU_URL"

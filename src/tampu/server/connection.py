@@ -8,7 +8,6 @@ from contextlib import suppress
 from redis.exceptions import AskError, MovedError
 
 from tampu.errors import ServerError
-from tampu.server.client import Connection, Place, place_of
 from tampu.server.connect import Server
 from tampu.server.errors import (
     CONNECTION_ERRORS,
@@ -18,7 +17,9 @@ from tampu.server.errors import (
     refusal_error,
 )
 from tampu.server.protocol import Answer, LaneProtocol, PublicProtocol, Reply, pack, start_protocol
+from tampu.server.redis_py import Connection, Place, place_of
 from tampu.server.send_queue import PendingCall, SendQueue
+from tampu.util.lifecycle import ignore_outcome
 
 # This node no longer serves the keys. Nothing was done, so the call is sent to the right node.
 _WRONG_NODE = frozenset({"MOVED", "READONLY", "UNBLOCKED"})
@@ -226,9 +227,3 @@ class LaneConnection:
     def _end_if_done(self) -> None:
         if self._protocol is not None and not self._in_flight:
             self._protocol.end()
-
-
-def ignore_outcome(future: asyncio.Future[Reply]) -> None:
-    """Retrieve an error that nobody awaits, so that asyncio does not report it."""
-    if not future.cancelled():
-        future.exception()

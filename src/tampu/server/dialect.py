@@ -8,8 +8,8 @@ from enum import Enum
 from redis.exceptions import NoPermissionError
 
 from tampu.errors import ServerTooOld
-from tampu.server.client import Connection
 from tampu.server.protocol import pack
+from tampu.server.redis_py import Connection
 
 NEEDED = "Redis 6.2 or newer, or any Valkey"
 

@@ -19,7 +19,7 @@ from tampu.errors import (
     ServerUnreachable,
     TlsFailed,
 )
-from tampu.server.client import is_client_limit, is_hang_up
+from tampu.server.redis_py import is_client_limit, is_hang_up
 
 
 class ScriptUnknown(CommandRefused):

@@ -9,11 +9,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused
-from tampu.server.client import Connection, place_of
 from tampu.server.connect import Server
 from tampu.server.errors import server_errors
 from tampu.server.lane import Lane
 from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.redis_py import Connection, place_of
 from tampu.server.streams import RawEntry
 
 LIMIT_S: Final = 10.0

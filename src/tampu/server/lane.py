@@ -20,11 +20,11 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.server.client import Connection
 from tampu.server.connect import Server
 from tampu.server.connection import LaneConnection
 from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
 from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.redis_py import Connection
 from tampu.server.send_queue import PendingCall, SendQueue
 from tampu.util.pauses import Pauses
 

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 import hiredis
 from redis.exceptions import InvalidResponse
 
-from tampu.server.client import Connection, transport_of
 from tampu.server.errors import HUNG_UP, REPLY_ERRORS, as_refusal
+from tampu.server.redis_py import Connection, transport_of
 
 Argument: TypeAlias = "bytes | str | int"
 Reply: TypeAlias = "int | bytes | list[Reply] | None"

@@ -13,7 +13,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.crc import key_slot
 from redis.exceptions import MovedError, RedisError
 
-from tampu.server.client import (
+from tampu.server.redis_py import (
     Client,
     Connection,
     Place,

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
-from tampu.server.connection import ignore_outcome
 from tampu.server.lane import Lane
 from tampu.server.protocol import Argument, Ids, Reply, pack
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys, escape_glob
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"

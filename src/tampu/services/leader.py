@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from tampu.metrics.facts import LeadChanged
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import LeadChanged, SafeSink
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import lead, resign

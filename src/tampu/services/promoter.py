@@ -3,10 +3,10 @@
 from typing import Final
 
 from tampu.metrics.facts import Promotion
-from tampu.server.connection import ignore_outcome
 from tampu.server.scripts.delayed import promote
 from tampu.server.streams import delete
 from tampu.services.leader import LeaderService
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500

@@ -18,7 +18,7 @@ from tampu.tasks.arguments import Arguments
 from tampu.tasks.depends import FactoryKind, Step, dependency_steps
 from tampu.tasks.middleware import ContextStack, Middleware
 from tampu.tasks.signature import Dependency, Signature, signature_of
-from tampu.util.functions import is_async
+from tampu.util.options import is_async
 
 T = TypeVar("T")
 Values = dict[Dependency, Any]

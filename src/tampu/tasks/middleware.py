@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from tampu.errors import OptionError, text_of
 from tampu.job import Job
 from tampu.outcome import Retry, Snooze, Unrecoverable
-from tampu.util.functions import is_async, yields
+from tampu.util.options import is_async, yields
 
 logger = logging.getLogger(__name__)
 Middleware: TypeAlias = Callable[[Job[Any]], AbstractAsyncContextManager[object]]

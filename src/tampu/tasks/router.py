@@ -19,8 +19,7 @@ from tampu.tasks.task import (
     TaskSettings,
 )
 from tampu.timing import Rule
-from tampu.util.functions import is_async
-from tampu.util.options import check_type, parse_options
+from tampu.util.options import check_type, is_async, parse_options
 from tampu.wire.keys import check_queue_name
 
 P = ParamSpec("P")

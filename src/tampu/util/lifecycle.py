@@ -159,3 +159,9 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
         task.cancel()
     if ending:
         await asyncio.wait(ending)
+
+
+def ignore_outcome(future: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nobody waits for, so that asyncio does not report it."""
+    if not future.cancelled():
+        future.exception()

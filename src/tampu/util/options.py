@@ -1,10 +1,12 @@
-"""Options given as keywords, checked as one frozen group.
+"""What users pass: options, checked as one frozen group, and functions.
 
 Options come in pairs. `QueueOptions`, a TypedDict, names the keywords for type checkers
 (`**options: Unpack[QueueOptions]`). `QueueSettings`, a frozen dataclass with the same fields, has
 the defaults and checks the values. A test compares the two halves of every pair.
 """
 
+import functools
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -60,3 +62,27 @@ def check_choice(option: str, given: object, choices: Collection[str]) -> None:
     """Refuse anything but one of the choices."""
     if not isinstance(given, str) or given not in choices:
         raise OptionError(option, given, f"expected one of {', '.join(choices)}")
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives something to await. A callable object counts by its `__call__`.
+
+    A decorated function counts as its wrapper: the wrapper is what gets called.
+    """
+    return any(map(inspect.iscoroutinefunction, _callables_of(function)))
+
+
+def yields(function: object) -> bool:
+    """Whether calling it gives a generator, async or not."""
+    return any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in _callables_of(function)
+    )
+
+
+def _callables_of(function: object) -> tuple[object, object]:
+    """The function without arguments that `partial` has bound, and its `__call__`."""
+    bare = function
+    while isinstance(bare, functools.partial):
+        bare = bare.func
+    return bare, getattr(bare, "__call__", None)  # noqa: B004 - its kind is checked

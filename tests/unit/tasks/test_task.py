@@ -9,7 +9,7 @@ import pytest
 
 from tampu import App, ArgumentError, Depends, Job, OptionError, Router
 from tampu.tasks.signature import INJECTED
-from tampu.util.functions import is_async
+from tampu.util.options import is_async
 
 app = App("redis://127.0.0.1:1")
 

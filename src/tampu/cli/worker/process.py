@@ -25,8 +25,7 @@ from tampu.cli.worker.messages import (
 from tampu.cli.worker.options import HealthOptions, WorkerCommandOptions
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import ServerError
-from tampu.metrics.facts import Fact, JobEnded
-from tampu.metrics.sinks import MetricsSink
+from tampu.metrics.facts import Fact, JobEnded, MetricsSink
 from tampu.server.connect import connect
 from tampu.server.dialect import Dialect
 from tampu.server.lanes import Lanes

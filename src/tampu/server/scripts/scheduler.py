@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from tampu.errors import CommandRefused, DecodeError
-from tampu.server.connection import ignore_outcome
 from tampu.server.lane import Lane
 from tampu.server.lanes import Lanes
 from tampu.server.protocol import Reply, pack
 from tampu.server.scripts.script import Script
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import GuardKeys, SharedTaskKeys
 from tampu.wire.task_state import Waiting
 

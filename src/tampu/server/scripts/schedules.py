@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tampu.errors import CommandRefused
-from tampu.server.connection import ignore_outcome
 from tampu.server.lane import Lane
 from tampu.server.protocol import Argument, pack
 from tampu.server.scripts.script import Script
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
 
 _DUE = Script("due")

@@ -6,11 +6,11 @@ from functools import partial
 from hashlib import sha1
 from importlib.resources import files
 
-from tampu.server.connection import ignore_outcome
 from tampu.server.dialect import Dialect
 from tampu.server.errors import ScriptUnknown
 from tampu.server.lane import Lane
 from tampu.server.protocol import Argument, Reply, pack
+from tampu.util.lifecycle import ignore_outcome
 
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
