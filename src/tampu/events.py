@@ -53,9 +53,9 @@ class EventWriter:
         self._calls: set[asyncio.Task[None]] = set()
         self._sent_at = 0.0
         self._dropped = 0
-        self._overflow_from: int | None = None  # of `dropped`, when too many began to wait
-        self._closed = False
-        self._trouble = lane.server.outage.part(f"writing {key.decode()}")
+        self._dropped_before: int | None = None  # set while events are dropped
+        self._overflowing = self._closed = False
+        self._trouble = lane.server.outage.part(f"writing events to {key.decode()}")
 
     def __len__(self) -> int:
         """Events that wait to be written."""
@@ -92,16 +92,16 @@ class EventWriter:
         finally:
             self._closed, self._threshold = True, 0
             self._drop(len(self._buffer))
-            self._trouble.end(recovered=False)
             await cancel_all([*self._calls, *([self._task] if self._task else [])])
+            self._trouble.end(recovered=False)
 
     def _attend(self) -> None:
         """Wake the writer, or drop events if the buffer is full or the writer closed."""
         if self._closed:
             self._drop(len(self._buffer))
         elif self._threshold == MAX_BUFFERED:
-            if self._overflow_from is None:
-                self._overflow_from = self._dropped
+            if not self._overflowing:
+                self._overflowing = True
                 self._log("more than %d events wait for %s: dropping the oldest", MAX_BUFFERED)
             self._drop(EVENTS_A_CALL)
         else:
@@ -112,6 +112,11 @@ class EventWriter:
 
     def _drop(self, count: int) -> None:
         del self._buffer[:count]
+        self._count_dropped(count)
+
+    def _count_dropped(self, count: int) -> None:
+        if self._dropped_before is None:
+            self._dropped_before = self._dropped
         self._dropped += count
 
     def _log(self, text: str, count: int) -> None:
@@ -125,9 +130,7 @@ class EventWriter:
             while self._buffer:
                 await self._linger()
                 await self._send_next()
-            if self._overflow_from is not None:
-                dropped, self._overflow_from = self._dropped - self._overflow_from, None
-                self._log("dropped %d events for %s: the others are written", dropped)
+            self._overflowing = False
             self._filled.clear()
             self._threshold = 0
 
@@ -153,13 +156,16 @@ class EventWriter:
         try:
             await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:
-            self._dropped += len(batch)
-            self._trouble.begin(error)  # these events are lost: the next ones try again
+            self._count_dropped(len(batch))
+            self._trouble.begin(error)
         except asyncio.CancelledError:
-            self._dropped += len(batch)
+            self._count_dropped(len(batch))
             raise
         else:
             self._trouble.end()
+            if self._dropped_before is not None and not self._buffer:
+                dropped, self._dropped_before = self._dropped - self._dropped_before, None
+                self._log("dropped %d events for %s; events are written again", dropped)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -252,6 +258,7 @@ class _EventCursor:
         self._after = after
         self._events: deque[JobEvent] = deque()
         self._reading: asyncio.Task[None] | None = None
+        self._trouble = server.outage.part(f"reading events from {key.decode()}")
         self._closed = False
 
     async def next(self) -> JobEvent | None:
@@ -268,21 +275,21 @@ class _EventCursor:
         self._closed = True
         if self._reading is not None:
             await cancel_all([self._reading])
+        self._trouble.end(recovered=False)
         await self._lane.close()
         await self._server.close()
 
     async def _read(self) -> None:
         """Read until there is at least one event."""
-        trouble = self._server.outage.part(f"reading {self._key.decode()}")
         while not self._events:
             try:
                 entries = await read_after(
                     self._lane, self._key, self._after, count=EVENTS_A_READ, block_ms=BLOCK_MS
                 )
             except ServerError as error:
-                await asyncio.sleep(trouble.begin(error))
+                await asyncio.sleep(self._trouble.begin(error))
             else:
-                trouble.end()
+                self._trouble.end()
                 if entries:
                     self._after = entries[-1][0]
                     self._events.extend(job_event(entry_id, flat) for entry_id, flat in entries)

@@ -204,13 +204,14 @@ class Queue:
 
     async def _wait_for_room(self, add: Callable[[], Awaitable[T]]) -> T:
         """The result of an add; with `on_full="wait"` it is repeated until there is room."""
-        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        pauses: Pauses | None = None
         while True:
             try:
                 return await add()
             except QueueFull as refusal:
                 if not self._waits or refusal.code != LENGTH_LIMIT:
                     raise
+            pauses = pauses or Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             await asyncio.sleep(pauses.next_s())
 
     def _encode_name(self, name: str) -> bytes:

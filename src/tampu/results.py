@@ -1,7 +1,6 @@
 """Results of jobs: pushed to callers that wait for them, or read at once."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -24,8 +23,6 @@ from tampu.server.streams import RawEntry, last_id, read_after, values_of
 from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
-
-logger = logging.getLogger(__name__)
 
 IDS_A_READ: Final = 500
 BLOCK_MS: Final = 5_000
@@ -122,6 +119,7 @@ class ResultReader:
         self._next_ids: list[str] = []
         self._next_read: asyncio.Task[dict[str, _StoredResult]] | None = None
         self._needed_at = 0.0  # when somebody last waited
+        self._trouble = server.outage.part(f"reading results of queue {keys.name!r}")
         self._closed = False
 
     async def wait(self, job_id: str, timeout_s: float) -> object:
@@ -166,6 +164,7 @@ class ResultReader:
         async with self._opening:
             if self._following is not None:
                 await cancel_all([self._following])
+            self._trouble.end(recovered=False)
             for lane in (self._value_lane, self._notice_lane):
                 if lane is not None:
                     await lane.close()
@@ -258,13 +257,13 @@ class ResultReader:
     async def _read_notices(self, lane: Lane, after: bytes) -> None:
         """Wake the callers that notices name, until nobody waits any more."""
         loop = asyncio.get_running_loop()
-        trouble = self._server.outage.part(f"reading results of queue {self._keys.name!r}")
         while self._waiters or loop.time() - self._needed_at < LINGER_S:
             try:
-                if trouble.is_on:
+                if self._trouble.is_on:
                     # Notices may have been missed, or their stream was lost.
                     after = await last_id(lane, self._keys.notices)
                     await self._wake(lane, self._waiters.all_ids())
+                    self._trouble.end()
                 entries = await read_after(
                     lane, self._keys.notices, after, count=_NOTICES_A_READ, block_ms=BLOCK_MS
                 )
@@ -272,10 +271,10 @@ class ResultReader:
                     after = entries[-1][0]
                     await self._wake(lane, self._named_in(entries))
             except ServerError as error:
-                await asyncio.sleep(trouble.begin(error))
+                await asyncio.sleep(self._trouble.begin(error))
             else:
-                trouble.end()
-        trouble.end(recovered=False)
+                self._trouble.end()
+        self._trouble.end(recovered=False)
 
     def _named_in(self, entries: Sequence[RawEntry]) -> list[str]:
         """The waiting ids that notices name; all of them if a notice is missing or unreadable."""

@@ -14,6 +14,6 @@ def active_event(number: int) -> EventFields:
     return encode_active(str(number), "1794725043642", "job", 1)
 
 
-def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the module of events has logged."""
-    return [record.message for record in caplog.records if record.name == "tampu.events"]
+def log_lines(caplog: pytest.LogCaptureFixture, logger: str = "tampu.events") -> list[str]:
+    """What a module has logged."""
+    return [record.message for record in caplog.records if record.name == logger]

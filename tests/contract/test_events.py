@@ -193,12 +193,14 @@ class TestDropping:
                         writer.tell(active_event(number))
                     await writer.flush()
                     assert writer.dropped - before == 1200
-                    (line,) = log_lines(caplog)
-                    assert line.startswith(f"cannot write events to {KEY.decode()}, dropping them")
+                    (line,) = log_lines(caplog, "tampu.server.outage")
+                    assert "is unavailable, retrying: " in line
                     await lane.call("CONFIG", "SET", "maxmemory", "0")
                     writer.tell(active_event(7))
                     await writer.flush()
-                    assert log_lines(caplog)[1].startswith("can write events to ")
+                    dropped = f"dropped 1200 events for {KEY.decode()}; events are written again"
+                    assert log_lines(caplog) == [dropped]
+                    assert "is available again" in log_lines(caplog, "tampu.server.outage")[1]
                 await writer.close()
                 assert await numbers_in(lane) == [7, 7]
 

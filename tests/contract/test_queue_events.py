@@ -200,7 +200,8 @@ class TestTrouble:
                         admin.client_kill_filter(_type="normal", skipme=True)
                 write_by_hand(running, number)
             assert [int(event.job_id) for event in await task] == list(range(200))
-        assert any(line.startswith("cannot read events from ") for line in log_lines(caplog))
+        lines = log_lines(caplog, "tampu.server.outage")
+        assert any("is unavailable, retrying: " in line for line in lines)
 
     async def test_a_restart_of_the_server_loses_no_event(self, start: Start) -> None:
         running = start("--appendonly", "yes", "--appendfsync", "always")
@@ -231,9 +232,9 @@ class TestTrouble:
                 admin.delete(KEY)
             write_by_hand(running, 5)
             assert (await task)[0].job_id == "5"
-        began, ended = log_lines(caplog)
-        assert began.startswith(f"cannot read events from {KEY.decode()}, retrying: ")
-        assert ended.startswith(f"can read events from {KEY.decode()} again after ")
+        began, ended = log_lines(caplog, "tampu.server.outage")
+        assert began.startswith(f"reading events from {KEY.decode()} failed, retrying: ")
+        assert ended == f"reading events from {KEY.decode()} works again"
 
 
 class TestJobEvent:

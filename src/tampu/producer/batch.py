@@ -195,12 +195,13 @@ class FullBatch(Batch):
     def encode(self, keys: QueueKeys, now_ms: int) -> None:
         """Jobs without a `job_id` get a new id."""
         self.now_ms = now_ms
-        self.ids = []
+        self.ids = [
+            new if request.job_id is None else request.job_id
+            for new, request in zip(new_ids(len(self), now_ms), self.requests, strict=True)
+        ]
         flat: list[bytes] = []
         job_keys: list[bytes] = []
-        for new, request in zip(new_ids(len(self.requests), now_ms), self.requests, strict=True):
-            job_id = new if request.job_id is None else request.job_id
-            self.ids.append(job_id)
+        for job_id, request in zip(self.ids, self.requests, strict=True):
             flat += request.encode(job_id, now_ms)
             if request.marker_s or request.index_s:
                 job_keys += request.keys(keys, job_id)

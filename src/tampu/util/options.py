@@ -1,8 +1,13 @@
-"""What users pass: options, checked as one frozen group, and functions."""
+"""What users pass: options, checked as one frozen group, and functions.
+
+Options come in pairs. `QueueOptions`, a TypedDict, names the keywords for type checkers
+(`**options: Unpack[QueueOptions]`). `QueueSettings`, a frozen dataclass with the same fields, has
+the defaults and checks the values. A test compares the two halves of every pair.
+"""
 
 import functools
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from math import inf
@@ -23,15 +28,14 @@ def parse_options(settings: type[S], owner: str, options: Mapping[str, object]) 
     return settings(**options)
 
 
-def check_names(owner: str, options: Mapping[str, object], known: Iterable[str]) -> None:
+def check_names(owner: str, options: Mapping[str, object], known: Collection[str]) -> None:
     """Refuse an option that the owner does not have."""
-    accepted = list(known)
-    for option, given in options.items():
-        if option not in accepted:
-            close = get_close_matches(option, accepted, n=1)
+    for option in options:
+        if option not in known:
+            close = get_close_matches(option, known, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
-            problem = f"unknown option{hint}; {owner} accepts {', '.join(accepted)}"
-            raise OptionError(option, given, problem)
+            problem = f"unknown option{hint}; {owner} accepts {', '.join(known)}"
+            raise OptionError(option, options[option], problem)
 
 
 def at_least(option: str, given: object, least: int, *, most: float = inf) -> None:
