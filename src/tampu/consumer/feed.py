@@ -8,9 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from tampu.consumer.intake import Accepted, Arrival
-from tampu.consumer.pool import Pool
-from tampu.consumer.reporter import Reporter
-from tampu.consumer.settler import Settler
 from tampu.metrics.facts import BatchRead
 from tampu.util.clock import now_ms
 
