@@ -4,11 +4,13 @@ Hot path. While calls are in flight, further adds collect in batches. So batches
 and a single add is sent at once.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tampu.errors import (
     Closed,
@@ -19,12 +21,7 @@ from tampu.errors import (
     ServerUnreachable,
     TampuError,
 )
-from tampu.events import EventWriter
-from tampu.job import Host, Job
-from tampu.producer.batch import MAX_BYTES, MAX_JOBS, Batch, CallRules, FullBatch, PlainBatch
-from tampu.producer.request import Request
-from tampu.server.lane import Lane
-from tampu.server.protocol import Reply
+from tampu.producer.batch import MAX_BYTES, MAX_JOBS, FullBatch, PlainBatch
 from tampu.server.scripts.adding import (
     PRODUCER_MEMORY_MS,
     AddKeys,
@@ -34,11 +31,20 @@ from tampu.server.scripts.adding import (
     send_add,
 )
 from tampu.server.scripts.script import as_flags
-from tampu.server.streams import Confirmation, Copies, confirm
+from tampu.server.streams import Confirmation, confirm
 from tampu.util.clock import now_ms
 from tampu.util.ids import new_id
 from tampu.util.lifecycle import cancel_all
-from tampu.wire.keys import QueueKeys
+
+if TYPE_CHECKING:
+    from tampu.events import EventWriter
+    from tampu.job import Host, Job
+    from tampu.producer.batch import Batch, CallRules
+    from tampu.producer.request import Request
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Reply
+    from tampu.server.streams import Copies
+    from tampu.wire.keys import QueueKeys
 
 MAX_IN_FLIGHT: Final = 8
 REMEMBERED_CALLS: Final = 16  # the script knows the replies of this many; none may be older
