@@ -27,7 +27,7 @@ from tampu.cli.screen import (
     to_json,
 )
 from tampu.cli.target import open_queue
-from tampu.errors import OptionError
+from tampu.errors import JobFailed, OptionError
 from tampu.queue import Queue
 from tampu.util.clock import to_ms
 from tampu.wire.dead import BuryReason
@@ -278,3 +278,13 @@ def _data_text(letter: DeadLetter) -> str:
     if letter.job_id is None:
         return f"cannot be decoded ({len(letter.raw)} bytes)"
     return to_json(letter.data, indent=None)
+
+
+def failure_json(failed: JobFailed) -> JsonObject:
+    """Why a job has no result."""
+    return {
+        "reason": failed.reason,
+        "type": failed.error_type,
+        "message": failed.message,
+        "traceback": failed.traceback,
+    }

@@ -9,7 +9,7 @@ import typer
 
 from tampu.app import App
 from tampu.cli.command import Running, command
-from tampu.cli.jobs import failure_json
+from tampu.cli.dead import failure_json
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import print_error, usage_error
 from tampu.cli.screen import Screen, to_json
