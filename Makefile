@@ -60,7 +60,7 @@ check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.sizes
-	$(BIN)/python -m tools.house
+	$(BIN)/python -m tools.house --check
 	$(BIN)/python -m tools.lua_heads
 
 format: $(STAMP) ## put the code in shape
