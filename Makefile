@@ -6,7 +6,7 @@ OLDEST := .venv-oldest
 PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
-PARALLEL := -n 4
+PARALLEL := -n 4 --dist worksteal
 # The tests start hundreds of programs: each would compile the package anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
