@@ -8,6 +8,8 @@ from tampu.errors import ConnectionLost, ServerUnreachable
 from tampu.server import redis_py
 from tampu.server.lane import Lane, LaneOptions
 from tests.proxy import Proxy
+from tests.servers import RunningServer
+from tests.waiting import wait_until
 
 KEY = b"{chasqui:lane}:stream"
 COUNTER = b"{chasqui:lane}:n"
@@ -29,6 +31,14 @@ async def until_lost(lane: Lane) -> None:
     with pytest.raises((ConnectionLost, ServerUnreachable)):
         while True:
             await lane.call("PING", limit_s=0.2)
+
+
+async def wait_until_blocked(running: RunningServer) -> None:
+    """Return when a blocking read waits at the server."""
+    with running.admin() as admin:
+        await wait_until(
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
+        )
 
 
 def hide_private_parts(monkeypatch: pytest.MonkeyPatch) -> None:

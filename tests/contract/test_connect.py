@@ -3,11 +3,9 @@
 import asyncio
 import gc
 import logging
-import os
-import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +15,6 @@ import trustme
 
 from tampu.errors import (
     AccessDenied,
-    EmbeddedFailed,
     OptionError,
     ServerError,
     ServerTooOld,
@@ -26,13 +23,10 @@ from tampu.errors import (
     Verdict,
 )
 from tampu.server.connect import Server, connect
-from tampu.server.embedded import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
-from tests.embedded import end_server, is_free, server_pid
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
 
@@ -319,55 +313,6 @@ class TestTls:
             assert await says_pong(await connect(with_own))
             with pytest.raises(ServerError):
                 await says_pong(await connect(url))
-
-
-class TestEmbedded:
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> Iterator[Path]:
-        yield tmp_path / "data"
-        end_server(tmp_path / "data")
-
-    async def test_an_embedded_url_starts_a_server(self, home: Path) -> None:
-        server = await connect(f"embedded:{home}")
-        assert server.name == f"embedded:{home}"
-        assert await says_pong(server)
-
-    async def test_without_url_and_variable_it_is_in_the_working_directory(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(home.parent)
-        monkeypatch.delenv("TAMPU_URL", raising=False)
-        try:
-            assert await says_pong(await connect())
-            assert (home.parent / ".tampu" / ".gitignore").read_text() == "*\n"
-        finally:
-            end_server(home.parent / ".tampu")
-
-    async def test_a_killed_server_is_started_again_by_lanes(self, home: Path) -> None:
-        async with await connect(f"embedded:{home}") as server:
-            async with await Lane.open(server, KEY) as lane, await Lane.open(server, KEY) as other:
-                await lane.call("SET", b"a", b"kept")
-                os.kill(server_pid(home), signal.SIGKILL)
-                for each in (lane, other):
-                    assert await each.send(b"GET a\r\n", repeatable=True) == b"kept"
-        assert is_unused(home)
-
-    async def test_a_cancelled_connect_keeps_no_hold(self, home: Path) -> None:
-        connecting = asyncio.create_task(connect(f"embedded:{home}"))
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        await wait_until(lambda: is_unused(home), within=10, sentence="the hold is released")
-
-    async def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(EmbeddedFailed, match="a file, not a directory"):
-            await connect(f"embedded:{tmp_path}/file")
-
-
-def is_unused(home: Path) -> bool:
-    return home.exists() and is_free(home / keeper.USERS_LOCK)
 
 
 async def test_a_user_without_permission_for_info_gets_the_oldest_dialect(

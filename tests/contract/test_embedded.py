@@ -1,5 +1,6 @@
 """The embedded server: one per directory, while any process uses it."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,24 +15,29 @@ from typing import Protocol
 import pytest
 
 from tampu.errors import EmbeddedFailed
+from tampu.server.connect import Server, connect
 from tampu.server.embedded import files, keeper
 from tampu.server.embedded.files import FileLock
 from tampu.server.embedded.server import join
+from tampu.server.lane import Lane
 from tests.embedded import (
     answers,
     client_of,
     end_server,
     has,
+    is_free,
     kill,
     leave,
     nothing_runs,
     popen,
     put,
     said,
+    server_pid,
     starts_of,
 )
-from tests.waiting import block_until, stays
+from tests.waiting import block_until, stays, wait_until
 
+KEY = b"{chasqui:embedded}:stream"
 A_WHILE_S = keeper.LINGER_S * 1.5
 # The default handler ends it on Ctrl-C: Python loses one that comes just before a blocking read.
 USER = """
@@ -277,3 +283,58 @@ def test_users_that_join_while_it_stops_lose_nothing(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(24) as threads:
         assert all(threads.map(come_and_go, range(-4, 20)))
+
+
+# Connecting
+
+
+async def answers_ping(server: Server) -> bool:
+    async with server, await Lane.open(server, KEY) as lane:
+        return await lane.call("PING") == b"PONG"
+
+
+def is_unused(home: Path) -> bool:
+    return home.exists() and is_free(home / keeper.USERS_LOCK)
+
+
+async def test_an_embedded_url_starts_a_server(home: Path) -> None:
+    server = await connect(f"embedded:{home}")
+    assert server.name == f"embedded:{home}"
+    assert await answers_ping(server)
+
+
+async def test_without_url_and_variable_it_is_in_the_working_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.parent)
+    monkeypatch.delenv("TAMPU_URL", raising=False)
+    try:
+        assert await answers_ping(await connect())
+        assert (home.parent / ".tampu" / ".gitignore").read_text() == "*\n"
+    finally:
+        end_server(home.parent / ".tampu")
+
+
+async def test_a_killed_server_is_started_again_by_lanes(home: Path) -> None:
+    async with await connect(f"embedded:{home}") as server:
+        async with await Lane.open(server, KEY) as lane, await Lane.open(server, KEY) as other:
+            await lane.call("SET", b"a", b"kept")
+            os.kill(server_pid(home), signal.SIGKILL)
+            for each in (lane, other):
+                assert await each.send(b"GET a\r\n", repeatable=True) == b"kept"
+    assert is_unused(home)
+
+
+async def test_a_cancelled_connect_keeps_no_hold(home: Path) -> None:
+    connecting = asyncio.create_task(connect(f"embedded:{home}"))
+    await asyncio.sleep(0)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await wait_until(lambda: is_unused(home), within=10, sentence="the hold is released")
+
+
+async def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EmbeddedFailed, match="a file, not a directory"):
+        await connect(f"embedded:{tmp_path}/file")

@@ -200,54 +200,6 @@ async def test_repeatable_calls_survive_client_kill(lane: Lane, running: Running
 
 
 @pytest.mark.every_server
-async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServer) -> None:
-    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
-    with running.admin() as admin:
-        await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
-        )
-        await lane.unblock()
-        assert await asyncio.wait_for(call, 10) is None
-        assert await lane.call("PING") == b"PONG"
-        assert admin.info("clients")["blocked_clients"] == 0
-
-
-@pytest.mark.every_server
-async def test_unblock_also_ends_a_read_that_is_just_being_sent(lane: Lane) -> None:
-    for n in range(100):
-        call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
-        for _ in range(n % 5):
-            await asyncio.sleep(0)
-        await lane.unblock()
-        assert await asyncio.wait_for(call, 10) is None
-
-
-@pytest.mark.every_server
-async def test_unblock_does_not_lose_the_item_of_a_read(lane: Lane, running: RunningServer) -> None:
-    with running.admin() as admin:
-        for n in range(50):
-            call = lane.send(pack("BLPOP", b"{chasqui:lane}:list", 30), block_s=30)
-            await asyncio.sleep(0)
-            admin.rpush("{chasqui:lane}:list", n)
-            await lane.unblock()
-            reply = await asyncio.wait_for(call, 10)
-            left = admin.lpop("{chasqui:lane}:list")
-            assert (reply is None) != (left is None), "an item was lost or came twice"
-
-
-async def test_unblock_without_a_blocked_read_does_nothing(lane: Lane) -> None:
-    await lane.unblock()
-    assert await lane.call("PING") == b"PONG"
-
-
-@pytest.mark.every_server
-async def test_a_blocking_read_may_last_longer_than_the_patience(server: Server) -> None:
-    async with await Lane.open(server, KEY, options=IMPATIENT) as lane:
-        reading = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
-        assert await reading is None
-
-
-@pytest.mark.every_server
 async def test_a_refusal_does_not_shift_later_replies(lane: Lane) -> None:
     await lane.call("SET", b"{chasqui:lane}:s", b"x")
     wrong = lane.send(pack("XLEN", b"{chasqui:lane}:s"))

@@ -24,6 +24,7 @@ from tests.contract.lanes import (
     QUICK,
     OpenThroughProxy,
     until_lost,
+    wait_until_blocked,
 )
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -45,13 +46,6 @@ async def lane_to(running: RunningServer, options: LaneOptions = QUICK) -> Async
     async with await connect(running.url) as server:
         async with await Lane.open(server, KEY, options=options) as lane:
             yield lane
-
-
-async def wait_until_blocked(running: RunningServer) -> None:
-    with running.admin() as admin:
-        await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
-        )
 
 
 async def wait_until_disconnected(caplog: pytest.LogCaptureFixture) -> None:
@@ -384,34 +378,3 @@ class TestReconnecting:
         await proxy.inject(b"+what\r\n")
         await wait_until(lambda: proxy.accepted > seen, within=10, sentence="a new connection")
         assert await lane.call("ECHO", b"in step") == b"in step"
-
-
-@pytest.mark.every_server
-class TestUnblocking:
-    async def test_an_unblocked_read_that_is_lost_is_not_sent_again(
-        self, open_through_proxy: OpenThroughProxy, running: RunningServer
-    ) -> None:
-        lane, proxy = await open_through_proxy()
-        reading = lane.send(pack("BLPOP", b"none", 30), repeatable=True, block_s=30)
-        await wait_until_blocked(running)
-        unblocking = asyncio.create_task(lane.unblock())
-        proxy.cut()
-        with suppress(ServerError):
-            await unblocking
-        assert await asyncio.wait_for(reading, 10) is None
-
-    async def test_without_permission_for_client_id_a_read_ends_by_itself(
-        self, running: RunningServer
-    ) -> None:
-        with running.admin() as admin:
-            admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+blpop", "+ping")
-            try:
-                url = f"redis://few:pw@127.0.0.1:{running.port}/0"
-                async with await connect(url) as server, await Lane.open(server, KEY) as lane:
-                    reading = lane.send(pack("BLPOP", b"none", 2), block_s=2)
-                    await wait_until_blocked(running)
-                    await lane.unblock()
-                    assert not reading.done()
-                    assert await reading is None
-            finally:
-                admin.acl_deluser("few")

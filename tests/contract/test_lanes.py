@@ -103,7 +103,7 @@ class TestToOneServer:
     ) -> None:
         async with Proxy(running.port) as proxy:
             proxy.hold_replies = True
-            lanes = Lanes(proxy.url, connect_timeout_s=0.5)
+            lanes = Lanes(proxy.url, connect_timeout_s=2.0)
             lanes.open()
             with pytest.raises(ServerUnreachable):
                 await asyncio.wait_for(lanes.to(b"a"), 10)

@@ -1,4 +1,4 @@
-"""The scripts `add` and the command `ack` on real servers, and how scripts are loaded."""
+"""The `add` script on real servers, and how scripts are loaded."""
 
 import asyncio
 from contextlib import suppress
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from tampu.errors import CommandRefused, ConnectionLost, OptionError, QueueFull
+from tampu.errors import CommandRefused, ConnectionLost, QueueFull
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.protocol import Reply, pack
@@ -19,11 +19,10 @@ from tampu.server.scripts.adding import (
     PlainJobs,
     add,
 )
-from tampu.server.streams import ack
 from tests.conftest import Start
 from tests.contract.lanes import PATIENT, OpenThroughProxy
 from tests.proxy import Proxy
-from tests.servers import Backend, RunningServer
+from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
@@ -259,64 +258,6 @@ class TestAdd:
         assert await call == b""
 
 
-class TestAck:
-    async def test_acked_entries_are_deleted(self, lane: Lane) -> None:
-        ids = await self._read(lane, 512)
-        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 512
-        assert await lane.call("XLEN", STREAM) == 0
-        assert (await lane.call("XPENDING", STREAM, GROUP))[0] == 0  # type: ignore[index]
-
-    async def test_a_second_ack_counts_nothing(self, lane: Lane) -> None:
-        ids = await self._read(lane, 3)
-        await ack(lane, ids, stream=STREAM, group=GROUP)
-        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 0
-
-    async def test_an_ack_is_sent_again_after_a_lost_reply(
-        self, open_through_proxy: OpenThroughProxy
-    ) -> None:
-        lane, proxy = await open_through_proxy()
-        ids = await self._read(lane, 3)
-        await ack(lane, ids[:1], stream=STREAM, group=GROUP)  # the script is loaded from here on
-        proxy.hold_replies = True
-        call = asyncio.create_task(ack(lane, ids, stream=STREAM, group=GROUP))
-        await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the reply was lost")
-        proxy.hold_replies = False
-        proxy.cut()
-        assert await call == 0
-        assert await lane.call("XLEN", STREAM) == 0
-
-    @pytest.mark.parametrize("count", [0, 1001])
-    async def test_no_ids_and_too_many_are_refused(self, lane: Lane, count: int) -> None:
-        with pytest.raises(OptionError, match="expected 1 to 1000 ids"):
-            await ack(lane, [b"1-1"] * count, stream=STREAM, group=GROUP)
-
-    async def test_a_thousand_ids_fit_in_one_call(self, lane: Lane) -> None:
-        ids = await self._read(lane, 1000)
-        assert await ack(lane, ids, stream=STREAM, group=GROUP) == 1000
-
-    async def test_an_ack_works_at_the_memory_limit(
-        self, lane: Lane, running: RunningServer, backend: Backend
-    ) -> None:
-        ids = await self._read(lane, 10)
-        with running.admin() as admin:
-            admin.config_set("maxmemory", 1)
-            try:
-                with pytest.raises(QueueFull):
-                    await add_jobs(lane, PlainJobs([b"e", b"n"]), number=99)
-                assert await ack(lane, ids, stream=STREAM, group=GROUP) == 10
-            finally:
-                admin.config_set("maxmemory", 0)
-        assert await lane.call("XLEN", STREAM) == 0
-
-    async def _read(self, lane: Lane, count: int) -> list[bytes]:
-        await add_jobs(lane, PlainJobs([b"e", b"n"] * count), number=1)
-        await lane.call("XGROUP", "CREATE", STREAM, GROUP, "0")
-        reply = await lane.call(
-            "XREADGROUP", "GROUP", GROUP, "c", "COUNT", count, "STREAMS", STREAM, ">"
-        )
-        return [entry[0] for entry in reply[0][1]]  # type: ignore[index, misc, union-attr]
-
-
 class TestLoading:
     async def test_an_unknown_script_is_loaded(self, lane: Lane, running: RunningServer) -> None:
         with running.admin() as admin:
@@ -392,13 +333,6 @@ class TestAtomicity:
                     with pytest.raises(QueueFull):
                         await add_jobs(lane, jobs, number=2)
                 assert await state(lane) == before
-
-    async def test_an_ack_on_a_key_of_a_wrong_type_changes_nothing(self, lane: Lane) -> None:
-        await lane.call("SET", STREAM, b"text")
-        before = await state(lane)
-        with pytest.raises(CommandRefused):
-            await ack(lane, [b"1-1"], stream=STREAM, group=GROUP)
-        assert await state(lane) == before
 
 
 async def test_many_calls_of_a_script_can_be_in_flight(lane: Lane) -> None:

@@ -131,7 +131,7 @@ async def load_slots(client: RedisCluster, *, refresh: bool) -> None:
             await client.aclose()
             await client.initialize()
     except RedisClusterException as error:
-        raise _first_line(error) from error
+        raise _as_connection_error(error) from error
 
 
 async def correct_slot(client: RedisCluster, moved: MovedError) -> bool:
@@ -154,7 +154,7 @@ def node_of_key(client: RedisCluster, key: bytes) -> ClusterNode:
     try:
         node = client.get_node_from_key(key.decode())
     except RedisClusterException as error:
-        raise _first_line(error) from error
+        raise _as_connection_error(error) from error
     if node is None:
         raise ConnectionError("no node of the cluster holds the slot of the queue")
     return node
@@ -165,7 +165,7 @@ def startup_nodes(client: RedisCluster) -> dict[str, ClusterNode]:
     return getattr(getattr(client, _NODES_MANAGER, None), "startup_nodes", {})
 
 
-def _first_line(error: RedisClusterException) -> ConnectionError:
+def _as_connection_error(error: RedisClusterException) -> ConnectionError:
     return ConnectionError(str(error).partition("\n")[0])
 
 
