@@ -20,31 +20,14 @@ _MOST_EVENTS: Final = 4096
 _CONGESTION_PAUSE_S: Final = 0.002
 
 
-class RoomSignal:
-    """Wakes the reader when the pool can take more."""
-
-    def __init__(self) -> None:
-        self._waiter: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        """Wake the reader, if it waits."""
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Return at the next `set`."""
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        await waiter
-
-
 class Backpressure:
-    """Decides how much to read from the pace of the slots and what waits to be sent."""
+    """Decides how much to read from the pace of the slots and what waits to be sent.
+
+    `room` is set when the pool can take more.
+    """
 
     def __init__(
-        self, pool: Pool, settler: Settler, *, reporter: Reporter, room: RoomSignal
+        self, pool: Pool, settler: Settler, *, reporter: Reporter, room: asyncio.Event
     ) -> None:
         self._pool = pool
         self._settler = settler
@@ -72,6 +55,7 @@ class Backpressure:
         if self._is_congested():
             await asyncio.sleep(_CONGESTION_PAUSE_S)
         else:
+            self._room.clear()  # it may have been set since the last time
             await self._room.wait()
 
     def _is_congested(self) -> bool:

@@ -9,6 +9,7 @@ from tampu.consumer.pool import Pool
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settler import Settler
 from tampu.metrics.facts import BatchRead
+from tampu.server.scripts.workers import TakenEntry
 from tampu.server.streams import RawEntry
 from tampu.util.clock import now_ms
 
@@ -34,11 +35,18 @@ class Feed:
         self._reporter.sink.record([BatchRead(len(entries))])
         self._offer(entries, deliveries=1)
 
-    def take_in_again(self, entry: RawEntry, *, deliveries: int, first: bool = False) -> None:
-        """Take in an entry that was delivered before; with `first`, before all that wait."""
-        if deliveries == 1:  # to us, in a reply that was lost
+    def take_in_lost(self, entry: RawEntry, *, deliveries: int) -> None:
+        """Take in an entry that a lost reply held."""
+        if deliveries == 1:
             self._reporter.sink.record([BatchRead(1)])
-        self._offer([entry], deliveries=deliveries, first=first)
+        self._offer([entry], deliveries=deliveries)
+
+    def take_over(self, taken: list[TakenEntry]) -> None:
+        """Take in entries of a dead worker, before all that wait."""
+        if taken:
+            self._reporter.sink.record([BatchRead(len(taken), taken_over=len(taken))])
+        for each in reversed(taken):  # each is put before the one taken in last
+            self._offer([(each.entry_id, each.fields)], deliveries=each.deliveries, first=True)
 
     def note_empty_read(self) -> None:
         """Report that the queue is empty, if it was not before."""
@@ -46,10 +54,7 @@ class Feed:
             self._reporter.report_drained()
         self._was_empty = True
 
-    def note_takeover(self, count: int) -> None:
-        """Report that entries of a dead worker arrived."""
-        self._reporter.sink.record([BatchRead(count, taken_over=count)])
-
+    @property
     def free_slots(self) -> int:
         """How many more entries could run at once."""
         return self._pool.free
@@ -60,18 +65,15 @@ class Feed:
         ids.update(self._settler.entry_ids())
         return ids
 
-    def release_stale(self) -> int:
-        """Release what waits if the oldest has waited too long; how many entries that were."""
-        if self._pool.oldest_wait_s(monotonic()) < _STALE_S:
-            return 0
-        return self.release_waiting()
+    def release_stale(self) -> None:
+        """Release all deliveries that wait for a slot, if one has waited too long."""
+        if self._pool.oldest_wait_s(monotonic()) >= _STALE_S:
+            self.release_waiting()
 
-    def release_waiting(self) -> int:
-        """Release all deliveries that wait for a slot; how many that were."""
-        waiting = self._pool.withdraw()
-        for delivery in waiting:
+    def release_waiting(self) -> None:
+        """Release all deliveries that wait for a slot."""
+        for delivery in self._pool.withdraw():
             self._settler.release(delivery)
-        return len(waiting)
 
     def stop(self) -> None:
         """Start nothing more: release what is taken in from now on."""
