@@ -128,9 +128,7 @@ class TestStoringAgain:
         assert set(fields(harness, "k")) == {b"spec", b"tampu"}
         assert len(await harness.queue.schedules()) == 1
 
-    async def test_a_peer_s_schedule_keeps_its_place_when_it_becomes_ours(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_schedule_of_a_peer_keeps_its_next_instant(self, harness: Harness) -> None:
         spec = bytes.fromhex(golden("specs")[0].values[0]["spec_hex"])
         read = decode_spec(spec)
         store_raw(harness, read.key, spec, at_ms := now_ms() + 12_345)
@@ -139,9 +137,7 @@ class TestStoringAgain:
         again = await harness.queue.schedule(read.job_name, rule, key=read.key)
         assert again.next_at == instant(at_ms)
 
-    async def test_settings_of_ours_end_when_a_peer_stores_another_spec(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_new_spec_of_a_peer_ends_our_settings(self, harness: Harness) -> None:
         await harness.queue.schedule("tick", Every(10), key="k", jitter=5, attempts=2)
         other = await harness.queue.schedule("tick", Every(20), key="other")
         spec = fields(harness, "other")[b"spec"]
@@ -227,9 +223,7 @@ class TestPausing:
         await harness.queue.schedule("tick", Every("1h"), key="k")
         assert await harness.queue.resume("k") is False
 
-    async def test_one_that_cannot_be_read_can_be_paused_and_resumed(
-        self, harness: Harness
-    ) -> None:
+    async def test_an_unreadable_one_can_be_paused_and_resumed(self, harness: Harness) -> None:
         store_raw(harness, "k", b"nonsense", 123)
         assert await harness.queue.pause("k") is True
         assert await harness.queue.resume("k") is True
@@ -286,7 +280,7 @@ class TestListing:
         assert all(told[key] for key in ("bad", "odd", "empty"))
 
     @pytest.mark.parametrize("record", golden("specs"))
-    async def test_what_a_peer_has_stored_is_told(
+    async def test_schedules_of_peers_are_read(
         self, harness: Harness, record: dict[str, Any]
     ) -> None:
         store_raw(harness, record["key"], bytes.fromhex(record["spec_hex"]), now_ms() + 1000)
@@ -338,9 +332,7 @@ class TestOutOfTurn:
         await harness.queue.schedule("tick", Cron("0 9 * * *"), key="k")
         assert await harness.queue.backfill("k", start, start + timedelta(hours=1)) == []
 
-    async def test_a_preview_of_a_schedule_begins_with_its_next_instant(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_preview_begins_with_the_next_instant(self, harness: Harness) -> None:
         told = await harness.queue.schedule("tick", Every("1h"), key="k", limit=3)
         told_at = told.next_at
         assert told_at is not None
@@ -348,9 +340,7 @@ class TestOutOfTurn:
         assert await harness.queue.preview("k", 2) == expected[:2]
         assert await harness.queue.preview("k") == expected, "no more than the limit"
 
-    async def test_a_preview_begins_with_what_a_peer_has_armed_it_for(
-        self, harness: Harness
-    ) -> None:
+    async def test_a_preview_begins_with_the_instant_of_a_peer(self, harness: Harness) -> None:
         told = (await harness.queue.schedule("tick", NINE, key="k")).next_at
         assert told is not None
         beside = told + timedelta(milliseconds=123)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tampu.consumer.pool import Pool
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settler import Settler
+    from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
 
 MOST_A_READ: Final = 512
@@ -30,31 +31,14 @@ _MOST_EVENTS: Final = 4096
 _CONGESTION_PAUSE_S: Final = 0.002
 
 
-class RoomSignal:
-    """Wakes the reader when the pool can take more."""
-
-    def __init__(self) -> None:
-        self._waiter: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        """Wake the reader, if it waits."""
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait(self) -> None:
-        """Return at the next `set`."""
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        await waiter
-
-
 class Backpressure:
-    """Decides how much to read from the pace of the slots and what waits to be sent."""
+    """Decides how much to read from the pace of the slots and what waits to be sent.
+
+    `room` is set when the pool can take more.
+    """
 
     def __init__(
-        self, pool: Pool, settler: Settler, *, reporter: Reporter, room: RoomSignal
+        self, pool: Pool, settler: Settler, *, reporter: Reporter, room: asyncio.Event
     ) -> None:
         self._pool = pool
         self._settler = settler
@@ -82,6 +66,7 @@ class Backpressure:
         if self._is_congested():
             await asyncio.sleep(_CONGESTION_PAUSE_S)
         else:
+            self._room.clear()  # it may have been set since the last time
             await self._room.wait()
 
     def _is_congested(self) -> bool:
@@ -129,11 +114,18 @@ class Feed:
         self._reporter.sink.record([BatchRead(len(entries))])
         self._offer(entries, deliveries=1)
 
-    def take_in_again(self, entry: RawEntry, *, deliveries: int, first: bool = False) -> None:
-        """Take in an entry that was delivered before; with `first`, before all that wait."""
-        if deliveries == 1:  # to us, in a reply that was lost
+    def take_in_lost(self, entry: RawEntry, *, deliveries: int) -> None:
+        """Take in an entry that a lost reply held."""
+        if deliveries == 1:
             self._reporter.sink.record([BatchRead(1)])
-        self._offer([entry], deliveries=deliveries, first=first)
+        self._offer([entry], deliveries=deliveries)
+
+    def take_over(self, taken: list[TakenEntry]) -> None:
+        """Take in entries of a dead worker, before all that wait."""
+        if taken:
+            self._reporter.sink.record([BatchRead(len(taken), taken_over=len(taken))])
+        for each in reversed(taken):  # each is put before the one taken in last
+            self._offer([(each.entry_id, each.fields)], deliveries=each.deliveries, first=True)
 
     def note_empty_read(self) -> None:
         """Report that the queue is empty, if it was not before."""
@@ -141,10 +133,7 @@ class Feed:
             self._reporter.report_drained()
         self._was_empty = True
 
-    def note_takeover(self, count: int) -> None:
-        """Report that entries of a dead worker arrived."""
-        self._reporter.sink.record([BatchRead(count, taken_over=count)])
-
+    @property
     def free_slots(self) -> int:
         """How many more entries could run at once."""
         return self._pool.free
@@ -155,18 +144,15 @@ class Feed:
         ids.update(self._settler.entry_ids())
         return ids
 
-    def release_stale(self) -> int:
-        """Release what waits if the oldest has waited too long; how many entries that were."""
-        if self._pool.oldest_wait_s(monotonic()) < _STALE_S:
-            return 0
-        return self.release_waiting()
+    def release_stale(self) -> None:
+        """Release all deliveries that wait for a slot, if one has waited too long."""
+        if self._pool.oldest_wait_s(monotonic()) >= _STALE_S:
+            self.release_waiting()
 
-    def release_waiting(self) -> int:
-        """Release all deliveries that wait for a slot; how many that were."""
-        waiting = self._pool.withdraw()
-        for delivery in waiting:
+    def release_waiting(self) -> None:
+        """Release all deliveries that wait for a slot."""
+        for delivery in self._pool.withdraw():
             self._settler.release(delivery)
-        return len(waiting)
 
     def stop(self) -> None:
         """Start nothing more: release what is taken in from now on."""

@@ -50,6 +50,7 @@ class Leases:
         self._target = target
         self._credentials = credentials
         self._member = member
+        self._worker = member.consumer.decode()
         self._terms = terms
         self._concurrency = concurrency
         self._started_at_ms = now_ms()
@@ -114,7 +115,7 @@ class Leases:
             starter.call_soon_threadsafe(_resolve, first, error)
 
     async def _send_heartbeats(self, lane: Lane, stopping: asyncio.Event) -> None:
-        trouble = lane.server.outage.part(f"heartbeat of worker {self._member.consumer.decode()}")
+        trouble = lane.server.outage.part(f"heartbeat of worker {self._worker}")
         while not await _is_set_within(stopping, self._terms.heartbeat_s):
             try:
                 await self._send_heartbeat(lane)
@@ -133,12 +134,8 @@ class Leases:
         )
         if answer.left_ms is None and not first:
             self._lapsed_at = monotonic()
-            worker = member.consumer.decode()
-            logger.warning(
-                "the leases of worker %s have lapsed: other workers may have run its jobs again",
-                worker,
-                extra={"worker": worker},
-            )
+            text = "the leases of worker %s have lapsed: other workers may have run its jobs"
+            logger.warning(text, self._worker, extra={"worker": self._worker})
         self._sent_at = sent_at
 
     async def _heartbeat(self, lane: Lane) -> bytes:
@@ -162,9 +159,8 @@ class Leases:
         try:
             await reap(lane, self._member, own_heartbeat=await self._heartbeat(lane))
         except ServerError as error:
-            worker = self._member.consumer.decode()
-            facts = {"worker": worker, "problem": str(error)}
-            logger.warning("worker %s could not be removed: %s", worker, error, extra=facts)
+            facts = {"worker": self._worker, "problem": str(error)}
+            logger.warning("worker %s could not be removed: %s", self._worker, error, extra=facts)
 
 
 async def _is_set_within(event: asyncio.Event, limit_s: float) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import Final, Protocol
 
@@ -52,17 +51,14 @@ class LeaseTerms:
 class Successor(Protocol):
     """Runs what dead workers left."""
 
-    def free_slots(self) -> int:
-        """How many more entries could run at once."""
-
-    def release_stale(self) -> int:
+    def release_stale(self) -> None:
         """Release entries that have waited too long for a slot."""
 
     def audit(self, pending: set[bytes]) -> None:
         """Compare the ids that the server says we hold with those that we know of."""
 
-    async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
-        """Run what `claim` returns, even if its reply is lost; raises what it raises."""
+    async def take_over(self, claim: Callable[[int], Awaitable[list[TakenEntry]]]) -> None:
+        """Run what `claim` returns for a number of free slots, even if its reply is lost."""
 
 
 class ReapingService(Service):
@@ -125,9 +121,11 @@ class ReapingService(Service):
             await self._take_over(member, judgement)
 
     async def _take_over(self, dead: Membership, judgement: Judgement) -> None:
-        count = min(max(self._successor.free_slots(), _LEAST_A_TICK), _MOST_A_TICK)
-        taker = self._member.consumer
-        claim = partial(takeover, self._lane, dead, judgement=judgement, taker=taker, count=count)
+        async def claim(free_slots: int) -> list[TakenEntry]:
+            count = min(max(free_slots, _LEAST_A_TICK), _MOST_A_TICK)
+            taker = self._member.consumer
+            return await takeover(self._lane, dead, judgement=judgement, taker=taker, count=count)
+
         await self._successor.take_over(claim)
 
     async def _is_connected(self, heartbeat: bytes) -> bool | None:
