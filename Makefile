@@ -11,7 +11,7 @@ PARALLEL := -n 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench bench-peers clean
+.PHONY: help setup demo servers peers test test-all cover test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,12 @@ test: servers peers ## every test on Valkey, and what depends on the server on e
 test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
 	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
 		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
+
+cover: servers peers ## branch coverage of make test; fails below the limit in pyproject.toml
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
