@@ -6,7 +6,7 @@ OLDEST := .venv-oldest
 PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
-PARALLEL := -n 4
+PARALLEL := -n 4 --dist worksteal
 # The tests start hundreds of programs: each would compile the package anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,7 +42,8 @@ test: servers peers ## every test on Valkey, and what depends on the server on e
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
-	$(BIN)/python -m pytest $(PARALLEL) $(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
+	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
+		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
 test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
@@ -59,7 +60,7 @@ check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.sizes
-	$(BIN)/python -m tools.house
+	$(BIN)/python -m tools.house --check
 	$(BIN)/python -m tools.lua_heads
 
 format: $(STAMP) ## put the code in shape

@@ -1,4 +1,4 @@
-"""What the tests of whole schedulers share: clocks that are wrong, and who keeps what was told."""
+"""Helpers of the tests of whole schedulers: wrong clocks, logs of runs and events, teams."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from tampu.scheduler import (
     TaskState,
 )
 from tampu.scheduler.clock import Alarm, WallClock
-from tampu.scheduler.guard import LeaseOptions
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.scheduler.scheduler import SchedulerOptions
 from tampu.scheduler.task import Function
 from tampu.timing import Every, Missed, Rule
@@ -34,22 +34,22 @@ from tests.waiting import wait_until
 
 TASK: Final = "t"
 ANCHOR: Final = datetime(2026, 1, 1, tzinfo=UTC)
-EACH: Final = Missed.all(max=10_000)  # nothing is dropped, however slow the machine
-# So long that none runs out by itself on a slow machine.
-CALM: Final[LeaseOptions] = {"lease": "3s", "renew_every": "500ms", "timeout": "2500ms"}
-SHORT: Final[LeaseOptions] = {"lease": "600ms", "renew_every": "150ms", "timeout": "400ms"}
-WITHIN: Final = 20.0
+RUN_ALL_MISSED: Final = Missed.all(max=10_000)  # nothing is dropped, however slow the machine is
+# So long that no lease expires by itself on a slow machine.
+LONG_LEASE: Final[LeaseOptions] = {"lease": "3s", "renew_every": "500ms", "timeout": "2500ms"}
+SHORT_LEASE: Final[LeaseOptions] = {"lease": "600ms", "renew_every": "150ms", "timeout": "400ms"}
+WAIT_S: Final = 20.0
 
 E = TypeVar("E", bound=Event)
 
 
 def grid(interval: str = "200ms") -> Every:
-    """An interval whose instants are the same whoever computes them."""
+    """An interval with an anchor: every scheduler has the same instants."""
     return Every(interval, anchor=ANCHOR)
 
 
 class SkewedClock(WallClock):
-    """The machine's clock, wrong by so much."""
+    """The clock of the machine, wrong by some seconds."""
 
     def __init__(self, skew_s: float) -> None:
         self._skew_ms = round(skew_s * 1000)
@@ -61,8 +61,8 @@ class SkewedClock(WallClock):
         return super().call_at(at_ms - self._skew_ms, call)
 
 
-class Journal:
-    """An observer that keeps all it is told."""
+class EventLog:
+    """An observer that keeps every event."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -74,14 +74,14 @@ class Journal:
         return [event for event in self.events if isinstance(event, kind)]
 
     def skipped(self, *reasons: SkipReason) -> list[int]:
-        """The occurrences that did not run for these reasons, one by one."""
-        told = [event for event in self.of(RunSkipped) if event.reason in reasons]
-        assert all(event.count == 1 for event in told)
-        return [event.at_ms for event in told]
+        """The occurrences that were skipped for these reasons, one by one."""
+        events = [event for event in self.of(RunSkipped) if event.reason in reasons]
+        assert all(event.count == 1 for event in events)
+        return [event.at_ms for event in events]
 
 
-class Done(NamedTuple):
-    """A run that came to its end."""
+class FinishedRun(NamedTuple):
+    """A run that reached its end."""
 
     who: str
     at_ms: int
@@ -89,41 +89,41 @@ class Done(NamedTuple):
     replayed: bool
 
 
-class Deeds:
-    """What really ran: the function of the tasks, whose `deps` say who runs them."""
+class RunLog:
+    """The function of the tasks: keeps what really ran. `deps` is the name of the scheduler."""
 
     def __init__(self, lasts_s: float = 0.0) -> None:
-        self.done: list[Done] = []
-        self.began: list[int] = []
-        self.inside = 0
-        self.most_inside = 0
+        self.done: list[FinishedRun] = []
+        self.started: list[int] = []
+        self.active = 0
+        self.most_active = 0
         self.cancelled = 0
-        self.gate = asyncio.Event()  # runs wait for it
+        self.gate = asyncio.Event()  # runs wait here
         self.gate.set()
         self._lasts_s = lasts_s
 
     async def __call__(self, run: TaskRun[Any]) -> None:
-        self.began.append(run.at_ms)
-        self.inside += 1
-        self.most_inside = max(self.inside, self.most_inside)
+        self.started.append(run.at_ms)
+        self.active += 1
+        self.most_active = max(self.active, self.most_active)
         try:
             await asyncio.sleep(self._lasts_s)
             await self.gate.wait()
-            self.done.append(Done(run.deps, run.at_ms, run.manual, run.replayed))
+            self.done.append(FinishedRun(run.deps, run.at_ms, run.manual, run.replayed))
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
         finally:
-            self.inside -= 1
+            self.active -= 1
 
     def instants(self, who: str | None = None) -> list[int]:
-        """The occurrences that ran, in order, those of one scheduler or of all."""
+        """The occurrences that ran, in order: of one scheduler, or of all."""
         return sorted(done.at_ms for done in self.done if who in {None, done.who})
 
-    async def until(self, count: int) -> None:
-        """Return when so many runs have come to their end."""
+    async def wait_for(self, count: int) -> None:
+        """Wait until `count` runs have reached their end."""
         await wait_until(
-            lambda: len(self.done) >= count, within=WITHIN, sentence=f"{count} runs are done"
+            lambda: len(self.done) >= count, within=WAIT_S, sentence=f"{count} runs are done"
         )
 
 
@@ -133,32 +133,32 @@ class Member(NamedTuple):
     name: str
     scheduler: Scheduler
     handle: TaskHandle
-    journal: Journal
+    log: EventLog
 
     @property
     def state(self) -> TaskState:
         return self.handle.report().state
 
     async def stop(self) -> TaskState:
-        """Have it end; how the task stands then."""
+        """Stop the task; return its last state."""
         self.handle.cancel()
-        return (await self.end()).state
+        return (await self.finish()).state
 
-    async def end(self) -> TaskReport:
-        """Until it has ended by itself."""
-        return await asyncio.wait_for(self.handle.wait(), WITHIN)
+    async def finish(self) -> TaskReport:
+        """Wait until the task has ended."""
+        return await asyncio.wait_for(self.handle.wait(), WAIT_S)
 
-    async def until(self, kind: type[Event], count: int = 1) -> None:
-        """Return when it was told of so many facts of a kind."""
+    async def wait_for(self, kind: type[Event], count: int = 1) -> None:
+        """Wait until the scheduler has reported `count` events of a kind."""
         await wait_until(
-            lambda: len(self.journal.of(kind)) >= count,
-            within=WITHIN,
-            sentence=f"{self.name} was told of {count} {kind.__name__}",
+            lambda: len(self.log.of(kind)) >= count,
+            within=WAIT_S,
+            sentence=f"{self.name} has reported {count} {kind.__name__}",
         )
 
 
 class Team:
-    """Schedulers of one process; all are closed at the end, and their runs with them."""
+    """Schedulers in one process; all of them are closed at the end."""
 
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self.url = url
@@ -172,69 +172,69 @@ class Team:
         skew_s: float = 0,
         **options: Unpack[SchedulerOptions],
     ) -> Member:
-        """One more scheduler for a task; returns when it knows how that stands."""
-        journal = Journal()
+        """Start one more scheduler for a task, and wait until it has loaded the state."""
+        log = EventLog()
         options.setdefault("grace", "2s")
-        options |= {"clock": SkewedClock(skew_s), "observers": [journal]}
+        options |= {"clock": SkewedClock(skew_s), "observers": [log]}
         scheduler = Scheduler(**options)
         await self._stack.enter_async_context(scheduler)
-        member = Member(name, scheduler, scheduler.add(task), journal)
-        await member.until(StateLoaded)
+        member = Member(name, scheduler, scheduler.add(task), log)
+        await member.wait_for(StateLoaded)
         return member
 
-    async def guarded(
+    async def join_guarded(
         self,
         name: str,
         task: ScheduledTask[str],
         store: Store,
         *,
         skew_s: float = 0,
-        lease: LeaseOptions = CALM,
+        lease: LeaseOptions = LONG_LEASE,
     ) -> Member:
-        """One with a store and a guard of its own on the server."""
+        """Start one more scheduler, with its own store and guard."""
         guard = RedisGuard(self.url, **lease)
         return await self.join(name, task, skew_s=skew_s, store=store, guard=guard)
 
-    async def sharing(
+    async def join_shared(
         self,
         name: str,
         task: ScheduledTask[str],
         *,
-        lease: LeaseOptions = CALM,
+        lease: LeaseOptions = LONG_LEASE,
         url: str | None = None,
         **options: Any,  # noqa: ANN401 - those of a scheduler
     ) -> Member:
-        """One that shares its tasks with the others."""
+        """Start one more scheduler, which shares its tasks with the others."""
         store = CoordinatedStore(url or self.url, **lease)
         return await self.join(name, task, store=store, **options)
 
-    async def two(
+    async def join_two(
         self,
         rule: Rule,
         function: Function[str],
         **options: Any,  # noqa: ANN401 - those of a task
     ) -> list[Member]:
-        """Two that share a task, one 5 s ahead and one 5 s behind."""
+        """Start two schedulers that share a task: one clock is 5 s ahead, one is 5 s behind."""
         return [
-            await self.sharing(name, task_of(name, rule, function, **options), skew_s=skew_s)
+            await self.join_shared(name, make_task(name, rule, function, **options), skew_s=skew_s)
             for name, skew_s in (("ahead", 5), ("behind", -5))
         ]
 
 
-def task_of(
+def make_task(
     who: str,
     rule: Rule,
     function: Function[str],
     **options: Any,  # noqa: ANN401 - those of a task
 ) -> ScheduledTask[str]:
-    """A task that misses nothing unless it is told otherwise."""
+    """A task that runs every missed occurrence, unless the options say otherwise."""
     return ScheduledTask(
-        options.pop("id", TASK), rule, function, deps=who, **{"missed": EACH, **options}
+        options.pop("id", TASK), rule, function, deps=who, **{"missed": RUN_ALL_MISSED, **options}
     )
 
 
-def instants(rule: Rule, first_ms: int, last_ms: int) -> list[int]:
-    """The occurrences from one to another, both included."""
+def instants_between(rule: Rule, first_ms: int, last_ms: int) -> list[int]:
+    """The instants from the first to the last, both included."""
     found: list[int] = []
     next_ms: int | None = first_ms
     while next_ms is not None and next_ms <= last_ms:
@@ -243,31 +243,31 @@ def instants(rule: Rule, first_ms: int, last_ms: int) -> list[int]:
     return found
 
 
-def coming(count: int, *, every_ms: int = 100, in_ms: int = 300) -> list[datetime]:
-    """Some instants of the near future."""
+def soon(count: int, *, every_ms: int = 100, in_ms: int = 300) -> list[datetime]:
+    """Some instants in the near future."""
     first_ms = now_ms() + in_ms
     return [datetime.fromtimestamp((first_ms + every_ms * n) / 1000, UTC) for n in range(count)]
 
 
-def lose(proxy: Proxy) -> None:
-    """Have the server be out of reach, and hear nothing of what is sent to it."""
+def cut_off_server(proxy: Proxy) -> None:
+    """Make the server unreachable: it receives nothing and sends nothing."""
     proxy.hold_replies = proxy.hold_requests = True
 
 
-def find(proxy: Proxy) -> None:
-    """Have it be within reach again."""
+def reconnect(proxy: Proxy) -> None:
+    """Make the server reachable again."""
     proxy.hold_replies = proxy.hold_requests = False
     proxy.cut()
 
 
-def unbroken(rule: Rule, ran: Sequence[int]) -> bool:
-    """Whether occurrences follow each other without a gap, each once."""
-    return list(ran) == instants(rule, ran[0], ran[-1])
+def is_unbroken(rule: Rule, ran: Sequence[int]) -> bool:
+    """Whether the runs have every instant of the rule once, without a gap."""
+    return list(ran) == instants_between(rule, ran[0], ran[-1])
 
 
 @contextmanager
-def full(admin: redis.Redis) -> Iterator[None]:
-    """The server at its memory limit."""
+def full_memory(admin: redis.Redis) -> Iterator[None]:
+    """Put the server at its memory limit."""
     admin.config_set("maxmemory", 1)
     try:
         yield
@@ -276,8 +276,8 @@ def full(admin: redis.Redis) -> Iterator[None]:
 
 
 @contextmanager
-def denying(admin: redis.Redis, url: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A URL that gives access, and what takes it away."""
+def revocable_access(admin: redis.Redis, url: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A URL with access, and a function that revokes it."""
     admin.execute_command("ACL", "SETUSER", "few", "reset", "on", ">pw", "~*", "+@all")
     try:
         yield (
@@ -288,25 +288,25 @@ def denying(admin: redis.Redis, url: str) -> Iterator[tuple[str, Callable[[], No
         admin.acl_deluser("few")
 
 
-async def shared_state(url: str) -> TaskState:
-    """What those who share the task know of it, once nothing of it runs."""
+async def read_shared_state(url: str) -> TaskState:
+    """The state of the shared task, once none of its runs is in flight."""
     store = CoordinatedStore(url)
     await store.open()
     try:
 
-        async def at_rest() -> bool:
-            return (await store.look(TASK)).inflight is None
+        async def is_idle() -> bool:
+            return (await store.read(TASK)).in_flight is None
 
-        await wait_until(at_rest, within=WITHIN, sentence="nothing runs")
-        state = (await store.look(TASK)).state
+        await wait_until(is_idle, within=WAIT_S, sentence="no run is in flight")
+        state = (await store.read(TASK)).state
     finally:
         await store.close()
     assert isinstance(state, TaskState)
     return state
 
 
-async def stored_state(store: Store) -> TaskState | None:
-    """What a plain store has of the task."""
+async def read_stored_state(store: Store) -> TaskState | None:
+    """The state of the task in a plain store."""
     await store.open()
     try:
         (state,) = await store.load([TASK])
@@ -316,14 +316,14 @@ async def stored_state(store: Store) -> TaskState | None:
     return state
 
 
-async def stopped(*members: Member) -> None:
-    """Have them end."""
+async def stop_all(*members: Member) -> None:
+    """Stop the tasks of some members."""
     for member in members:
         member.handle.cancel()
     for member in members:
-        await member.end()
+        await member.finish()
 
 
-def left_over() -> set[str]:
-    """The tasks of ours that still run on the loop."""
+def leftover_tasks() -> set[str]:
+    """The names of our tasks that are still on the loop."""
     return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("tampu")}

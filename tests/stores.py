@@ -1,4 +1,4 @@
-"""What every store promises: one suite, whose tests take a fixture `store` that is open."""
+"""One suite for all stores. Its tests take an open `store` from a fixture."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,19 +31,19 @@ FULL = TaskState(
 )
 
 
-Opened: TypeAlias = Callable[[Store], Awaitable[None]]
+OpenStore: TypeAlias = Callable[[Store], Awaitable[None]]
 
 
 @asynccontextmanager
-async def opening() -> AsyncIterator[Opened]:
-    """A call that opens a store; all that it opened are closed at the end."""
+async def store_opener() -> AsyncIterator[OpenStore]:
+    """A function that opens a store; all of them are closed at the end."""
     async with AsyncExitStack() as stack:
 
-        async def opened(store: Store) -> None:
+        async def open_store(store: Store) -> None:
             await store.open()
             stack.push_async_callback(store.close)
 
-        yield opened
+        yield open_store
 
 
 def state_of(task_id: str, fired: int = 1) -> TaskState:
@@ -51,41 +51,41 @@ def state_of(task_id: str, fired: int = 1) -> TaskState:
 
 
 class StoreSuite:
-    async def test_every_field_comes_back(self, store: Store) -> None:
+    async def test_every_field_is_restored(self, store: Store) -> None:
         unset = [f.name for f in fields(FULL) if getattr(FULL, f.name) == f.default]
         assert not unset, "the test would not notice that these are lost"
         await store.save([FULL])
         assert await store.load([FULL.task_id]) == [FULL]
 
-    async def test_a_state_that_was_never_saved_is_none(self, store: Store) -> None:
+    async def test_an_unknown_task_has_no_state(self, store: Store) -> None:
         assert await store.load(["nobody"]) == [None]
 
-    async def test_the_answers_are_in_the_order_asked(self, store: Store) -> None:
+    async def test_states_are_returned_in_the_requested_order(self, store: Store) -> None:
         a, b = state_of("a", 1), state_of("b", 2)
         await store.save([a, b])
         assert await store.load(["b", "nobody", "a", "b"]) == [b, None, a, b]
 
-    async def test_the_last_save_is_what_is_kept(self, store: Store) -> None:
+    async def test_the_last_save_wins(self, store: Store) -> None:
         await store.save([FULL, state_of("a", 1)])
         later = TaskState(task_id=FULL.task_id)
         await store.save([state_of("a", 2), later, state_of("a", 3)])
         assert await store.load([FULL.task_id, "a"]) == [later, state_of("a", 3)]
 
-    async def test_what_is_deleted_is_gone_and_its_neighbour_stays(self, store: Store) -> None:
+    async def test_only_the_given_states_are_deleted(self, store: Store) -> None:
         await store.save([state_of("a"), state_of("b"), state_of("ab")])
         await store.delete(["a", "nobody", "ab"])
         assert await store.load(["a", "b", "ab"]) == [None, state_of("b"), None]
         await store.save([state_of("a", 2)])
         assert await store.load(["a"]) == [state_of("a", 2)]
 
-    async def test_odd_ids_are_kept_apart(self, store: Store) -> None:
+    async def test_unusual_ids_are_kept_apart(self, store: Store) -> None:
         states = [replace(FULL, task_id=each, ran=n) for n, each in enumerate(ODD_IDS)]
         await store.save(states)
         assert await store.load(ODD_IDS) == states
         await store.delete(ODD_IDS[:1])
         assert await store.load(ODD_IDS) == [None, *states[1:]]
 
-    async def test_thousands_at_once(self, store: Store) -> None:
+    async def test_thousands_of_states_in_one_call(self, store: Store) -> None:
         states = [state_of(f"task-{n}", n) for n in range(2500)]
         ids = [state.task_id for state in states]
         await store.save(states)
@@ -93,12 +93,12 @@ class StoreSuite:
         await store.delete(ids[:-1])
         assert await store.load(ids) == [None] * 2499 + states[-1:]
 
-    async def test_nothing_at_once(self, store: Store) -> None:
+    async def test_calls_without_tasks(self, store: Store) -> None:
         await store.save([])
         await store.delete([])
         assert await store.load([]) == []
 
-    async def test_one_of_two_users_that_closes_leaves_it_open(self, store: Store) -> None:
+    async def test_a_store_stays_open_until_its_last_user_closes_it(self, store: Store) -> None:
         await store.open()
         await store.close()
         await store.save([FULL])

@@ -14,14 +14,11 @@ from tests.waiting import block_until
 
 LIMIT_S = 20.0
 _SLOTS = 16_384
-_CLUSTER_OPTIONS = (
-    "--cluster-enabled",
-    "yes",
-    "--cluster-node-timeout",
-    "1500",
-    "--cluster-replica-validity-factor",
-    "0",
-)
+_CLUSTER_OPTIONS = ("--cluster-enabled", "yes", "--cluster-replica-validity-factor", "0")
+# A node that is silent for so long has failed; a busy machine must not look like that.
+_NODE_TIMEOUT_MS = 15_000
+_NODE_TIMEOUT_WITH_REPLICAS_MS = 2_000  # for tests that wait for it
+_MASTER_TIMEOUT_MS = 1_500  # the same for sentinels
 SERVICE = "house"
 
 
@@ -115,12 +112,14 @@ def _own_slots(admin: redis.Redis) -> set[int]:
 def cluster(binary: Path, *, masters: int = 3, replicas: bool = False) -> Iterator[Cluster]:
     """A cluster that is up."""
     with ExitStack() as stack:
+        timeout_ms = _NODE_TIMEOUT_WITH_REPLICAS_MS if replicas else _NODE_TIMEOUT_MS
+        options = (*_CLUSTER_OPTIONS, "--cluster-node-timeout", str(timeout_ms))
 
-        def started() -> RunningServer:
-            return stack.enter_context(RunningServer(binary, *_CLUSTER_OPTIONS))
+        def start() -> RunningServer:
+            return stack.enter_context(RunningServer(binary, *options))
 
-        nodes = [started() for _ in range(masters)]
-        followers = [started() for _ in range(masters)] if replicas else []
+        nodes = [start() for _ in range(masters)]
+        followers = [start() for _ in range(masters)] if replicas else []
         built = Cluster(nodes, followers)
         _share_slots(nodes)
         _introduce(nodes + followers)
@@ -200,10 +199,17 @@ def watched(binary: Path, directory: Path, *, sentinels: int = 3) -> Iterator[Wa
         replica = stack.enter_context(
             RunningServer(binary, "--replicaof", "127.0.0.1", str(master.port))
         )
+        # A sentinel asks the master for its replicas when it starts, and then every ten seconds.
+        _eventually(partial(_has_replica, master), "the replica follows")
         started = dict(_sentinel(stack, binary, directory, master.port) for _ in range(sentinels))
         for port in started:
             _eventually(partial(_agrees, port, sentinels), "the sentinels see all")
         yield Watched(master, replica, started)
+
+
+def _has_replica(master: RunningServer) -> bool:
+    with master.admin() as admin:
+        return "online" in str(admin.info("replication").get("slave0"))
 
 
 def _sentinel(
@@ -214,7 +220,7 @@ def _sentinel(
     config.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
         f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
-        f"sentinel down-after-milliseconds {SERVICE} 700\n"
+        f"sentinel down-after-milliseconds {SERVICE} {_MASTER_TIMEOUT_MS}\n"
         f"sentinel failover-timeout {SERVICE} 3000\n"
     )
     log = stack.enter_context((directory / f"sentinel-{port}.log").open("wb"))

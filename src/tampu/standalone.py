@@ -5,7 +5,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from tampu.events import EVENTS_KEPT
-from tampu.metrics.sinks import MetricsSink, SafeSink, check_sink
+from tampu.metrics.facts import MetricsSink, SafeSink, check_sink
 from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect

@@ -1,12 +1,14 @@
-"""Runs the command line as users do, in its own process."""
+"""Runs the command line in a process of its own, as users do."""
 
 import asyncio
 import json
 import os
 import sys
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any, Final
 
+from tests.contract.fork_server import ForkServer
 from tests.servers import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "tampu.cli")
@@ -14,6 +16,7 @@ LIMIT_S: Final = 30.0
 # Modules are compiled once for all commands, even if tests write no bytecode next to them.
 _COMPILED: Final = ROOT / ".pytest_cache" / "compiled"
 _LEFT_OUT: Final = ("TAMPU_URL", "PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR")
+_forks: Final = ForkServer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +47,15 @@ async def tampu(
     *args: str, url: str | None = None, typed: str = "", columns: int = 80
 ) -> CommandResult:
     """Run `tampu` with arguments; `typed` is its standard input."""
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        *args,
-        env=environment(url, columns),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate(typed.encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return CommandResult(process.returncode, out.decode(), err.decode())
+    return await asyncio.to_thread(_run, args, environment(url, columns), typed)
+
+
+def _run(args: tuple[str, ...], env: dict[str, str], typed: str) -> CommandResult:
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(typed.encode())
+        stdin.seek(0)
+        streams = [each.fileno() for each in (stdin, stdout, stderr)]
+        code = _forks.run(args, env, streams, limit_s=LIMIT_S)
+        stdout.seek(0)
+        stderr.seek(0)
+        return CommandResult(code, stdout.read().decode(), stderr.read().decode())

@@ -17,16 +17,16 @@ class Picture:
     width: int
 
 
-async def opened(job: Job[Any]) -> AsyncIterator[str]:
+async def open_source(job: Job[Any]) -> AsyncIterator[str]:
     yield f"opened for attempt {job.attempt}"
 
 
-def plainly_opened() -> Iterator[str]:
+def open_plain_source() -> Iterator[str]:
     yield "plainly opened"
 
 
 @asynccontextmanager
-async def marking(job: Job[Any]) -> AsyncIterator[None]:
+async def set_mark(job: Job[Any]) -> AsyncIterator[None]:
     os.environ["TAMPU_TEST_MARK"] = job.name
     yield
 
@@ -38,15 +38,15 @@ def shrink(picture: Picture, pid: int) -> Picture:
 
 
 @app.task(isolation="process")
-async def store(name: str, source: str = Depends(opened), job: Job[Any] = INJECTED) -> str:
+async def store(name: str, source: str = Depends(open_source), job: Job[Any] = INJECTED) -> str:
     return f"{name} {source} {job.name}"
 
 
 @app.task(isolation="process")
-def plain(source: str = Depends(plainly_opened)) -> str:
+def plain(source: str = Depends(open_plain_source)) -> str:
     return source
 
 
-@app.task(isolation="process", middleware=[marking])
+@app.task(isolation="process", middleware=[set_mark])
 def marked() -> str:
     return os.environ["TAMPU_TEST_MARK"]

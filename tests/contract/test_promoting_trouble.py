@@ -73,7 +73,7 @@ async def test_keys_of_the_wrong_type_lose_no_job(
 ) -> None:
     async with make_promoter(harness) as promoter:
         await until_leader_is(harness, promoter.id)
-        harness.admin.set(KEYS.bell, "no bell")
+        harness.admin.set(KEYS.wakeup, "no bell")
         await harness.queue.add("a", delay=0.5)
         harness.admin.set(KEYS.stream, "no stream")
         await wait_until(

@@ -1,4 +1,4 @@
-"""The guard on real servers: for all who use it, and in a cluster."""
+"""The guard on real servers and in a cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,8 +9,8 @@ import redis
 from redis.crc import key_slot
 
 from tampu.errors import OptionError, ServerUnreachable
-from tampu.scheduler.guard import Lease, RedisGuard, Refusal, Scope, Slot
-from tampu.scheduler.guarded import GuardedResult, guarded
+from tampu.scheduler.guard import GuardedResult, Lease, Refusal, Scope, Slot, run_guarded
+from tampu.scheduler.redis_guard import RedisGuard
 from tampu.wire.keys import guard_keys
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
@@ -18,7 +18,7 @@ from tests.topology import Cluster, cluster
 pytestmark = pytest.mark.every_server
 
 
-def slot(at_ms: int, *, resource: str = "house", scope: Scope = Scope.OCCURRENCE) -> Slot:
+def slot(at_ms: int, *, resource: str = "printer", scope: Scope = Scope.OCCURRENCE) -> Slot:
     return Slot("t", resource, scope, at_ms)
 
 
@@ -30,7 +30,7 @@ async def guard(running: RunningServer) -> AsyncIterator[RedisGuard]:
     await made.close()
 
 
-async def ours(guard: RedisGuard, wanted: Slot) -> Lease:
+async def acquire(guard: RedisGuard, wanted: Slot) -> Lease:
     lease = await guard.acquire(wanted)
     assert isinstance(lease, Lease)
     return lease
@@ -42,7 +42,7 @@ class TestRedisGuard:
     ) -> None:
         other = RedisGuard(running.url)
         await other.open()
-        lease = await ours(guard, slot(1000))
+        lease = await acquire(guard, slot(1000))
         assert await other.acquire(slot(1000)) is Refusal.HELD
         assert await other.acquire(slot(5, scope=Scope.RESOURCE)) is Refusal.HELD
         assert await guard.renew(lease)
@@ -51,34 +51,32 @@ class TestRedisGuard:
         assert isinstance(await other.acquire(slot(5, scope=Scope.RESOURCE)), Lease)
         await other.close()
 
-    async def test_tokens_are_of_no_pattern(self, guard: RedisGuard) -> None:
-        tokens = {(await ours(guard, slot(at_ms))).token for at_ms in range(10)}
+    async def test_tokens_are_random(self, guard: RedisGuard) -> None:
+        tokens = {(await acquire(guard, slot(at_ms))).token for at_ms in range(10)}
         assert len(tokens) == 10
         assert {len(token) for token in tokens} == {32}
 
-    async def test_the_prefix_is_the_user_s(
+    async def test_keys_start_with_the_given_prefix(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         made = RedisGuard(running.url, prefix="mine:", remember="1h")
         await made.open()
-        await made.release(await ours(made, slot(1000)))
+        await made.release(await acquire(made, slot(1000)))
         await made.close()
-        assert sorted(admin.keys("*")) == [b"mine:{house}:done", b"mine:{house}:held"]
-        assert 3_500_000 < admin.pttl("mine:{house}:done") <= 3_600_000
+        assert sorted(admin.keys("*")) == [b"mine:{printer}:done", b"mine:{printer}:held"]
+        assert 3_500_000 < admin.pttl("mine:{printer}:done") <= 3_600_000
 
-    async def test_a_manual_run_and_a_scheduled_one_exclude_each_other(
-        self, guard: RedisGuard
-    ) -> None:
+    async def test_two_runs_with_resource_scope_exclude_each_other(self, guard: RedisGuard) -> None:
         async def inner() -> GuardedResult[None] | Refusal:
-            return await guarded(guard, slot(2000, scope=Scope.RESOURCE), never)
+            return await run_guarded(guard, slot(2000, scope=Scope.RESOURCE), never)
 
         async def never() -> None:
-            raise AssertionError("it ran beside the other")
+            raise AssertionError("it ran at the same time")
 
-        outer = await guarded(guard, slot(1000, scope=Scope.RESOURCE), inner)
+        outer = await run_guarded(guard, slot(1000, scope=Scope.RESOURCE), inner)
         assert outer == GuardedResult(Refusal.HELD, lost=False)
 
-    async def test_a_run_that_lasts_longer_than_its_lease_keeps_it(
+    async def test_a_run_that_is_longer_than_its_lease_keeps_it(
         self, running: RunningServer
     ) -> None:
         short = {"lease": 0.4, "renew_every": 0.05, "timeout": 0.35}
@@ -95,7 +93,7 @@ class TestRedisGuard:
                 await asyncio.sleep(0.01)
             return tries
 
-        outcome = await guarded(mine, slot(1000), long)
+        outcome = await run_guarded(mine, slot(1000), long)
         assert isinstance(outcome, GuardedResult)
         assert not outcome.lost
         assert outcome.value
@@ -103,7 +101,7 @@ class TestRedisGuard:
         for made in (mine, other):
             await made.close()
 
-    async def test_it_stays_open_for_the_last_who_uses_it(
+    async def test_a_guard_stays_open_until_its_last_user_closes_it(
         self, guard: RedisGuard, admin: redis.Redis
     ) -> None:
         await guard.open()
@@ -113,12 +111,12 @@ class TestRedisGuard:
         assert await guard.acquire(slot(1000)) is Refusal.HELD
         assert len(admin.client_list()) == clients
 
-    async def test_a_server_that_is_not_there_is_a_server_error(self) -> None:
-        away = RedisGuard(f"redis://127.0.0.1:{free_port()}/0")
-        await away.open()
+    async def test_an_unreachable_server_is_a_server_error(self) -> None:
+        unreachable = RedisGuard(f"redis://127.0.0.1:{free_port()}/0")
+        await unreachable.open()
         with pytest.raises(ServerUnreachable):
-            await away.acquire(slot(1000))
-        await away.close()
+            await unreachable.acquire(slot(1000))
+        await unreachable.close()
 
     @pytest.mark.parametrize(
         ("option", "options"),
@@ -134,7 +132,7 @@ class TestRedisGuard:
             ("ttl", {"ttl": 5}),
         ],
     )
-    def test_options_that_cannot_be_are_named(
+    def test_an_invalid_option_is_refused_by_name(
         self, option: str, options: dict[str, object]
     ) -> None:
         with pytest.raises(OptionError) as caught:
@@ -142,30 +140,30 @@ class TestRedisGuard:
         assert caught.value.option == option
 
     @pytest.mark.parametrize("resource", ["", "a}b", "{x", "\n"])
-    async def test_a_resource_that_would_move_the_hash_tag_is_refused(self, resource: str) -> None:
+    async def test_an_invalid_resource_is_refused_by_name(self, resource: str) -> None:
         with pytest.raises(OptionError) as caught:
             await RedisGuard("redis://127.0.0.1:1/0").acquire(slot(1, resource=resource))
         assert caught.value.option == "resource"
 
 
 @pytest.fixture(scope="module")
-def built(binary: Path) -> Iterator[Cluster]:
+def three_nodes(binary: Path) -> Iterator[Cluster]:
     with cluster(binary) as made:
         yield made
 
 
-async def test_in_a_cluster_each_resource_lives_in_one_slot(built: Cluster) -> None:
-    made = RedisGuard(built.url)
+async def test_in_a_cluster_each_resource_has_one_slot(three_nodes: Cluster) -> None:
+    made = RedisGuard(three_nodes.url)
     await made.open()
     owners = set()
     for number in range(12):
         wanted = slot(1000, resource=f"r{number}")
         keys = guard_keys("tampu:guard:", wanted.resource)
         assert key_slot(keys.held) == key_slot(keys.done)
-        lease = await ours(made, wanted)
+        lease = await acquire(made, wanted)
         assert await made.renew(lease)
         assert await made.release(lease)
         assert await made.acquire(wanted) is Refusal.DONE
-        owners.add(built.owner(keys.held).port)
+        owners.add(three_nodes.owner(keys.held).port)
     assert len(owners) == 3, "the resources should spread over all nodes"
     await made.close()

@@ -1,4 +1,4 @@
-"""Whole schedulers under one guard: each occurrence runs once, whatever their clocks say."""
+"""Whole schedulers with one guard: each occurrence runs once, even if their clocks are wrong."""
 
 import asyncio
 from contextlib import suppress
@@ -29,123 +29,121 @@ from tampu.timing import At, Cron, Missed, Overlap, Rule
 from tampu.wire.keys import DEFAULT_GUARD_PREFIX, guard_keys
 from tests.proxy import Proxy
 from tests.schedulers import (
-    SHORT,
+    SHORT_LEASE,
     TASK,
-    WITHIN,
-    Deeds,
+    WAIT_S,
     Member,
+    RunLog,
     Team,
-    coming,
-    find,
-    full,
+    cut_off_server,
+    full_memory,
     grid,
-    instants,
-    lose,
-    stored_state,
-    task_of,
-    unbroken,
+    instants_between,
+    is_unbroken,
+    make_task,
+    read_stored_state,
+    reconnect,
+    soon,
 )
 from tests.waiting import wait_until
 
 LASTS_MS = 3000
-THEIRS = (SkipReason.DONE, SkipReason.CONTENDED)
+RUN_BY_OTHERS = (SkipReason.DONE, SkipReason.CONTENDED)
 KEYS = guard_keys(DEFAULT_GUARD_PREFIX, TASK)
 
 
 def first_ms(member: Member) -> int:
-    next_ms = member.journal.of(StateLoaded)[0].next_ms
+    next_ms = member.log.of(StateLoaded)[0].next_ms
     assert next_ms is not None
     return next_ms
 
 
-class TestSkew:
+class TestWrongClocks:
     @pytest.mark.parametrize("skews_s", [(-5, 5), (-5, 0, 5)], ids=["two", "three"])
     @pytest.mark.parametrize("rule", [grid(), Cron("* * * * * *")], ids=["every", "cron"])
-    async def test_each_occurrence_runs_once_in_all(
+    async def test_each_occurrence_runs_once(
         self, team: Team, rule: Rule, skews_s: tuple[int, ...]
     ) -> None:
-        deeds = Deeds(lasts_s=0.005)
-        # The one that is behind begins: so the others have all to make up for at once.
+        runs = RunLog(lasts_s=0.005)
+        # The slowest clock starts first, so the others have missed occurrences at once.
         members = [
-            await team.guarded(
-                str(skew_s), task_of(str(skew_s), rule, deeds), RedisStore(team.url), skew_s=skew_s
+            await team.join_guarded(
+                str(skew_s), make_task(str(skew_s), rule, runs), RedisStore(team.url), skew_s=skew_s
             )
             for skew_s in skews_s
         ]
         begin_ms = first_ms(members[0])
-        expected = instants(rule, begin_ms, begin_ms + LASTS_MS)
+        expected = instants_between(rule, begin_ms, begin_ms + LASTS_MS)
 
         def is_past(member: Member) -> bool:
-            seen = deeds.instants(member.name) + member.journal.skipped(*THEIRS)
-            own = instants(rule, first_ms(member), expected[-1])
-            return set(own) <= set(seen)
+            handled = runs.instants(member.name) + member.log.skipped(*RUN_BY_OTHERS)
+            own = instants_between(rule, first_ms(member), expected[-1])
+            return set(own) <= set(handled)
 
         await wait_until(
-            lambda: all(is_past(member) for member in members) and len(deeds.done) > len(expected),
-            within=WITHIN,
-            sentence="all of them are past the last occurrence",
+            lambda: all(is_past(member) for member in members) and len(runs.done) > len(expected),
+            within=WAIT_S,
+            sentence="all schedulers have handled the last occurrence",
         )
-        ran = deeds.instants()
+        ran = runs.instants()
         assert [at_ms for at_ms in ran if at_ms <= expected[-1]] == expected
         assert len(set(ran)) == len(ran)
         for member in members:
-            # What one ran the others were refused, and nobody missed any.
-            assert {event.reason for event in member.journal.of(RunSkipped)} <= set(THEIRS)
-            refused = member.journal.skipped(*THEIRS)
-            assert not set(refused) & set(deeds.instants(member.name))
+            # A run of one was refused to the others, and nobody missed any.
+            assert {event.reason for event in member.log.of(RunSkipped)} <= set(RUN_BY_OTHERS)
+            refused = member.log.skipped(*RUN_BY_OTHERS)
+            assert not set(refused) & set(runs.instants(member.name))
             assert member.state.skipped == len(refused)
 
-    async def test_one_that_starts_from_an_old_state_runs_nothing_again(self, team: Team) -> None:
-        deeds, rule = Deeds(), grid("50ms")
+    async def test_a_scheduler_with_an_old_state_repeats_nothing(self, team: Team) -> None:
+        runs, rule = RunLog(), grid("50ms")
         store = MemoryStore()
-        ahead = await team.guarded("ahead", task_of("ahead", rule, deeds), store)
+        ahead = await team.join_guarded("ahead", make_task("ahead", rule, runs), store)
         (old,) = await store.load([TASK])
         assert isinstance(old, TaskState) and old.next_ms is not None
-        await deeds.until(10)
+        await runs.wait_for(10)
         ahead.handle.cancel()
         await ahead.handle.wait()
-        ran = deeds.instants()
+        ran = runs.instants()
         await store.save([old])
-        behind = await team.guarded("behind", task_of("behind", rule, deeds), store)
-        await deeds.until(len(ran) + 3)
-        assert behind.journal.skipped(SkipReason.DONE) == [at for at in ran if at >= old.next_ms]
-        assert len(set(deeds.instants())) == len(deeds.done)
-        assert unbroken(rule, deeds.instants())
+        behind = await team.join_guarded("behind", make_task("behind", rule, runs), store)
+        await runs.wait_for(len(ran) + 3)
+        assert behind.log.skipped(SkipReason.DONE) == [at for at in ran if at >= old.next_ms]
+        assert len(set(runs.instants())) == len(runs.done)
+        assert is_unbroken(rule, runs.instants())
 
-    async def test_all_runs_are_had_though_others_run_some_of_them(self, team: Team) -> None:
-        deeds = Deeds()
-        rule = At(*coming(6))
+    async def test_every_occurrence_runs_on_one_of_two_schedulers(self, team: Team) -> None:
+        runs = RunLog()
+        rule = At(*soon(6))
         members = [
-            await team.guarded(name, task_of(name, rule, deeds, max_runs=6), MemoryStore())
+            await team.join_guarded(name, make_task(name, rule, runs, max_runs=6), MemoryStore())
             for name in "ab"
         ]
         for member in members:
-            report = await member.end()
+            report = await member.finish()
             assert report.state.fired == 6
-            assert report.state.ran == len(deeds.instants(member.name))
-        assert deeds.instants() == list(rule.instants_ms)
+            assert report.state.ran == len(runs.instants(member.name))
+        assert runs.instants() == list(rule.instants_ms)
 
-    async def test_a_run_that_is_refused_does_not_use_up_the_runs_of_a_task(
-        self, team: Team
-    ) -> None:
-        deeds = Deeds()
-        rule = At(*coming(3))
+    async def test_a_refused_run_does_not_count_towards_max_runs(self, team: Team) -> None:
+        runs = RunLog()
+        rule = At(*soon(3))
         for name in "abc":
-            task = task_of(name, rule, deeds, max_runs=1)
-            member = await team.guarded(name, task, MemoryStore())
-            report = await member.end()
-            assert len(deeds.instants(name)) == report.state.ran == 1
-        assert deeds.instants() == list(rule.instants_ms)
+            task = make_task(name, rule, runs, max_runs=1)
+            member = await team.join_guarded(name, task, MemoryStore())
+            report = await member.finish()
+            assert len(runs.instants(name)) == report.state.ran == 1
+        assert runs.instants() == list(rule.instants_ms)
 
 
 class TestResource:
-    async def test_two_tasks_on_one_resource_never_overlap(self, team: Team) -> None:
-        deeds, rule = Deeds(lasts_s=0.02), grid("40ms")
-        on_house: Any = {"resource": "house", "scope": Scope.RESOURCE}
+    async def test_tasks_with_the_same_resource_never_overlap(self, team: Team) -> None:
+        runs, rule = RunLog(lasts_s=0.02), grid("40ms")
+        exclusive: Any = {"resource": "printer", "scope": Scope.RESOURCE}
         members = [
-            await team.guarded(
+            await team.join_guarded(
                 name,
-                task_of(name, rule, deeds, id=name, **on_house),
+                make_task(name, rule, runs, id=name, **exclusive),
                 RedisStore(team.url),
                 skew_s=skew_s,
             )
@@ -153,163 +151,166 @@ class TestResource:
         ]
         await wait_until(
             lambda: (
-                all(len(deeds.instants(member.name)) >= 3 for member in members)
-                and any(member.journal.skipped(SkipReason.CONTENDED) for member in members)
+                all(len(runs.instants(member.name)) >= 3 for member in members)
+                and any(member.log.skipped(SkipReason.CONTENDED) for member in members)
             ),
-            within=WITHIN,
-            sentence="each has run, and has been kept from it",
+            within=WAIT_S,
+            sentence="each has run and was refused",
         )
-        assert deeds.most_inside == 1
+        assert runs.most_active == 1
         for member in members:
-            ran, refused = deeds.instants(member.name), member.journal.skipped(SkipReason.CONTENDED)
+            ran, refused = runs.instants(member.name), member.log.skipped(SkipReason.CONTENDED)
             assert not set(ran) & set(refused)
 
-    async def test_tasks_of_occurrence_scope_run_beside_each_other(self, team: Team) -> None:
-        deeds, rule = Deeds(), At(*coming(1))
-        deeds.gate.clear()
+    async def test_tasks_with_occurrence_scope_may_overlap(self, team: Team) -> None:
+        runs, rule = RunLog(), At(*soon(1))
+        runs.gate.clear()
         for name in "ab":
-            await team.guarded(name, task_of(name, rule, deeds, id=name), RedisStore(team.url))
-        await wait_until(lambda: deeds.inside == 2, within=WITHIN, sentence="both run")
-        deeds.gate.set()
-        await deeds.until(2)
+            await team.join_guarded(
+                name, make_task(name, rule, runs, id=name), RedisStore(team.url)
+            )
+        await wait_until(lambda: runs.active == 2, within=WAIT_S, sentence="both runs are active")
+        runs.gate.set()
+        await runs.wait_for(2)
 
 
 class TestLostLease:
-    async def test_it_cancels_the_run_and_what_came_of_it_does_not_count(
+    async def test_a_lost_lease_cancels_the_run_and_its_result_does_not_count(
         self, team: Team, admin: redis.Redis
     ) -> None:
-        deeds, rule = Deeds(), At(*coming(1))
-        deeds.gate.clear()
-        member = await team.guarded(
-            "a", task_of("a", rule, deeds), RedisStore(team.url), lease=SHORT
+        runs, rule = RunLog(), At(*soon(1))
+        runs.gate.clear()
+        member = await team.join_guarded(
+            "a", make_task("a", rule, runs), RedisStore(team.url), lease=SHORT_LEASE
         )
-        await wait_until(lambda: deeds.inside == 1, within=WITHIN, sentence="it runs")
+        await wait_until(lambda: runs.active == 1, within=WAIT_S, sentence="the run has started")
         admin.delete(KEYS.held)
-        report = await member.end()
-        assert (deeds.cancelled, deeds.done) == (1, [])
+        report = await member.finish()
+        assert (runs.cancelled, runs.done) == (1, [])
         assert [record.status for record in report.history] == [RunStatus.LOST]
-        assert [event.status for event in member.journal.of(RunCompleted)] == [RunStatus.LOST]
-        assert len(member.journal.of(LeaseLost)) == 1
-        state = await stored_state(RedisStore(team.url))
+        assert [event.status for event in member.log.of(RunCompleted)] == [RunStatus.LOST]
+        assert len(member.log.of(LeaseLost)) == 1
+        state = await read_stored_state(RedisStore(team.url))
         assert state is not None
         assert (state.last_success_ms, state.last_run_ms) == (None, None)
 
-    async def test_a_function_that_goes_on_all_the_same_is_fenced(
+    async def test_the_result_of_a_function_that_ignores_the_cancellation_does_not_count(
         self, team: Team, admin: redis.Redis
     ) -> None:
-        began = asyncio.Event()
+        started = asyncio.Event()
 
         async def stubborn(run: TaskRun[str]) -> None:
             del run
-            began.set()
+            started.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
 
-        member = await team.guarded(
-            "a", task_of("a", At(*coming(1)), stubborn), MemoryStore(), lease=SHORT
+        member = await team.join_guarded(
+            "a", make_task("a", At(*soon(1)), stubborn), MemoryStore(), lease=SHORT_LEASE
         )
-        await asyncio.wait_for(began.wait(), WITHIN)
+        await asyncio.wait_for(started.wait(), WAIT_S)
         admin.delete(KEYS.held)
-        report = await member.end()
+        report = await member.finish()
         assert [record.status for record in report.history] == [RunStatus.LOST]
         assert report.state.last_success_ms is None
 
-    async def test_a_guard_that_is_away_for_longer_than_the_lease_loses_it(
+    async def test_an_outage_that_is_longer_than_the_lease_loses_it(
         self, team: Team, proxy: Proxy
     ) -> None:
-        deeds = Deeds()
-        deeds.gate.clear()
-        guard = RedisGuard(proxy.url, **SHORT)
-        task = task_of("a", At(*coming(1)), deeds)
+        runs = RunLog()
+        runs.gate.clear()
+        guard = RedisGuard(proxy.url, **SHORT_LEASE)
+        task = make_task("a", At(*soon(1)), runs)
         member = await team.join("a", task, store=MemoryStore(), guard=guard)
-        await wait_until(lambda: deeds.inside == 1, within=WITHIN, sentence="it runs")
-        lose(proxy)
-        report = await member.end()
-        assert member.journal.of(LeaseRenewFailed)
+        await wait_until(lambda: runs.active == 1, within=WAIT_S, sentence="the run has started")
+        cut_off_server(proxy)
+        report = await member.finish()
+        assert member.log.of(LeaseRenewFailed)
         assert [record.status for record in report.history] == [RunStatus.LOST]
-        assert deeds.cancelled == 1
+        assert runs.cancelled == 1
 
 
-class TestTrouble:
-    async def test_a_guard_that_is_away_lets_nothing_run_and_comes_back(
+class TestFaults:
+    async def test_nothing_runs_while_the_guard_is_unreachable(
         self, team: Team, proxy: Proxy
     ) -> None:
-        deeds, rule = Deeds(), grid("100ms")
-        guard = RedisGuard(proxy.url, **SHORT)
+        runs, rule = RunLog(), grid("100ms")
+        guard = RedisGuard(proxy.url, **SHORT_LEASE)
         store = RedisStore(team.url)
-        member = await team.join("a", task_of("a", rule, deeds), store=store, guard=guard)
-        await deeds.until(2)
-        lose(proxy)
+        member = await team.join("a", make_task("a", rule, runs), store=store, guard=guard)
+        await runs.wait_for(2)
+        cut_off_server(proxy)
         await wait_until(
-            lambda: len(member.journal.skipped(SkipReason.GUARD_AWAY)) >= 2,
-            within=WITHIN,
-            sentence="occurrences are left out",
+            lambda: len(member.log.skipped(SkipReason.GUARD_UNREACHABLE)) >= 2,
+            within=WAIT_S,
+            sentence="occurrences are skipped",
         )
-        before = len(deeds.done)
-        find(proxy)
-        await deeds.until(before + 3)
-        away = member.journal.skipped(SkipReason.GUARD_AWAY)
-        told = sorted(deeds.instants() + away + member.journal.skipped(*THEIRS))
-        assert unbroken(rule, told), "each of them has run or is told of"
-        assert not member.journal.of(StoreDegraded)
+        before = len(runs.done)
+        reconnect(proxy)
+        await runs.wait_for(before + 3)
+        unreachable = member.log.skipped(SkipReason.GUARD_UNREACHABLE)
+        handled = sorted(runs.instants() + unreachable + member.log.skipped(*RUN_BY_OTHERS))
+        assert is_unbroken(rule, handled), "each occurrence has run or was reported"
+        assert not member.log.of(StoreDegraded)
 
-    async def test_a_guard_that_is_away_from_the_start_is_found_later(
-        self, team: Team, proxy: Proxy
-    ) -> None:
-        deeds = Deeds()
-        lose(proxy)
-        guard = RedisGuard(proxy.url, **SHORT)
-        task = task_of("a", grid("100ms"), deeds)
+    async def test_a_guard_may_be_unreachable_at_the_start(self, team: Team, proxy: Proxy) -> None:
+        runs = RunLog()
+        cut_off_server(proxy)
+        guard = RedisGuard(proxy.url, **SHORT_LEASE)
+        task = make_task("a", grid("100ms"), runs)
         member = await team.join("a", task, store=MemoryStore(), guard=guard)
         await wait_until(
-            lambda: member.journal.skipped(SkipReason.GUARD_AWAY) != [],
+            lambda: member.log.skipped(SkipReason.GUARD_UNREACHABLE) != [],
             within=10,
-            sentence="it is told within the time that a call may take",
+            sentence="an occurrence is skipped",
         )
-        find(proxy)
-        await deeds.until(2)
+        reconnect(proxy)
+        await runs.wait_for(2)
 
-    async def test_at_the_memory_limit_runs_go_on_if_their_states_are_elsewhere(
+    async def test_at_the_memory_limit_runs_continue_if_their_states_are_elsewhere(
         self, team: Team, admin: redis.Redis
     ) -> None:
-        deeds, rule = Deeds(), grid("100ms")
+        runs, rule = RunLog(), grid("100ms")
         members = [
-            await team.guarded(name, task_of(name, rule, deeds), MemoryStore()) for name in "ab"
+            await team.join_guarded(name, make_task(name, rule, runs), MemoryStore())
+            for name in "ab"
         ]
-        with full(admin):
-            await deeds.until(5)
-        ran = deeds.instants()
-        assert unbroken(rule, ran)
+        with full_memory(admin):
+            await runs.wait_for(5)
+        ran = runs.instants()
+        assert is_unbroken(rule, ran)
         for member in members:
-            assert {event.reason for event in member.journal.of(RunSkipped)} <= set(THEIRS)
+            assert {event.reason for event in member.log.of(RunSkipped)} <= set(RUN_BY_OTHERS)
 
     async def test_at_the_memory_limit_states_wait_and_nothing_is_lost(
         self, team: Team, admin: redis.Redis
     ) -> None:
-        deeds, rule = Deeds(), grid("100ms")
+        runs, rule = RunLog(), grid("100ms")
         members = [
-            await team.guarded(name, task_of(name, rule, deeds), RedisStore(team.url))
+            await team.join_guarded(name, make_task(name, rule, runs), RedisStore(team.url))
             for name in "ab"
         ]
-        with full(admin):
+        with full_memory(admin):
             for member in members:
-                await member.until(StoreDegraded)
-            count = len(deeds.done)
-        await deeds.until(count + 5)
+                await member.wait_for(StoreDegraded)
+            count = len(runs.done)
+        await runs.wait_for(count + 5)
         for member in members:
-            await member.until(StoreRecovered)
-            assert len(member.journal.of(StoreDegraded)) == 1
-        ran = deeds.instants()
-        assert unbroken(rule, ran)
+            await member.wait_for(StoreRecovered)
+            assert len(member.log.of(StoreDegraded)) == 1
+        ran = runs.instants()
+        assert is_unbroken(rule, ran)
 
-    async def test_a_later_occurrence_cancels_a_run_under_its_lease(self, team: Team) -> None:
-        deeds, rule = Deeds(), At(*coming(2, every_ms=200))
-        deeds.gate.clear()
-        task = task_of("a", rule, deeds, overlap=Overlap.CANCEL_RUNNING, missed=Missed.ONCE)
-        member = await team.guarded("a", task, RedisStore(team.url))
-        await wait_until(lambda: len(deeds.began) == 2, within=WITHIN, sentence="both have begun")
-        deeds.gate.set()
-        report = await member.end()
+    async def test_a_later_occurrence_cancels_a_run_that_holds_a_lease(self, team: Team) -> None:
+        runs, rule = RunLog(), At(*soon(2, every_ms=200))
+        runs.gate.clear()
+        task = make_task("a", rule, runs, overlap=Overlap.CANCEL_RUNNING, missed=Missed.ONCE)
+        member = await team.join_guarded("a", task, RedisStore(team.url))
+        await wait_until(
+            lambda: len(runs.started) == 2, within=WAIT_S, sentence="both runs have started"
+        )
+        runs.gate.set()
+        report = await member.finish()
         statuses = [record.status for record in report.history]
         assert statuses == [RunStatus.CANCELLED, RunStatus.SUCCESS]
-        assert len(member.journal.of(LeaseAcquired)) == 2
+        assert len(member.log.of(LeaseAcquired)) == 2

@@ -1,4 +1,4 @@
-"""Whole schedulers on each kind of store: what outlasts them, and what becomes of outages."""
+"""Whole schedulers on each kind of store: restarts, ends and store_events."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,33 +25,33 @@ from tampu.scheduler import (
 from tampu.timing import At, Every, Missed, Overlap
 from tests.proxy import Proxy
 from tests.schedulers import (
-    WITHIN,
-    Deeds,
-    Journal,
+    WAIT_S,
+    EventLog,
     Member,
+    RunLog,
     Team,
-    coming,
-    denying,
-    find,
+    cut_off_server,
     grid,
-    left_over,
-    lose,
-    stored_state,
-    task_of,
-    unbroken,
+    is_unbroken,
+    leftover_tasks,
+    make_task,
+    read_stored_state,
+    reconnect,
+    revocable_access,
+    soon,
 )
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-Make = Callable[[], Store]
-OUTAGE_S = 3.0
-QUICK = "300ms"
+MakeStore = Callable[[], Store]
+OUTAGE_S = 1.0
+SHORT_TIMEOUT = "300ms"
 
 
 @pytest.fixture(params=["redis", "resilient", "sqlite"])
-def make(request: pytest.FixtureRequest, running: RunningServer, tmp_path: Path) -> Make:
-    """Makes stores that keep their states in one place."""
-    kinds: dict[str, Make] = {
+def make_store(request: pytest.FixtureRequest, running: RunningServer, tmp_path: Path) -> MakeStore:
+    """A function that makes stores with the same states."""
+    kinds: dict[str, MakeStore] = {
         "redis": lambda: RedisStore(running.url),
         "resilient": lambda: ResilientStore(RedisStore(running.url)),
         "sqlite": lambda: SqliteStore(tmp_path / "states"),
@@ -60,205 +60,218 @@ def make(request: pytest.FixtureRequest, running: RunningServer, tmp_path: Path)
 
 
 class TestRestart:
-    async def test_a_new_scheduler_goes_on_where_the_last_one_stopped(
-        self, team: Team, make: Make
+    async def test_a_new_scheduler_continues_where_the_last_one_stopped(
+        self, team: Team, make_store: MakeStore
     ) -> None:
-        deeds, rule = Deeds(), Every("50ms")  # its grid begins with the first scheduler
-        first = await team.join("first", task_of("first", rule, deeds), store=make())
-        await deeds.until(3)
+        runs, rule = RunLog(), Every("50ms")  # its grid starts with the first scheduler
+        first = await team.join("first", make_task("first", rule, runs), store=make_store())
+        await runs.wait_for(3)
         before = await first.stop()
-        assert await stored_state(make()) == before
-        second = await team.join("second", task_of("second", rule, deeds), store=make())
-        (told,) = second.journal.of(StateLoaded)
-        facts = (told.source, told.fired, told.next_ms)
-        assert facts == (Source.RESTORED, before.fired, before.next_ms)
-        await deeds.until(before.fired + 3)
+        assert await read_stored_state(make_store()) == before
+        second = await team.join("second", make_task("second", rule, runs), store=make_store())
+        (loaded,) = second.log.of(StateLoaded)
+        assert (loaded.source, loaded.fired, loaded.next_ms) == (
+            Source.RESTORED,
+            before.fired,
+            before.next_ms,
+        )
+        await runs.wait_for(before.fired + 3)
         after = await second.stop()
         assert after.anchor_ms is not None
-        assert unbroken(rule.anchored(after.anchor_ms), deeds.instants())
-        assert after.fired == after.ran == len(deeds.done)
+        assert is_unbroken(rule.with_anchor(after.anchor_ms), runs.instants())
+        assert after.fired == after.ran == len(runs.done)
 
-    async def test_a_pause_outlasts_it(self, team: Team, make: Make) -> None:
-        deeds, rule = Deeds(), grid("50ms")
-        first = await team.join("first", task_of("first", rule, deeds), store=make())
+    async def test_a_pause_survives_a_restart(self, team: Team, make_store: MakeStore) -> None:
+        runs, rule = RunLog(), grid("50ms")
+        first = await team.join("first", make_task("first", rule, runs), store=make_store())
         assert await first.handle.pause()
         await first.stop()
-        count = len(deeds.done)
-        second = await team.join("second", task_of("second", rule, deeds), store=make())
-        assert not await second.handle.pause(), "it is paused already"
-        assert len(deeds.began) == count
+        count = len(runs.done)
+        second = await team.join("second", make_task("second", rule, runs), store=make_store())
+        assert not await second.handle.pause(), "it is already paused"
+        assert len(runs.started) == count
         assert await second.handle.resume()
-        await deeds.until(count + 2)
+        await runs.wait_for(count + 2)
 
-    async def test_an_occurrence_that_waited_runs_behind_it(self, team: Team, make: Make) -> None:
-        deeds, rule = Deeds(), At(*coming(2))
-        deeds.gate.clear()
+    async def test_a_queued_occurrence_survives_a_restart(
+        self, team: Team, make_store: MakeStore
+    ) -> None:
+        runs, rule = RunLog(), At(*soon(2))
+        runs.gate.clear()
         queueing = {"overlap": Overlap.QUEUE_ONE, "missed": Missed.ONCE}
-        first = await team.join("first", task_of("first", rule, deeds, **queueing), store=make())
-        await first.until(RunQueued)
+        first = await team.join(
+            "first", make_task("first", rule, runs, **queueing), store=make_store()
+        )
+        await first.wait_for(RunQueued)
         first.handle.cancel()
-        deeds.gate.set()
+        runs.gate.set()
         state = await first.stop()
         assert state.queued is not None
-        assert deeds.instants() == list(rule.instants_ms[:1])
-        second = await team.join("second", task_of("second", rule, deeds, **queueing), store=make())
-        report = await second.end()
-        assert deeds.instants() == list(rule.instants_ms)
+        assert runs.instants() == list(rule.instants_ms[:1])
+        second = await team.join(
+            "second", make_task("second", rule, runs, **queueing), store=make_store()
+        )
+        report = await second.finish()
+        assert runs.instants() == list(rule.instants_ms)
         assert (report.state.queued, report.state.ran) == (None, 2)
 
 
 class TestEnd:
-    async def test_the_state_of_an_ended_task_is_kept_and_ends_the_next_one(
-        self, team: Team, make: Make
+    async def test_the_state_of_a_task_that_has_ended_is_kept(
+        self, team: Team, make_store: MakeStore
     ) -> None:
-        deeds = Deeds()
+        runs = RunLog()
         for name in ("first", "second"):
-            task = task_of(name, grid("50ms"), deeds, max_runs=2)
-            member = await team.join(name, task, store=make())
-            report = await member.end()
+            task = make_task(name, grid("50ms"), runs, max_runs=2)
+            member = await team.join(name, task, store=make_store())
+            report = await member.finish()
             assert report.stopped is StopReason.TERMINAL
-            assert await stored_state(make()) == report.state
-        assert len(deeds.done) == 2
+            assert await read_stored_state(make_store()) == report.state
+        assert len(runs.done) == 2
 
-    async def test_it_is_deleted_if_so_wished(self, team: Team, make: Make) -> None:
-        deeds = Deeds()
-        task = task_of("a", grid("50ms"), deeds, max_runs=2)
-        member = await team.join("a", task, store=make(), keep_ended=False)
-        await member.end()
-        assert [event.fired for event in member.journal.of(StateDeleted)] == [2]
-        assert await stored_state(make()) is None
+    async def test_the_state_of_a_task_that_has_ended_is_deleted_without_keep_ended(
+        self, team: Team, make_store: MakeStore
+    ) -> None:
+        runs = RunLog()
+        task = make_task("a", grid("50ms"), runs, max_runs=2)
+        member = await team.join("a", task, store=make_store(), keep_ended=False)
+        await member.finish()
+        assert len(member.log.of(StateDeleted)) == 1
+        assert len(runs.done) == 2
+        assert await read_stored_state(make_store()) is None
 
-    async def test_one_that_is_stopped_is_not_deleted(self, team: Team, make: Make) -> None:
-        deeds = Deeds()
-        task = task_of("a", grid("50ms"), deeds)
-        member = await team.join("a", task, store=make(), keep_ended=False)
-        await deeds.until(1)
+    async def test_the_state_of_a_stopped_task_is_not_deleted(
+        self, team: Team, make_store: MakeStore
+    ) -> None:
+        runs = RunLog()
+        task = make_task("a", grid("50ms"), runs)
+        member = await team.join("a", task, store=make_store(), keep_ended=False)
+        await runs.wait_for(1)
         state = await member.stop()
-        assert await stored_state(make()) == state
+        assert await read_stored_state(make_store()) == state
 
 
 class TestOutage:
-    async def test_on_a_plain_store_runs_wait_and_none_is_lost(
+    async def test_with_a_plain_store_runs_wait_and_none_is_lost(
         self, team: Team, proxy: Proxy
     ) -> None:
-        deeds, rule = Deeds(), grid("100ms")
-        store = RedisStore(proxy.url, timeout=QUICK)
-        member = await team.join("a", task_of("a", rule, deeds), store=store)
-        await deeds.until(3)
-        lose(proxy)
-        await member.until(StoreDegraded)
-        count = len(deeds.began)
-        await asyncio.sleep(OUTAGE_S)  # time itself is the subject
-        state = await stored_state(RedisStore(team.url))
+        runs, rule = RunLog(), grid("100ms")
+        store = RedisStore(proxy.url, timeout=SHORT_TIMEOUT)
+        member = await team.join("a", make_task("a", rule, runs), store=store)
+        await runs.wait_for(3)
+        cut_off_server(proxy)
+        await member.wait_for(StoreDegraded)
+        count = len(runs.started)
+        await asyncio.sleep(OUTAGE_S)  # ten instants pass, and nothing may happen
+        state = await read_stored_state(RedisStore(team.url))
         assert state is not None
-        assert len(deeds.began) == count
-        assert state.fired >= count, "nothing runs that is not stored as behind us"
-        find(proxy)
-        await deeds.until(count + round(OUTAGE_S / 0.1))
+        assert len(runs.started) == count
+        assert state.fired >= count, "nothing runs that is not stored as done"
+        reconnect(proxy)
+        await runs.wait_for(count + round(OUTAGE_S / 0.1))
         await member.stop()
-        assert unbroken(rule, deeds.instants())
-        assert outages(member) == [StoreDegraded, StoreRecovered]
-        state = await stored_state(RedisStore(team.url))
+        assert is_unbroken(rule, runs.instants())
+        assert store_events(member) == [StoreDegraded, StoreRecovered]
+        state = await read_stored_state(RedisStore(team.url))
         assert state is not None
-        assert state.fired == state.ran == len(deeds.done)
+        assert state.fired == state.ran == len(runs.done)
 
-    async def test_on_a_resilient_store_runs_go_on_and_are_written_back(
+    async def test_with_a_resilient_store_runs_continue_and_are_written_back(
         self, team: Team, proxy: Proxy
     ) -> None:
-        deeds, rule = Deeds(), grid("100ms")
-        store = ResilientStore(RedisStore(proxy.url, timeout=QUICK), retry_every="100ms")
-        member = await team.join("a", task_of("a", rule, deeds), store=store)
-        await deeds.until(3)
-        lose(proxy)
-        await member.until(StoreDegraded)
-        stale = await stored_state(RedisStore(team.url))
-        count = len(deeds.done)
-        await asyncio.sleep(OUTAGE_S)  # time itself is the subject
-        assert len(deeds.done) > count + OUTAGE_S / 0.1 / 2
-        assert await stored_state(RedisStore(team.url)) == stale
-        find(proxy)
-        await member.until(StoreRecovered)
+        runs, rule = RunLog(), grid("100ms")
+        store = ResilientStore(RedisStore(proxy.url, timeout=SHORT_TIMEOUT), retry_every="100ms")
+        member = await team.join("a", make_task("a", rule, runs), store=store)
+        await runs.wait_for(3)
+        cut_off_server(proxy)
+        await member.wait_for(StoreDegraded)
+        stale = await read_stored_state(RedisStore(team.url))
+        count = len(runs.done)
+        await runs.wait_for(count + 10)
+        assert await read_stored_state(RedisStore(team.url)) == stale
+        reconnect(proxy)
+        await member.wait_for(StoreRecovered)
         state = await member.stop()
-        assert outages(member) == [StoreDegraded, StoreRecovered]
-        (recovered,) = member.journal.of(StoreRecovered)
+        assert store_events(member) == [StoreDegraded, StoreRecovered]
+        (recovered,) = member.log.of(StoreRecovered)
         assert (recovered.written >= 1, recovered.kept) == (True, 0)
-        assert unbroken(rule, deeds.instants())
-        assert await stored_state(RedisStore(team.url)) == state
+        assert is_unbroken(rule, runs.instants())
+        assert await read_stored_state(RedisStore(team.url)) == state
 
-    async def test_a_server_that_is_away_at_the_start_is_waited_for(
-        self, team: Team, proxy: Proxy
-    ) -> None:
-        deeds, journal = Deeds(), Journal()
-        lose(proxy)
-        store = RedisStore(proxy.url, timeout=QUICK)
-        async with Scheduler(store=store, observers=[journal]) as scheduler:
-            scheduler.add(task_of("a", grid("50ms"), deeds))
+    async def test_a_server_may_be_unreachable_at_the_start(self, team: Team, proxy: Proxy) -> None:
+        runs, log = RunLog(), EventLog()
+        cut_off_server(proxy)
+        store = RedisStore(proxy.url, timeout=SHORT_TIMEOUT)
+        async with Scheduler(store=store, observers=[log]) as scheduler:
+            scheduler.add(make_task("a", grid("50ms"), runs))
             await wait_until(
-                lambda: journal.of(StoreDegraded) != [], within=WITHIN, sentence="it is told"
+                lambda: log.of(StoreDegraded) != [],
+                within=WAIT_S,
+                sentence="the outage is reported",
             )
-            assert journal.of(StateLoaded) == []
-            find(proxy)
-            await deeds.until(2)
+            assert log.of(StateLoaded) == []
+            reconnect(proxy)
+            await runs.wait_for(2)
 
     @pytest.mark.parametrize("kind", ["redis", "resilient"])
-    async def test_one_can_stop_while_the_server_is_away(self, proxy: Proxy, kind: str) -> None:
-        deeds, journal = Deeds(), Journal()
-        inner = RedisStore(proxy.url, timeout=QUICK)
+    async def test_a_scheduler_can_stop_during_an_outage(self, proxy: Proxy, kind: str) -> None:
+        runs, log = RunLog(), EventLog()
+        inner = RedisStore(proxy.url, timeout=SHORT_TIMEOUT)
         store = inner if kind == "redis" else ResilientStore(inner)
-        async with asyncio.timeout(WITHIN):
-            async with Scheduler(store=store, observers=[journal]) as scheduler:
-                scheduler.add(task_of("a", grid("50ms"), deeds))
-                await deeds.until(2)
-                lose(proxy)
+        async with asyncio.timeout(WAIT_S):
+            async with Scheduler(store=store, observers=[log]) as scheduler:
+                scheduler.add(make_task("a", grid("50ms"), runs))
+                await runs.wait_for(2)
+                cut_off_server(proxy)
                 await wait_until(
-                    lambda: journal.of(StoreDegraded) != [], within=WITHIN, sentence="it is told"
+                    lambda: log.of(StoreDegraded) != [],
+                    within=WAIT_S,
+                    sentence="the outage is reported",
                 )
-        assert left_over() == set()
+        assert leftover_tasks() == set()
 
 
-class TestRefusal:
+class TestDeniedAccess:
     @pytest.mark.parametrize("kind", ["redis", "resilient"])
-    async def test_access_that_is_denied_ends_the_run_with_the_error(
-        self, team: Team, admin: redis.Redis, kind: str
-    ) -> None:
-        with denying(admin, team.url) as (url, deny):
-            inner, deeds = RedisStore(url), Deeds()
+    async def test_run_raises_the_error(self, team: Team, admin: redis.Redis, kind: str) -> None:
+        with revocable_access(admin, team.url) as (url, revoke):
+            inner, runs = RedisStore(url), RunLog()
             store = inner if kind == "redis" else ResilientStore(inner)
             running = asyncio.create_task(
-                Scheduler(store=store).run(task_of("a", grid("50ms"), deeds))
+                Scheduler(store=store).run(make_task("a", grid("50ms"), runs))
             )
-            await deeds.until(1)
-            deny()
+            await runs.wait_for(1)
+            revoke()
             with pytest.raises(AccessDenied):
-                await asyncio.wait_for(running, WITHIN)
-        assert left_over() == set()
+                await asyncio.wait_for(running, WAIT_S)
+        assert leftover_tasks() == set()
 
-    async def test_it_ends_the_runs_that_are_active_too(
-        self, team: Team, admin: redis.Redis
-    ) -> None:
-        deeds = Deeds()
-        deeds.gate.clear()
-        with denying(admin, team.url) as (url, deny):
-            task = task_of("a", grid("50ms"), deeds, overlap=Overlap.ALLOW)
+    async def test_active_runs_are_cancelled(self, team: Team, admin: redis.Redis) -> None:
+        runs = RunLog()
+        runs.gate.clear()
+        with revocable_access(admin, team.url) as (url, revoke):
+            task = make_task("a", grid("50ms"), runs, overlap=Overlap.ALLOW)
             running = asyncio.create_task(Scheduler(store=RedisStore(url)).run(task))
-            await wait_until(lambda: deeds.inside >= 2, within=WITHIN, sentence="some run")
-            deny()
+            await wait_until(
+                lambda: runs.active >= 2, within=WAIT_S, sentence="some runs are active"
+            )
+            revoke()
             with pytest.raises(AccessDenied):
-                await asyncio.wait_for(running, WITHIN)
-        assert (deeds.inside, deeds.done) == (0, [])
-        assert left_over() == set()
+                await asyncio.wait_for(running, WAIT_S)
+        assert (runs.active, runs.done) == (0, [])
+        assert leftover_tasks() == set()
 
-    async def test_a_wrong_password_ends_it_before_anything_runs(self, team: Team) -> None:
-        deeds = Deeds()
+    async def test_a_wrong_password_ends_serve_before_anything_runs(self, team: Team) -> None:
+        runs = RunLog()
         async with Scheduler(store=RedisStore(team.url.replace("//", "//nobody:pw@"))) as scheduler:
-            handle = scheduler.add(task_of("a", grid("50ms"), deeds))
+            handle = scheduler.add(make_task("a", grid("50ms"), runs))
             with pytest.raises(AccessDenied):
-                await asyncio.wait_for(scheduler.serve(), WITHIN)
+                await asyncio.wait_for(scheduler.serve(), WAIT_S)
             assert handle.report().stopped is StopReason.FAILED
-        assert deeds.began == []
+        assert runs.started == []
 
 
-def outages(member: Member) -> list[type[object]]:
-    """What was told of the store, in order."""
-    told = StoreDegraded | StoreRecovered
-    return [type(event) for event in member.journal.events if isinstance(event, told)]
+def store_events(member: Member) -> list[type[object]]:
+    """The events about the store, in order."""
+    kinds = StoreDegraded | StoreRecovered
+    return [type(event) for event in member.log.events if isinstance(event, kinds)]

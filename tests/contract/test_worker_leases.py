@@ -14,8 +14,6 @@ from tampu.worker import Worker
 from tests.contract.workers import QUEUE, SOON, Harness
 from tests.waiting import block_until
 
-pytestmark = pytest.mark.every_server
-
 LEASE_S = 1.0
 LONG_S = 3 * LEASE_S
 
@@ -72,10 +70,15 @@ def another_program(harness: Harness, runs: Runs) -> Iterator[None]:
 
 
 class TestLongHandlers:
-    @pytest.mark.parametrize("kind", ["sleep", "sleep_plainly", "block"])
-    async def test_a_job_that_takes_three_leases_runs_once(
-        self, harness: Harness, kind: str
-    ) -> None:
+    @pytest.mark.every_server
+    async def test_a_job_of_three_leases_is_run_once(self, harness: Harness) -> None:
+        await self.run_once(harness, "sleep")
+
+    @pytest.mark.parametrize("kind", ["sleep_plainly", "block"])
+    async def test_so_is_one_that_blocks(self, harness: Harness, kind: str) -> None:
+        await self.run_once(harness, kind)
+
+    async def run_once(self, harness: Harness, kind: str) -> None:
         runs = Runs()
         with another_program(harness, runs):
             await harness.start_worker(getattr(runs, kind), lease=LEASE_S)

@@ -14,8 +14,6 @@ from tests.contract.workers import GROUP, KEYS, QUEUE, SOON, Calls, Gate, Harnes
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 class TestHandlers:
     async def test_an_awaitable_returned_by_a_plain_function_is_awaited(
@@ -76,9 +74,8 @@ class TestPendingEntries:
         await harness.until_settled()
         assert gate.data == [1, 2]
 
-    async def test_an_entry_deleted_while_it_was_held_is_acknowledged(
-        self, harness: Harness
-    ) -> None:
+    @pytest.mark.every_server
+    async def test_an_entry_deleted_while_held_is_acknowledged(self, harness: Harness) -> None:
         worker = await harness.start_worker(Calls(), lease="1s")
         await wait_until(
             lambda: worker.id in harness.consumers(), within=SOON, sentence="the worker is there"
@@ -92,6 +89,7 @@ class TestPendingEntries:
         await wait_until(lambda: harness.pending() == 0, within=SOON, sentence="nothing is pending")
 
 
+@pytest.mark.every_server
 class TestIds:
     async def test_a_new_job_with_an_old_id_has_no_result_yet(self, harness: Harness) -> None:
         gate = Gate()

@@ -150,21 +150,14 @@ class TestBackoff:
         steep = Backoff.exponential(0.02, max=0.05, multiplier=100)
         assert await self.waited_ms(harness, steep) == [20, 50, 50]
 
-    async def test_a_job_of_three_attempts_with_short_waits_is_buried_within_two_seconds(
+    async def test_a_job_of_three_attempts_with_short_waits_is_buried_soon(
         self, harness: Harness
     ) -> None:
         boom = Boom()
         await harness.start_worker(boom, attempts=3, backoff=Backoff.exponential(0.05))
-        took_s = []
-        for number in range(1, 4):  # the quickest of three: the machine may be busy
-            began = monotonic()
-            await harness.queue.add("boom")
-            await harness.dead_letters(number)
-            took_s.append(monotonic() - began)
-            if took_s[-1] < 2:
-                break
-        assert min(took_s) < 2
-        assert len(boom) == 3 * len(took_s)
+        await harness.queue.add("boom")
+        await harness.dead_letters(1)  # has a limit
+        assert len(boom) == 3
 
 
 class TestOverride:

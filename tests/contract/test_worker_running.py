@@ -1,7 +1,7 @@
 """Workers run every job once, as many at the same time as allowed."""
 
 import asyncio
-from time import monotonic, thread_time
+from time import thread_time
 from typing import Any
 
 import msgpack
@@ -161,15 +161,17 @@ class TestConcurrency:
         await harness.until_settled()
         assert most == 7
 
-    async def test_a_worker_with_one_slot_runs_thousands_of_quick_jobs_a_second(
+    async def test_a_worker_with_one_slot_reads_and_settles_quick_jobs_in_batches(
         self, harness: Harness
     ) -> None:
         calls = Calls()
         await harness.queue.add_each("job", range(10_000))
-        began = monotonic()
+        harness.admin.config_resetstat()
         await harness.start_worker(calls, concurrency=1, events=False)
         await harness.until_settled()
-        assert 10_000 / (monotonic() - began) > 2000
+        stats = harness.admin.info("commandstats")
+        assert 0 < stats["cmdstat_xreadgroup"]["calls"] < 1000
+        assert 0 < stats["cmdstat_xack"]["calls"] < 1000
         assert sorted(calls.data) == list(range(10_000))
 
     async def test_one_slot_runs_jobs_in_the_order_in_which_they_were_added(
@@ -182,30 +184,32 @@ class TestConcurrency:
         await calls.until(100)
         assert calls.data == list(range(100))
 
-    async def test_handlers_that_never_suspend_let_other_tasks_run(self, harness: Harness) -> None:
-        longest_s, stopping = 0.0, asyncio.Event()  # in CPU time of this thread
+    async def test_handlers_that_never_suspend_let_others_run(self, harness: Harness) -> None:
+        in_a_row = most_in_a_row = 0  # slow ones, without a turn for others
+        stopping = asyncio.Event()
 
-        async def ticks() -> None:
-            nonlocal longest_s
-            before = thread_time()
+        async def take_turns() -> None:
+            nonlocal in_a_row, most_in_a_row
             while not stopping.is_set():
                 await asyncio.sleep(0)
-                longest_s, before = max(longest_s, thread_time() - before), thread_time()
+                most_in_a_row, in_a_row = max(most_in_a_row, in_a_row), 0
 
         async def handler(job: Job[Any]) -> None:
+            nonlocal in_a_row
+            in_a_row += job.data == "slow"
             until = thread_time() + (0.001 if job.data == "slow" else 0)
             while thread_time() < until:
                 pass
 
-        # Hundreds are read ahead while jobs are quick, and then they are slow.
+        # Hundreds are fetched ahead while jobs are quick, and then they are not.
         await harness.queue.add_each("job", ["quick"] * 5000)
         await harness.queue.add_each("job", ["slow"] * 1000)
-        ticker = asyncio.create_task(ticks())
+        other = asyncio.create_task(take_turns())
         await harness.start_worker(handler, concurrency=10, events=False)
         await harness.until_settled()
         stopping.set()
-        await ticker
-        assert longest_s < 0.3
+        await other
+        assert 0 < most_in_a_row < 100
 
 
 class TestReadingAhead:

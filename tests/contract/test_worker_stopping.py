@@ -287,7 +287,7 @@ class TestHealth:
         health = worker.health
         assert health is not None
         assert health.running == 2
-        assert 0 <= health.heartbeat_age_s < 5
+        assert 0 <= health.heartbeat_age_s < 60
         gate.open.set()
         await harness.until_settled()
         await wait_until(

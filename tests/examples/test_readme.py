@@ -111,7 +111,7 @@ def test_all_that_is_printed_can_be_typed(newcomer: Newcomer) -> None:
     (demo,) = (command for command in COMMANDS if command == "tampu demo")
     shown = newcomer.types(demo)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "24 orders and all that came of them" in shown.stdout
+    assert "24 orders handled in " in shown.stdout
 
     worker, add, look = COMMANDS[COMMANDS.index("tampu worker shop:app") :][:3]
     before = newcomer.types(look).stdout.count("completed")

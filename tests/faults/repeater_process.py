@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import uuid4
 
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane

@@ -1,7 +1,7 @@
-"""A scheduler in a process of its own, whose runs write down that they began and ended.
+"""A scheduler in its own process, whose runs write to a ledger when they start and end.
 
-Run as a module it is that process; `SchedulerProcess` starts one and holds it. Each line is one
-write to a file opened for appending: it outlives a SIGKILL of its writer.
+This module is that process if it is run; `SchedulerProcess` starts and controls one. Each line is
+one write to a file opened for appending, so it survives a SIGKILL of its writer.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from tampu.scheduler import (
     SqliteStore,
     TaskRun,
 )
-from tampu.scheduler.guard import LeaseOptions
+from tampu.scheduler.redis_guard import LeaseOptions
 from tampu.timing import Every, Rule
-from tests.schedulers import EACH, TASK, grid
+from tests.schedulers import RUN_ALL_MISSED, TASK, grid
 from tests.servers import ROOT
 from tests.waiting import wait_until
 
@@ -35,24 +35,24 @@ HANG_LIMIT_S = 60.0
 
 
 class Kind(Enum):
-    """What a line says of a run."""
+    """What happened to a run."""
 
-    BEGAN = "began"
-    DONE = "done"  # its function is
-    ENDED = "ended"  # the scheduler says how
+    STARTED = "started"
+    DONE = "done"  # its function has returned
+    ENDED = "ended"  # the scheduler has reported its status
 
 
 class Line(NamedTuple):
-    """One line."""
+    """One line of the ledger."""
 
     kind: Kind
     who: str
     at_ms: int
-    note: str  # "again" of one that was begun before; how it ended
+    note: str  # "again" if it was started before; or its status
 
 
-class Diary:
-    """One file for all who write."""
+class Ledger:
+    """One file for all processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class Diary:
         os.write(self._file, f"{' '.join(words)}\n".encode())
 
     def lines(self, kind: Kind) -> list[Line]:
-        """All lines of a kind, in the order in which they were written."""
+        """All lines of a kind, in the order they were written."""
         text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]
         found = (line.split(" ", 3) for line in whole.splitlines())
@@ -75,19 +75,21 @@ class Diary:
         return [line for line in read if line.kind is kind]
 
 
-class Author:
-    """The task of one scheduler, and its observer."""
+class LedgerTask:
+    """The function of a task, and the observer of its scheduler."""
 
-    def __init__(self, diary: Diary, who: str, *, hangs: bool) -> None:
-        self._diary = diary
+    def __init__(self, ledger: Ledger, who: str, *, hangs: bool) -> None:
+        self._ledger = ledger
         self._who = who
         self._hangs = hangs
 
     async def __call__(self, run: TaskRun[None]) -> None:
-        self._note(Kind.BEGAN, run.at_ms, "again" if run.replayed else "first")
+        self._note(Kind.STARTED, run.at_ms, "again" if run.replayed else "first")
         await asyncio.sleep(LASTS_S)
         if self._hangs:
-            await wait_until(self._diary.gate.exists, within=HANG_LIMIT_S, sentence="it may end")
+            await wait_until(
+                self._ledger.gate.exists, within=HANG_LIMIT_S, sentence="the gate opens"
+            )
         self._note(Kind.DONE, run.at_ms, "")
 
     def on_event(self, event: Event) -> None:
@@ -95,23 +97,23 @@ class Author:
             self._note(Kind.ENDED, event.at_ms, event.status.name)
 
     def task(self, rule: Rule) -> ScheduledTask[None]:
-        return ScheduledTask(TASK, rule, self, missed=EACH)
+        return ScheduledTask(TASK, rule, self, missed=RUN_ALL_MISSED)
 
     def _note(self, kind: Kind, at_ms: int, note: str) -> None:
-        self._diary.write(Line(kind, self._who, at_ms, note))
+        self._ledger.write(Line(kind, self._who, at_ms, note))
 
 
 class SchedulerProcess:
-    """A process that the test started; `where` is a server's URL or a file of states."""
+    """A process with one scheduler; `where` is the URL of a server or a file of states."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.who = str(process.pid)
 
     @classmethod
-    async def start(cls, where: str, diary: Diary, rule: Every, *, hangs: bool = False) -> Self:
-        """Start one, and return when it works."""
-        words = [where, str(diary.path), f"{rule.interval_ms}", "hangs" if hangs else "works"]
+    async def start(cls, where: str, ledger: Ledger, rule: Every, *, hangs: bool = False) -> Self:
+        """Start a process, and wait until its scheduler is open."""
+        words = [where, str(ledger.path), f"{rule.interval_ms}", "hangs" if hangs else "works"]
         process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
             [sys.executable, "-m", __name__, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
@@ -122,27 +124,27 @@ class SchedulerProcess:
         return cls(process)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
     def freeze(self) -> None:
-        """Have it do nothing, not even notice."""
+        """Stop it with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Have it go on as if nothing had been."""
+        """Continue it with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
 
-async def _main(where: str, path: str, interval_ms: str, deed: str) -> None:
-    author = Author(Diary(Path(path)), str(os.getpid()), hangs=deed == "hangs")
+async def _main(where: str, path: str, interval_ms: str, mode: str) -> None:
+    recorder = LedgerTask(Ledger(Path(path)), str(os.getpid()), hangs=mode == "hangs")
     store = CoordinatedStore(where, **LEASE) if "://" in where else SqliteStore(where)
-    async with Scheduler(store=store, observers=[author]) as scheduler:
-        scheduler.add(author.task(grid(f"{interval_ms}ms")))
-        print(os.getpid(), flush=True)  # noqa: T201 - for who started it
+    async with Scheduler(store=store, observers=[recorder]) as scheduler:
+        scheduler.add(recorder.task(grid(f"{interval_ms}ms")))
+        print(os.getpid(), flush=True)  # noqa: T201 - read by `start`
         await scheduler.serve()
 
 

@@ -19,8 +19,8 @@ from tests.servers import ROOT, RunningServer
 from tests.waiting import wait_until
 
 ROLLS = int(os.environ.get("TAMPU_FAULTS_ROLLS", "1"))  # `make faults` rolls more often
-PROCESSES = 4
-ROLL_LIMIT_S = 40.0
+PROCESSES = 3
+ROLL_LIMIT_S = 120.0  # on a busy machine a process takes many seconds to start
 BATCH = 20
 
 

@@ -26,7 +26,7 @@ from tampu.metrics import facts
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.scheduler import LogObserver, RedisStore, ScheduledTask, Scope, SkipReason, events
 from tampu.scheduler.events import LeaseEvent, RunEvent, TaskEvent
-from tampu.scheduler.guard import GuardOptions, GuardSettings, LeaseOptions, LeaseSettings
+from tampu.scheduler.redis_guard import GuardOptions, GuardSettings, LeaseOptions, LeaseSettings
 from tampu.scheduler.scheduler import SchedulerOptions, SchedulerSettings
 from tampu.tasks.task import TaskOptions, TaskSettings
 from tests.guide.pages import GUIDE, first_cells

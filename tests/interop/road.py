@@ -10,7 +10,7 @@ from uuid import uuid4
 from tampu import Queue, Worker
 from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane

@@ -58,7 +58,7 @@ async def test_what_the_peer_stores_is_fired_by_us_and_run_by_the_peer(
     calls = await road.at_least(worker, 2)
     told = {(call["name"], call["attempt"], call["data"]["x"]) for call in calls}
     assert told == {("tick ñ", 0, 1)}
-    second_ms = rule.anchored(first_ms).next_ms(first_ms)
+    second_ms = rule.with_anchor(first_ms).next_ms(first_ms)
     assert second_ms is not None
     for call, at_ms in zip(calls, (first_ms, second_ms), strict=False):
         assert call["at_ms"] >= at_ms

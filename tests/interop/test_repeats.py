@@ -65,7 +65,7 @@ async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(road: Road, kin
     first, second = await road.queue.preview(key, 2)
     assert (first, second) == (
         found.next_at,
-        rule.anchored(there["next_fire_ms"]).next_n(1, first)[0],
+        rule.with_anchor(there["next_fire_ms"]).next_n(1, first)[0],
     )
 
 

@@ -10,8 +10,7 @@ from threading import get_ident
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from tampu.consumer.backpressure import Backpressure
-from tampu.consumer.feed import Feed
+from tampu.consumer.feed import Backpressure, Feed
 from tampu.consumer.handler import HandlerPlan
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import Leases
@@ -25,7 +24,7 @@ from tampu.consumer.settler import Settler, SettleTarget
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.job import Job
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback

@@ -130,7 +130,7 @@ class Leases:
         value = await self._heartbeat(lane)
         terms, member = self._terms, self._member
         answer = await heartbeat(
-            lane, member, mark=value, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
+            lane, member, body=value, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
         )
         if answer.left_ms is None and not first:
             self._lapsed_at = monotonic()
@@ -157,7 +157,7 @@ class Leases:
 
     async def _leave(self, lane: Lane) -> None:
         try:
-            await reap(lane, self._member, mark=await self._heartbeat(lane))
+            await reap(lane, self._member, own_heartbeat=await self._heartbeat(lane))
         except ServerError as error:
             facts = {"worker": self._worker, "problem": str(error)}
             logger.warning("worker %s could not be removed: %s", self._worker, error, extra=facts)

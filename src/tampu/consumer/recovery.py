@@ -4,14 +4,19 @@ The reply to a read or a claim can be lost with its connection. The server then 
 as ours, and nobody else gets them while we are alive.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from tampu.consumer.feed import Feed
 from tampu.errors import ConnectionLost
-from tampu.server.lane import Lane
-from tampu.server.scripts.workers import Membership, TakenEntry
 from tampu.server.streams import MAX_ACKS, ack, fields_of, pending_of
+
+if TYPE_CHECKING:
+    from tampu.consumer.feed import Feed
+    from tampu.server.lane import Lane
+    from tampu.server.scripts.workers import Membership, TakenEntry
 
 
 class Recovery:

@@ -3,19 +3,27 @@
 The log never holds a payload. It does hold what a handler raised, with its traceback.
 """
 
-import logging
-from typing import Any, Final
+from __future__ import annotations
 
-from tampu.consumer.intake import BuryEntry, Delivery
-from tampu.consumer.settle import RetryEntry, Settlement
-from tampu.events import EventWriter
-from tampu.job import Job
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from tampu.consumer.intake import BuryEntry
+from tampu.consumer.settle import RetryEntry
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.metrics.sinks import SafeSink
-from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
-from tampu.wire.dead import BuryReason, Failure
+from tampu.wire.dead import BuryReason
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
+
+if TYPE_CHECKING:
+    from tampu.consumer.intake import Delivery
+    from tampu.consumer.settle import Settlement
+    from tampu.events import EventWriter
+    from tampu.job import Job
+    from tampu.metrics.facts import SafeSink
+    from tampu.outcome import Outcome
+    from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 _KINDS: Final = {

@@ -1,4 +1,4 @@
-"""A scheduler in a process: runs functions by rules of time. No server is needed."""
+"""A scheduler inside your program: calls functions at the instants of rules. Needs no server."""
 
 from tampu.scheduler.clock import Clock, ManualClock
 from tampu.scheduler.events import (
@@ -33,9 +33,9 @@ from tampu.scheduler.events import (
     TaskResumed,
     TaskStopped,
 )
-from tampu.scheduler.guard import Guard, Lease, RedisGuard, Refusal, Scope, Slot
-from tampu.scheduler.guarded import GuardedResult, Watch, guarded
+from tampu.scheduler.guard import Guard, GuardedResult, Lease, Refusal, Scope, Slot, run_guarded
 from tampu.scheduler.handle import TaskHandle
+from tampu.scheduler.redis_guard import RedisGuard
 from tampu.scheduler.scheduler import Scheduler
 from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.scheduler.stores.redis import RedisStore
@@ -100,6 +100,5 @@ __all__ = [
     "TaskRun",
     "TaskState",
     "TaskStopped",
-    "Watch",
-    "guarded",
+    "run_guarded",
 ]

@@ -1,4 +1,4 @@
-"""The tasks that a scheduler runs: how each stands, and what they share."""
+"""The tasks of a running scheduler: the state of each, and what they all share."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, structs
 
 from tampu.errors import WrongContext
-from tampu.scheduler.clock import Agenda, Clock
+from tampu.scheduler.clock import Clock, DueQueue
 from tampu.scheduler.decision import Skip, TaskPlan
 from tampu.scheduler.events import (
     ClockJumped,
@@ -30,68 +30,64 @@ from tampu.scheduler.restore import RestoredTask
 from tampu.scheduler.task import RunRecord, ScheduledTask, TaskReport
 from tampu.wire.task_state import TaskState, Waiting
 
+_CHECK_CLOCK_MS: Final = 1000  # how soon a clock that was set is noticed
+_JUMP_MS: Final = 1000  # a smaller difference is a clock that is being adjusted slowly
 
-class Granted(Struct, frozen=True):
-    """What a wish makes of a state; without an event it was so already."""
-
-    state: TaskState
-    event: Event | None
-
-
-Grant: TypeAlias = Callable[[TaskState, int], Granted]
+StateChange: TypeAlias = Callable[[TaskState, int], tuple[TaskState, Event] | None]
+"""From a state and the time to the new state and its event; None if there is nothing to change."""
 
 
 class StateRequest(Struct, frozen=True):
-    """Something that is to become of a task's state, and who waits for it."""
+    """A change that a `TaskHandle` asks for, and the future that it waits for."""
 
-    what: str
-    grant: Grant
+    action: str  # such as "pause"
+    change: StateChange
     done: asyncio.Future[bool]
 
-    def answer(self, granted: bool) -> None:  # noqa: FBT001 - it is the answer
-        """Tell who waits, if anybody still does."""
+    def resolve(self, *, changed: bool) -> None:
+        """Answer the caller, if it still waits."""
         if not self.done.done():
-            self.done.set_result(granted)
+            self.done.set_result(changed)
 
 
 class ActiveTask:
-    """How a task stands, what of it runs, and what is wished of it."""
+    """A task that was added: its plan, its state, its runs, and the requests of its handles."""
 
     def __init__(self, task: ScheduledTask[Any], plan: TaskPlan, *, history: int) -> None:
         self.task = task
-        self.drawn = plan  # without the anchor that its state may have
+        self.base_plan = plan  # without the anchor of a stored state
         self.plan = plan
         self.state = TaskState(task_id=task.id)
-        self.is_open = False  # its state has been loaded
-        self.turn_ms: int | None = None  # in the agenda
+        self.is_loaded = False
+        self.due_ms: int | None = None  # when the scheduler looks at it next
         self.running = 0
-        self.runs: dict[int, asyncio.Task[None]] = {}  # by the id of what their functions got
-        self.wishes: list[StateRequest] = []
-        self.closed_ms: int | None = None  # when the last run was decided on that left no next
+        self.runs: dict[int, asyncio.Task[None]] = {}  # by the id of their `TaskRun`
+        self.requests: list[StateRequest] = []
+        self.last_decided_ms: int | None = None  # when a run was decided that left no next one
         self.stopping: StopReason | None = None
-        self.is_hurried = False  # what runs is cancelled, and so is what begins yet
+        self.is_cancelling = False  # active runs are cancelled, and so are those about to start
         self.stopped: StopReason | None = None
         self.last_skip_reason: SkipReason | None = None
-        self.ended: asyncio.Future[TaskReport] = asyncio.get_running_loop().create_future()
+        self.finished: asyncio.Future[TaskReport] = asyncio.get_running_loop().create_future()
         self._history: deque[RunRecord] = deque(maxlen=history)
 
-    def note(self, record: RunRecord) -> None:
-        """Keep the record of a run that is over."""
+    def add_record(self, record: RunRecord) -> None:
+        """Keep the record of a run that has ended."""
         self._history.append(record)
 
     def cancel_runs(self, runs: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel runs, each behind its first step: one that never began could not tell its end."""
+        """Cancel some runs, each after its first step: before that it cannot record its end."""
         loop = asyncio.get_running_loop()
         for run in runs:
             loop.call_soon(_cancel_once, run)
 
-    def hurry(self) -> None:
-        """Cancel all runs, those that were decided on and have yet to begin as well."""
-        self.is_hurried = True
+    def cancel_all_runs(self) -> None:
+        """Cancel the active runs, and those that were decided on but have not started."""
+        self.is_cancelling = True
         self.cancel_runs(self.runs.values())
 
     def report(self) -> TaskReport:
-        """What there is to say of the task."""
+        """The state of the task and its last runs."""
         return TaskReport(
             task_id=self.task.id,
             state=self.state,
@@ -100,35 +96,35 @@ class ActiveTask:
             stopped=self.stopped,
         )
 
-    def end(self, reason: StopReason) -> None:
-        """Nothing more comes of it; those who wait are told."""
+    def finish(self, reason: StopReason) -> None:
+        """End the task, and give its last report to everyone who waits for it."""
         self.stopped = reason
-        if not self.ended.done():
-            self.ended.set_result(self.report())
-        self._refuse_wishes()
+        if not self.finished.done():
+            self.finished.set_result(self.report())
+        self._refuse_requests()
 
     def fail(self, error: BaseException) -> None:
-        """As `end`, by an error that those who wait get."""
+        """End the task with an error, which everyone who waits for it receives."""
         self.stopped = StopReason.FAILED
-        if not self.ended.done():
-            self.ended.set_exception(error)
-            self.ended.exception()  # it is raised where it is waited for, if anybody does
-        self._refuse_wishes()
+        if not self.finished.done():
+            self.finished.set_exception(error)
+            self.finished.exception()  # marks it as retrieved, in case nobody waits
+        self._refuse_requests()
 
-    def _refuse_wishes(self) -> None:
-        for wish in self.wishes:
-            if not wish.done.done():
-                wish.done.set_exception(out_of_place(wish.what))
-        self.wishes.clear()
+    def refusal(self, action: str) -> WrongContext:
+        """The error for a request to a task that has finished or is stopping."""
+        reason = "it is stopping" if self.stopped is None else "it has finished"
+        return WrongContext(f"{action} {self.task.id!r}", reason)
+
+    def _refuse_requests(self) -> None:
+        for request in self.requests:
+            if not request.done.done():
+                request.done.set_exception(self.refusal(request.action))
+        self.requests.clear()
 
 
-def out_of_place(what: str) -> WrongContext:
-    """What is raised to who wishes something of a task that is over or stopping."""
-    return WrongContext(what, "the task has finished")
-
-
-def completed(state: TaskState, record: RunRecord) -> TaskState:
-    """The state once a run of it is over; one that lost its lease does not count."""
+def apply_run(state: TaskState, record: RunRecord) -> TaskState:
+    """The state after a run has ended; a run that lost its lease does not count."""
     match record.status:
         case RunStatus.SUCCESS:
             return structs.replace(
@@ -150,121 +146,120 @@ def completed(state: TaskState, record: RunRecord) -> TaskState:
             return state
 
 
-def refused(plan: TaskPlan, state: TaskState, closed_ms: int | None) -> TaskState:
-    """The state once a guard has refused a run: it did not run after all.
+def apply_refusal(plan: TaskPlan, state: TaskState, last_decided_ms: int | None) -> TaskState:
+    """The state after a guard has refused a run, which counts as skipped.
 
-    If it was to be the last one, decided on at `closed_ms`, there is a next occurrence again.
+    If it would have been the last run, decided at `last_decided_ms`, there is a next one again.
     """
     after = structs.replace(state, ran=state.ran - 1, skipped=state.skipped + 1)
-    if after.next_ms is not None or closed_ms is None or plan.spent(after):
+    if after.next_ms is not None or last_decided_ms is None or plan.is_spent(after):
         return after
-    return structs.replace(after, next_ms=plan.rule.next_ms(closed_ms))
+    return structs.replace(after, next_ms=plan.rule.next_ms(last_decided_ms))
 
 
 def _cancel_once(run: asyncio.Task[None]) -> None:
-    if not run.cancelling():  # a second time would break into what it does to end well
+    if not run.cancelling():  # a second cancellation would interrupt its cleanup
         run.cancel()
 
 
-_LOOK_MS: Final = 1000  # how long a clock that was set may go unnoticed
-_JUMP_MS: Final = 1000  # less than that is a clock that is being slowed or hurried
-
-
 class SchedulerContext:
-    """The clock, the agenda and the observers of a scheduler, and the wait for the next turn."""
+    """What all tasks of a scheduler share: the clock, the queue of due tasks, the observers."""
 
-    def __init__(self, clock: Clock, telling: ObserverList, zone: tzinfo) -> None:
+    def __init__(self, clock: Clock, observers: ObserverList, zone: tzinfo) -> None:
         self.clock = clock
-        self.telling = telling
+        self.observers = observers
         self.zone = zone
-        self.agenda: Agenda[ActiveTask] = Agenda()
-        self._waking = asyncio.Event()
+        self.due: DueQueue[ActiveTask] = DueQueue()
+        self._wakeup = asyncio.Event()
         self._wall_ms = clock.now_ms()
         self._steady_ms = clock.steady_ms()
 
-    def call(self, course: ActiveTask, at_ms: int | None = 0) -> None:
-        """Give a task its next turn: at once, at an instant, or None for none."""
-        self.agenda.set(course, at_ms)
-        self._waking.set()
+    def schedule(self, active: ActiveTask, at_ms: int | None = 0) -> None:
+        """Look at a task at once, at an instant, or not again if that is None."""
+        self.due.set(active, at_ms)
+        self._wakeup.set()
 
     def wake(self) -> None:
-        """End the wait for the next turn."""
-        self._waking.set()
+        """End `wait` at once."""
+        self._wakeup.set()
 
     async def wait(self) -> int:
-        """Until the next turn, until somebody is called, or to look at the clock.
+        """Wait until a task is due, until `wake`, or for a second at most.
 
-        By how many ms the clock was set meanwhile.
+        Returns by how many ms the clock was set since the last call.
         """
         now_ms = self.clock.now_ms()
-        next_ms = self.agenda.next_ms()
+        next_ms = self.due.next_ms()
         if next_ms is not None and next_ms <= now_ms:
-            await asyncio.sleep(0)  # what was started gets its turn as well
+            await asyncio.sleep(0)  # lets the started runs make progress
         else:
-            until_ms = now_ms + _LOOK_MS if next_ms is None else min(next_ms, now_ms + _LOOK_MS)
-            alarm = self.clock.call_at(until_ms, self._waking.set)
+            latest_ms = now_ms + _CHECK_CLOCK_MS
+            until_ms = latest_ms if next_ms is None else min(next_ms, latest_ms)
+            alarm = self.clock.call_at(until_ms, self._wakeup.set)
             try:
-                await self._waking.wait()
+                await self._wakeup.wait()
             finally:
                 alarm.cancel()
-        self._waking.clear()
-        return self._look_at_clock()
+        self._wakeup.clear()
+        return self._measure_jump()
 
-    def skipped(self, course: ActiveTask, skip: Skip) -> None:
-        """Note and tell that occurrences did not run."""
-        course.last_skip_reason = skip.reason
-        if self.telling.anybody:
-            self.telling.tell(
+    def note_restored(self, active: ActiveTask, restored: RestoredTask) -> None:
+        """Take over the restored state of a task, and report it."""
+        previous_ms, state = restored.previous_next_ms, restored.state
+        active.plan, active.state, active.is_loaded = restored.plan, state, True
+        facts: Any = {"task_id": state.task_id, "fired": state.fired, "next_ms": state.next_ms}
+        notify = self.observers.notify
+        if restored.source is Source.REPAIRED:
+            notify(StateRepaired(problem=restored.problem, previous_next_ms=previous_ms, **facts))
+        elif restored.source is Source.CHANGED:
+            notify(ScheduleChanged(previous_next_ms=previous_ms, **facts))
+        notify(StateLoaded(source=restored.source, **facts))
+
+    def note_skip(self, active: ActiveTask, skip: Skip) -> None:
+        """Report that occurrences were skipped."""
+        active.last_skip_reason = skip.reason
+        if not self.observers.is_empty:
+            self.observers.notify(
                 RunSkipped(
-                    task_id=course.task.id,
+                    task_id=active.task.id,
                     at_ms=skip.first_ms,
                     last_ms=skip.last_ms,
                     count=skip.count,
                     manual=skip.manual,
                     reason=skip.reason,
-                    fired=course.state.fired,
+                    fired=active.state.fired,
                 )
             )
 
-    def held(self, course: ActiveTask, one: Waiting) -> None:
-        """Tell that an occurrence waits for the run that is active."""
-        if self.telling.anybody:
-            facts: Any = {"at_ms": one.at_ms, "catch_up": one.catch_up, "fired": course.state.fired}
-            self.telling.tell(RunQueued(task_id=course.task.id, **facts))
+    def note_hold(self, active: ActiveTask, held: Waiting) -> None:
+        """Report that an occurrence waits for the active run."""
+        if not self.observers.is_empty:
+            facts: Any = {"at_ms": held.at_ms, "catch_up": held.catch_up}
+            self.observers.notify(
+                RunQueued(task_id=active.task.id, fired=active.state.fired, **facts)
+            )
 
-    def completed(self, course: ActiveTask, record: RunRecord) -> None:
-        """Note and tell that a run is over."""
-        course.note(record)
-        if self.telling.anybody:
-            self.telling.tell(
+    def note_end(self, active: ActiveTask, record: RunRecord) -> None:
+        """Keep the record of a run that has ended, and report it."""
+        active.add_record(record)
+        if not self.observers.is_empty:
+            self.observers.notify(
                 RunCompleted(
-                    task_id=course.task.id,
+                    task_id=active.task.id,
                     at_ms=record.at_ms,
                     catch_up=record.catch_up,
                     manual=record.manual,
-                    fired=course.state.fired,
+                    fired=active.state.fired,
                     status=record.status,
                     error=record.error,
                 )
             )
 
-    def opened(self, course: ActiveTask, found: RestoredTask) -> None:
-        """Note and tell how a task stands that was added."""
-        previous_ms, state = found.previous_next_ms, found.state
-        course.plan, course.state, course.is_open = found.plan, state, True
-        facts: Any = {"task_id": state.task_id, "fired": state.fired, "next_ms": state.next_ms}
-        tell = self.telling.tell
-        if found.source is Source.REPAIRED:
-            tell(StateRepaired(problem=found.problem, previous_next_ms=previous_ms, **facts))
-        elif found.source is Source.CHANGED:
-            tell(ScheduleChanged(previous_next_ms=previous_ms, **facts))
-        tell(StateLoaded(source=found.source, **facts))
-
-    def _look_at_clock(self) -> int:
+    def _measure_jump(self) -> int:
         wall_ms, steady_ms = self.clock.now_ms(), self.clock.steady_ms()
         by_ms = (wall_ms - self._wall_ms) - (steady_ms - self._steady_ms)
         self._wall_ms, self._steady_ms = wall_ms, steady_ms
         if abs(by_ms) < _JUMP_MS:
             return 0
-        self.telling.tell(ClockJumped(by_ms=by_ms))
+        self.observers.notify(ClockJumped(by_ms=by_ms))
         return by_ms

@@ -1,7 +1,6 @@
-"""The clock that a scheduler goes by."""
+"""The clock of a scheduler, and the queue of what is due when."""
 
 import asyncio
-import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
@@ -12,16 +11,18 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from tampu.util.clock import Duration, instant_ms, to_ms
 
+_MIN_TIDY: Final = 1000  # fewer outdated entries than this are not worth removing
+
 
 class Alarm(Protocol):
-    """A call that is to come."""
+    """A pending call of `Clock.call_at`."""
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Drop the call."""
 
 
 class Clock(ABC):
-    """Tells the time, and calls when it has come."""
+    """Tells the time, and makes calls at an instant."""
 
     @abstractmethod
     def now_ms(self) -> int:
@@ -29,32 +30,32 @@ class Clock(ABC):
 
     @abstractmethod
     def steady_ms(self) -> int:
-        """A clock that nobody sets: milliseconds since some moment."""
+        """A clock that is never set: milliseconds since some moment."""
 
     @abstractmethod
     def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
-        """Call when the wall clock shows an instant; a moment later, or earlier if it was set."""
+        """Call when the wall clock shows `at_ms`. It may be early or late if the clock is set."""
 
 
 class WallClock(Clock):
-    """The machine's own."""
+    """The clock of this machine."""
 
     def now_ms(self) -> int:
-        """The wall clock: milliseconds since 1970."""
+        """Milliseconds since 1970."""
         return time_ns() // 1_000_000
 
     def steady_ms(self) -> int:
-        """The machine's monotonic clock."""
+        """The monotonic clock of this machine."""
         return monotonic_ns() // 1_000_000
 
     def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
-        """Call by the loop's timer."""
+        """Call with a timer of the running loop."""
         wait_s = (at_ms * 1_000_000 - time_ns()) / 1_000_000_000
         return asyncio.get_running_loop().call_later(max(0.0, wait_s), call)
 
 
 class ManualClock(Clock):
-    """A clock that stands still until it is turned, for tests."""
+    """A clock for tests: it stands still until you `turn` or `set` it."""
 
     def __init__(self, start: datetime) -> None:
         self._now_ms = instant_ms("start", start)
@@ -63,7 +64,7 @@ class ManualClock(Clock):
         self._numbers = count()
 
     def now_ms(self) -> int:
-        """What it was last turned to."""
+        """The instant that it was last turned or set to."""
         return self._now_ms
 
     def steady_ms(self) -> int:
@@ -71,13 +72,13 @@ class ManualClock(Clock):
         return self._steady_ms
 
     def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
-        """Call when it is turned that far, or at the loop's next turn if it shows that already."""
+        """Call when the clock is turned that far, or soon if it already shows `at_ms`."""
         alarm = _ManualAlarm(call)
         if at_ms <= self._now_ms:
-            asyncio.get_running_loop().call_soon(alarm.ring)
+            asyncio.get_running_loop().call_soon(alarm.fire)
         else:
-            rings_ms = self._steady_ms + at_ms - self._now_ms
-            heapq.heappush(self._alarms, (rings_ms, next(self._numbers), alarm))
+            fires_ms = self._steady_ms + at_ms - self._now_ms
+            heappush(self._alarms, (fires_ms, next(self._numbers), alarm))
         return alarm
 
     def turn(self, by: Duration) -> None:
@@ -86,17 +87,17 @@ class ManualClock(Clock):
         self._now_ms += by_ms
         self._steady_ms += by_ms
         while self._alarms and self._alarms[0][0] <= self._steady_ms:
-            heapq.heappop(self._alarms)[2].ring()
+            heappop(self._alarms)[2].fire()
 
     def set(self, to: datetime) -> None:
-        """Set the wall clock, while no time passes: as of the machine's own, no alarm knows."""
+        """Set the wall clock while no time passes; no alarm fires, as on a real machine."""
         self._now_ms = instant_ms("to", to)
 
     @property
     def next_alarm_ms(self) -> int | None:
-        """What it will show at the next alarm; None if nobody waits for one."""
+        """The instant of the next alarm; None if there is no alarm."""
         while self._alarms and self._alarms[0][2].cancelled:
-            heapq.heappop(self._alarms)
+            heappop(self._alarms)
         return self._alarms[0][0] - self._steady_ms + self._now_ms if self._alarms else None
 
 
@@ -108,60 +109,60 @@ class _ManualAlarm:
     def cancel(self) -> None:
         self.cancelled = True
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         if not self.cancelled:
             self._call()
 
 
-_FEW: Final = 1000  # turns that do not count any more, and are not worth a look
+class HasDueTime(Protocol):
+    """An item of a `DueQueue`."""
+
+    due_ms: int | None
 
 
-class Dated(Protocol):
-    """What has a turn of its own."""
-
-    turn_ms: int | None
+T = TypeVar("T", bound=HasDueTime)
 
 
-T = TypeVar("T", bound=Dated)
+class DueQueue(Generic[T]):
+    """Items by the instant at which each is due next.
 
-
-class Agenda(Generic[T]):
-    """Turns by their instants; of each who has one, only the last that was set counts."""
+    Setting another instant leaves the old entry in the heap; it is ignored when it comes up.
+    """
 
     def __init__(self) -> None:
-        self._turns: list[tuple[int, int, T]] = []
+        self._heap: list[tuple[int, int, T]] = []
         self._numbers = count()
-        self._most = _FEW
+        self._tidy_above = _MIN_TIDY
 
-    def set(self, one: T, at_ms: int | None) -> None:
-        """Give somebody a turn in place of the one before; None for none."""
-        one.turn_ms = at_ms
+    def set(self, item: T, at_ms: int | None) -> None:
+        """Make an item due at another instant, or never if that is None."""
+        item.due_ms = at_ms
         if at_ms is not None:
-            heappush(self._turns, (at_ms, next(self._numbers), one))
-            if len(self._turns) > self._most:
+            heappush(self._heap, (at_ms, next(self._numbers), item))
+            if len(self._heap) > self._tidy_above:
                 self._tidy()
 
-    def due(self, now_ms: int, limit: int) -> list[T]:
-        """Those whose turn has come, the earliest first; they have no turn then."""
+    def pop_due(self, now_ms: int, limit: int) -> list[T]:
+        """Remove and return the items that are due, earliest first, at most `limit` of them."""
         found: list[T] = []
-        turns = self._turns
-        while turns and len(found) < limit and turns[0][0] <= now_ms:
-            at_ms, _, one = heappop(turns)
-            if one.turn_ms == at_ms:
-                one.turn_ms = None
-                found.append(one)
+        heap = self._heap
+        while heap and len(found) < limit and heap[0][0] <= now_ms:
+            at_ms, _, item = heappop(heap)
+            if item.due_ms == at_ms:
+                item.due_ms = None
+                found.append(item)
         return found
 
     def next_ms(self) -> int | None:
-        """When the next turn comes."""
-        turns = self._turns
-        while turns and turns[0][2].turn_ms != turns[0][0]:
-            heappop(turns)
-        return turns[0][0] if turns else None
+        """When the next item is due; None if no item is."""
+        heap = self._heap
+        while heap and heap[0][2].due_ms != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
 
     def _tidy(self) -> None:
-        """Leave out what does not count any more; each time that there is twice as much."""
-        counts = {id(turn[2]): turn for turn in self._turns if turn[2].turn_ms == turn[0]}
-        self._turns = list(counts.values())
-        heapify(self._turns)
-        self._most = 2 * len(self._turns) + _FEW
+        """Remove outdated entries, each time the heap has doubled."""
+        valid = {id(entry[2]): entry for entry in self._heap if entry[2].due_ms == entry[0]}
+        self._heap = list(valid.values())
+        heapify(self._heap)
+        self._tidy_above = 2 * len(self._heap) + _MIN_TIDY

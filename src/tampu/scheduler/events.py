@@ -1,4 +1,4 @@
-"""What observers are told: one type for each kind of fact. Instants are ms since 1970."""
+"""Events of a scheduler, and the observers that receive them. Instants are ms since 1970."""
 
 import logging
 from collections.abc import Sequence
@@ -10,14 +10,16 @@ from msgspec import Struct, structs
 
 from tampu.util.clock import instant
 
+logger = logging.getLogger("tampu.scheduler")
+
 
 class Source(Enum):
-    """Where a task's state came from when it was added."""
+    """Where the state of a task came from when the task was added."""
 
     NEW = auto()  # nothing was stored
-    RESTORED = auto()  # as it was stored
-    CHANGED = auto()  # stored under another schedule; the next instant was computed anew
-    REPAIRED = auto()  # what was stored could not be
+    RESTORED = auto()  # it was stored
+    CHANGED = auto()  # stored for another rule: the next instant was computed again
+    REPAIRED = auto()  # the stored state was invalid
 
 
 class SkipReason(Enum):
@@ -25,35 +27,35 @@ class SkipReason(Enum):
 
     MISSED = auto()  # too late, by the missed policy
     OVERLAP = auto()  # an earlier run was active
-    QUEUE_FULL = auto()  # an earlier run was active, and another occurrence waited already
-    OUTSIDE_WINDOW = auto()
-    PAUSED = auto()  # it fell into a pause, and the missed policy dropped it
+    QUEUE_FULL = auto()  # an earlier run was active, and another occurrence was waiting
+    OUTSIDE_WINDOW = auto()  # the time window was closed
+    PAUSED = auto()  # the task was paused, and the missed policy dropped it
     MAX_RUNS = auto()  # the task has had all its runs
-    CONTENDED = auto()  # another scheduler runs it, or holds the resource
+    CONTENDED = auto()  # another scheduler is running it, or holds the resource
     DONE = auto()  # another scheduler has run it
-    GUARD_AWAY = auto()  # the guard could not be asked
+    GUARD_UNREACHABLE = auto()  # the guard could not be reached
 
 
 class RunStatus(Enum):
     """How a run ended."""
 
     SUCCESS = auto()
-    FAILED = auto()  # it raised
-    CANCELLED = auto()  # for a later occurrence, or when the scheduler was made to stop
-    LOST = auto()  # its lease was lost: what it did does not count
+    FAILED = auto()  # the function raised an error
+    CANCELLED = auto()  # by a later occurrence, or because the scheduler stopped
+    LOST = auto()  # its lease was lost, so its result does not count
 
 
 class StopReason(Enum):
-    """Why the scheduler is done with a task."""
+    """Why a task is no longer scheduled."""
 
-    TERMINAL = auto()  # its schedule has ended
+    TERMINAL = auto()  # its rule has no more instants, or it has had all its runs
     CANCELLED = auto()  # by `cancel`
     SHUTDOWN = auto()  # by `shutdown`
     FAILED = auto()  # by an error that `run` or `serve` raises
 
 
 class StoreOperation(Enum):
-    """What a store was asked to do when it could not be reached."""
+    """The call of a store that failed."""
 
     LOAD = auto()
     SAVE = auto()
@@ -61,13 +63,13 @@ class StoreOperation(Enum):
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True):
-    """Something about one task."""
+    """Base of the events about one task."""
 
     task_id: str
 
 
 class StateLoaded(TaskEvent, frozen=True, kw_only=True):
-    """A task was added, and its state found or made."""
+    """A task was added, and its state was loaded or created."""
 
     source: Source
     fired: int
@@ -75,7 +77,7 @@ class StateLoaded(TaskEvent, frozen=True, kw_only=True):
 
 
 class StateRepaired(TaskEvent, frozen=True, kw_only=True):
-    """What was stored could not be right, and was made right."""
+    """The stored state was invalid and was corrected."""
 
     problem: str
     fired: int
@@ -84,7 +86,7 @@ class StateRepaired(TaskEvent, frozen=True, kw_only=True):
 
 
 class ScheduleChanged(TaskEvent, frozen=True, kw_only=True):
-    """The schedule is not the one that the stored state was made by."""
+    """The rule of a task is not the one its stored state was made for."""
 
     fired: int
     previous_next_ms: int | None
@@ -92,28 +94,28 @@ class ScheduleChanged(TaskEvent, frozen=True, kw_only=True):
 
 
 class StateDeleted(TaskEvent, frozen=True, kw_only=True):
-    """A schedule has ended, and its state was deleted."""
+    """A task has ended, and its state was deleted."""
 
     fired: int
 
 
 class TaskPaused(TaskEvent, frozen=True, kw_only=True):
-    """No occurrence runs until the task is resumed."""
+    """A task was paused: no occurrence runs until it is resumed."""
 
 
 class TaskResumed(TaskEvent, frozen=True, kw_only=True):
-    """Occurrences run again."""
+    """A task was resumed: occurrences run again."""
 
 
 class TaskStopped(TaskEvent, frozen=True, kw_only=True):
-    """The scheduler is done with a task."""
+    """A task is no longer scheduled."""
 
     reason: StopReason
     fired: int
 
 
 class RunEvent(TaskEvent, frozen=True, kw_only=True):
-    """Something about one occurrence."""
+    """Base of the events about one occurrence."""
 
     at_ms: int
     catch_up: bool = False
@@ -122,26 +124,26 @@ class RunEvent(TaskEvent, frozen=True, kw_only=True):
 
     @property
     def scheduled_at(self) -> datetime:
-        """The instant it was scheduled for."""
+        """The instant of the occurrence."""
         return instant(self.at_ms)
 
 
 class RunStarted(RunEvent, frozen=True, kw_only=True):
-    """An occurrence is about to run; with a guard, if that lets it."""
+    """An occurrence is about to run; a guard may still refuse it."""
 
-    replayed: bool = False  # somebody began it before and did not finish
+    replayed: bool = False  # another scheduler started it and did not finish
 
 
 class RunAsked(RunEvent, frozen=True, kw_only=True):
-    """Somebody wants a run now, beside the schedule."""
+    """`trigger_now` asked for a run outside the schedule."""
 
 
 class RunQueued(RunEvent, frozen=True, kw_only=True):
-    """An occurrence waits for the run that is active."""
+    """An occurrence waits until the active run ends."""
 
 
 class RunSkipped(RunEvent, frozen=True, kw_only=True):
-    """Occurrences that did not run: `count` of them, from `at_ms` to `last_ms`."""
+    """`count` occurrences, from `at_ms` to `last_ms`, do not run."""
 
     reason: SkipReason
     count: int = 1
@@ -156,27 +158,27 @@ class RunCompleted(RunEvent, frozen=True, kw_only=True):
 
 
 class LeaseEvent(RunEvent, frozen=True, kw_only=True):
-    """Something about the lease of one occurrence."""
+    """Base of the events about the lease of one occurrence."""
 
     resource: str
 
 
 class LeaseAcquired(LeaseEvent, frozen=True, kw_only=True):
-    """The occurrence is ours to run."""
+    """We hold the lease, and the run starts."""
 
 
 class LeaseContended(LeaseEvent, frozen=True, kw_only=True):
-    """The occurrence is not ours to run: somebody else runs it or has run it."""
+    """The lease was refused: somebody else holds it, or has run the occurrence."""
 
 
 class LeaseRenewed(LeaseEvent, frozen=True, kw_only=True):
-    """The occurrence stays ours."""
+    """The lease was renewed."""
 
     renewals: int
 
 
 class LeaseRenewFailed(LeaseEvent, frozen=True, kw_only=True):
-    """The guard could not be asked to renew; it will be asked again while the lease lasts."""
+    """The guard could not be reached to renew; it is tried again until the lease expires."""
 
     renewals: int
     failures: int
@@ -184,35 +186,39 @@ class LeaseRenewFailed(LeaseEvent, frozen=True, kw_only=True):
 
 
 class LeaseLost(LeaseEvent, frozen=True, kw_only=True):
-    """The occurrence is not ours any more; its run is cancelled and does not count."""
+    """We no longer hold the lease: the run is cancelled and its result does not count."""
 
 
 class LeaseReleased(LeaseEvent, frozen=True, kw_only=True):
-    """The run is over, and nobody will run this occurrence again."""
+    """The run has ended, and nobody will run this occurrence again."""
 
 
 class LeaseReleaseFailed(LeaseEvent, frozen=True, kw_only=True):
-    """The guard could not be told; the lease runs out by itself."""
+    """The guard could not be reached to release the lease, which will expire."""
 
     error: str
 
 
 class StoreDegraded(Struct, frozen=True, kw_only=True):
-    """A store could not be reached; a resilient one goes on from its mirror."""
+    """A store cannot be reached; a `ResilientStore` continues from memory."""
 
     operation: StoreOperation
     error: str
 
 
 class StoreRecovered(Struct, frozen=True, kw_only=True):
-    """A store is back: states written back, and those that others had brought further."""
+    """A store can be reached again.
+
+    A `ResilientStore` counts the states that it wrote back, and those that it kept as another
+    scheduler had stored them meanwhile.
+    """
 
     written: int = 0
     kept: int = 0
 
 
 class ClockJumped(Struct, frozen=True, kw_only=True):
-    """The wall clock was set: forwards, or backwards if below 0."""
+    """The wall clock was set: forwards, or backwards if `by_ms` is below 0."""
 
     by_ms: int
 
@@ -220,8 +226,6 @@ class ClockJumped(Struct, frozen=True, kw_only=True):
 StoreEvent: TypeAlias = StoreDegraded | StoreRecovered
 Event: TypeAlias = TaskEvent | StoreEvent | ClockJumped
 
-
-logger = logging.getLogger("tampu.scheduler")
 _INFO: Final = (StateLoaded, StateDeleted, TaskStopped, TaskPaused, TaskResumed, StoreRecovered)
 _WARNING: Final = (
     ClockJumped,
@@ -232,46 +236,65 @@ _WARNING: Final = (
     StateRepaired,
     StoreDegraded,
 )
+_INSTANTS: Final = frozenset({"at_ms", "last_ms", "next_ms", "previous_next_ms"})
 
 
 class Observer(Protocol):
-    """Is told of each event, in order, on the scheduler's loop."""
+    """Receives every event of a scheduler, in order, on the scheduler's loop."""
 
     def on_event(self, event: Event) -> None:
-        """Take note; quickly, and without waiting for anything."""
+        """Handle one event; must be quick and must not block."""
 
 
 class LogObserver:
-    """Logs each event under `tampu.scheduler`: its kind, and its fields as extras."""
+    """Logs every event under `tampu.scheduler`.
+
+    The text is the kind of the event and its fields. The fields are also in the record's extras,
+    as `event_task_id` and so on. Problems are warnings, the life of tasks is info, runs are debug.
+    """
 
     def on_event(self, event: Event) -> None:
-        """What goes wrong as a warning, the life of tasks as info, runs for debugging."""
+        """Log one event."""
         level = logging.DEBUG
         if isinstance(event, _WARNING):
             level = logging.WARNING
         elif isinstance(event, _INFO):
             level = logging.INFO
         if logger.isEnabledFor(level):
-            fields = {f"event_{name}": value for name, value in structs.asdict(event).items()}
-            logger.log(level, "%s", type(event).__name__, extra=fields)
+            fields = structs.asdict(event)
+            facts = " ".join(_fact(name, value) for name, value in fields.items())
+            extra = {f"event_{name}": value for name, value in fields.items()}
+            logger.log(level, "%s %s", type(event).__name__, facts, extra=extra)
 
 
 class ObserverList:
-    """Tells observers; one that fails is logged the first time and never stops the scheduler."""
+    """The observers of a scheduler. One that raises is logged once and never stops the others."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)
         self._failed: set[int] = set()
-        self.anybody = bool(self._observers)  # events that nobody hears need not be made
+        self.is_empty = not self._observers  # then events need not be created
 
-    def tell(self, event: Event) -> None:
-        """Hand an event on."""
+    def notify(self, event: Event) -> None:
+        """Hand an event to each observer."""
         for number, observer in enumerate(self._observers):
             try:
                 observer.on_event(event)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except BaseException:  # border: an observer is somebody else's code
+            except BaseException:  # border: an observer is user code
                 if number not in self._failed:
                     self._failed.add(number)
-                    logger.warning("an observer of the scheduler failed", exc_info=True)
+                    kinds = {"observer": type(observer).__name__, "event": type(event).__name__}
+                    logger.warning(
+                        "observer %s failed on %s; its further errors are not logged",
+                        *kinds.values(),
+                        exc_info=True,
+                        extra=kinds,
+                    )
+
+
+def _fact(name: str, value: object) -> str:
+    if name in _INSTANTS and isinstance(value, int):
+        return f"{name.removesuffix('_ms')}={instant(value).isoformat()}"
+    return f"{name}={value.name if isinstance(value, Enum) else repr(value)}"

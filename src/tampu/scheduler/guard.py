@@ -1,45 +1,40 @@
-"""The last check before a run: whether this occurrence is ours to run."""
+"""Guards: an exclusive lease on each occurrence, across processes, and runs under such a lease."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from enum import Enum, auto
-from secrets import token_hex
-from typing import Final, TypedDict, Unpack
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from tampu.errors import OptionError
-from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target
-from tampu.server.lanes import Lanes
-from tampu.server.scripts.scheduler import (
-    LeaseAnswer,
-    LeaseClaim,
-    acquire_lease,
-    release_lease,
-    renew_lease,
+from tampu.errors import ServerError
+from tampu.scheduler.events import (
+    LeaseAcquired,
+    LeaseContended,
+    LeaseEvent,
+    LeaseLost,
+    LeaseReleased,
+    LeaseReleaseFailed,
+    LeaseRenewed,
+    LeaseRenewFailed,
 )
-from tampu.util.clock import Duration, to_positive_ms
-from tampu.util.options import parse_options
-from tampu.wire.keys import (
-    DEFAULT_GUARD_PREFIX,
-    DEFAULT_TASK_PREFIX,
-    check_prefix,
-    done_member,
-    guard_keys,
-    held_field,
-)
+
+T = TypeVar("T")
+_RETRY_FACTOR: Final = 4
+"""After a failed renewal, the next one comes this many times sooner than usual."""
 
 
 class Scope(Enum):
     """What a lease excludes."""
 
-    OCCURRENCE = auto()  # the same instant on the same resource
-    RESOURCE = auto()  # every other run on the resource
+    OCCURRENCE = auto()  # other runs of the same instant on the same resource
+    RESOURCE = auto()  # all other runs on the resource
 
 
 class Slot(Struct, frozen=True):
-    """What a run wants to have for itself."""
+    """What a run wants to hold exclusively."""
 
     task_id: str
     resource: str
@@ -48,163 +43,196 @@ class Slot(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """A slot that is ours while we renew it."""
+    """A slot that we hold while we renew it."""
 
     slot: Slot
     token: str
 
 
 class Refusal(Enum):
-    """Why a slot is not to be had."""
+    """Why a guard refuses a slot."""
 
-    HELD = auto()  # somebody else has it now
-    DONE = auto()  # the occurrence has been run
+    HELD = auto()  # somebody else holds it
+    DONE = auto()  # the occurrence has already been run
 
 
 class Guard(ABC):
-    """Gives out leases; one that cannot be reached raises a `ServerError`."""
+    """Gives out leases. A guard that cannot be reached raises a `ServerError`."""
 
     renew_every_s: float
     lease_s: float
 
-    async def open(self) -> None:  # noqa: B027 - most need nothing
-        """Get ready. Called by each scheduler that uses the guard, and answered by a `close`."""
+    async def open(self) -> None:  # noqa: B027 - most guards need nothing
+        """Prepare for use. Called once by each scheduler, which calls `close` later."""
 
-    async def close(self) -> None:  # noqa: B027 - most need nothing
-        """Let go, once the last scheduler that uses it has closed it."""
+    async def close(self) -> None:  # noqa: B027 - most guards need nothing
+        """Free all resources when the last scheduler has called this."""
 
     @abstractmethod
     async def acquire(self, slot: Slot) -> Lease | Refusal:
-        """Take a slot, or learn why not."""
+        """Take a slot, or say why not."""
 
     @abstractmethod
     async def renew(self, lease: Lease) -> bool:
-        """Keep it for another while; False if it is not ours any more."""
+        """Extend a lease; False if we no longer hold it."""
 
     @abstractmethod
     async def release(self, lease: Lease) -> bool:
-        """Give it back, its occurrence done; False if it was not ours any more."""
+        """End a lease and mark its occurrence as done; False if we no longer held it."""
 
 
-class LeaseOptions(TypedDict, total=False):
-    """What may be said of whoever gives out leases, besides where its server is."""
+class GuardedResult(Struct, Generic[T], frozen=True):
+    """What the work returned, and whether its lease was lost meanwhile: then it does not count.
 
-    lease: Duration
-    renew_every: Duration
-    timeout: Duration
-    prefix: str
-
-
-class GuardOptions(LeaseOptions, total=False):
-    """The same of a guard."""
-
-    remember: Duration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSettings:
-    """For how long a run is ours at a time."""
-
-    lease: Duration = "30s"  # how long one lasts after it was last renewed
-    renew_every: Duration = "10s"
-    timeout: Duration = "5s"  # how long one call to the server may take
-    prefix: str = DEFAULT_TASK_PREFIX  # of its keys
-
-    def __post_init__(self) -> None:
-        lease_ms = to_positive_ms("lease", self.lease)
-        for option in ("renew_every", "timeout"):
-            given = getattr(self, option)
-            if to_positive_ms(option, given) >= lease_ms:
-                raise OptionError(option, given, f"must be shorter than lease={self.lease!r}")
-        check_prefix(self.prefix)
-
-    @property
-    def lease_ms(self) -> int:
-        """How long a lease lasts."""
-        return to_positive_ms("lease", self.lease)
-
-    @property
-    def renew_every_s(self) -> float:
-        """How often it is renewed."""
-        return to_positive_ms("renew_every", self.renew_every) / 1000
-
-    def lanes(self, url: Target, credentials: CredentialCallback | None) -> Lanes:
-        """The way to the server, on which no call takes longer than its time."""
-        timeout_s = to_positive_ms("timeout", self.timeout) / 1000
-        return Lanes.within(timeout_s, url, credentials)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardSettings(LeaseSettings):
-    """The same of a guard."""
-
-    prefix: str = DEFAULT_GUARD_PREFIX
-    remember: Duration = "24h"  # how long an occurrence that was run is not to be had again
-
-    def __post_init__(self) -> None:
-        LeaseSettings.__post_init__(self)  # `super()` does not find its way through slots
-        to_positive_ms("remember", self.remember)
-
-    @property
-    def remember_ms(self) -> int:
-        """How long an occurrence that was run is not to be had again."""
-        return to_positive_ms("remember", self.remember)
-
-
-_REFUSALS: Final = {LeaseAnswer.HELD: Refusal.HELD, LeaseAnswer.DONE: Refusal.DONE}
-
-
-class RedisGuard(Guard):
-    """Leases on a server. What was run is remembered, so that nobody runs it again.
-
-    Options are those of `GuardSettings`. A call that is not answered within `timeout` raises a
-    `ServerError`. A cluster keeps each resource in one slot.
+    `value` is None if the loss of the lease cancelled the work.
     """
 
+    value: T | None
+    lost: bool
+
+
+async def run_guarded(
+    guard: Guard,
+    slot: Slot,
+    work: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    on_event: Callable[[LeaseEvent], None] | None = None,
+) -> GuardedResult[T] | Refusal:
+    """Run `work` while we hold a slot of a guard, or return why the guard refuses the slot.
+
+    Open the guard first. If it cannot be reached for the slot, its `ServerError` is raised. The
+    lease is renewed while the work runs and released after it. If the lease is lost, the work is
+    cancelled; it may clean up, and is awaited. If this call is cancelled, so is the work, and the
+    lease is released: its occurrence counts as done. If it is cancelled before the slot is ours,
+    nothing runs, and a lease that was given all the same expires. Errors of the work are raised.
+
+    `on_event` is called with each `LeaseAcquired`, `LeaseRenewed` and so on, as it happens.
+    """
+    return await _GuardedRun(guard, slot, on_event).run(work)
+
+
+class _GuardedRun:
+    """One run and its lease."""
+
     def __init__(
-        self,
-        url: Target = None,
-        *,
-        credentials: CredentialCallback | None = None,
-        **options: Unpack[GuardOptions],
+        self, guard: Guard, slot: Slot, on_event: Callable[[LeaseEvent], None] | None
     ) -> None:
-        self._settings = parse_options(GuardSettings, "RedisGuard", options)
-        self.lease_s = self._settings.lease_ms / 1000
-        self.renew_every_s = self._settings.renew_every_s
-        self._lanes = self._settings.lanes(url, credentials)
+        self._guard = guard
+        self._slot = slot
+        self._on_event = on_event
+        self._lost = False
+        self._cancelled = False  # our caller was cancelled
 
-    async def open(self) -> None:
-        """One more who uses it; it connects when it is first asked."""
-        self._lanes.open()
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> GuardedResult[T] | Refusal:
+        """Acquire the lease, do the work while it is renewed, release it; leaves no task behind."""
+        asked_at = monotonic()
+        lease = await self._guard.acquire(self._slot)
+        if isinstance(lease, Refusal):
+            self._notify(LeaseContended)
+            return lease
+        self._notify(LeaseAcquired)
+        working = asyncio.create_task(_call(work), name="tampu-guarded-work")
+        renewing = asyncio.create_task(self._renew(lease, asked_at), name="tampu-guarded-lease")
+        await self._wait_for_work(working, renewing)
+        renewing.cancel()
+        await self._wait_for_end(renewing)
+        releasing = asyncio.create_task(self._release(lease), name="tampu-guarded-release")
+        await self._wait_for_end(releasing)
+        errors = [e for e in map(_task_error, (working, renewing, releasing)) if e is not None]
+        if self._cancelled:
+            raise asyncio.CancelledError from next(iter(errors), None)
+        if errors:
+            raise errors[0]
+        if self._lost and working.cancelled():
+            return GuardedResult(None, lost=True)
+        return GuardedResult(working.result(), lost=self._lost)
 
-    async def close(self) -> None:
-        """One less; the last one disconnects."""
-        await self._lanes.close()
+    async def _wait_for_work(self, working: asyncio.Task[T], renewing: asyncio.Task[None]) -> None:
+        """Wait until the work has ended; cancel it if the lease is lost or we are cancelled."""
+        watched: set[asyncio.Task[Any]] = {working, renewing}
+        while not working.done():
+            try:
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                self._cancelled = True
+                working.cancel()
+            if renewing in watched and renewing.done():
+                watched.remove(renewing)
+                working.cancel()
 
-    async def acquire(self, slot: Slot) -> Lease | Refusal:
-        """Take a slot; an occurrence that was run within the time to remember is refused."""
-        lease = Lease(slot, token_hex(16))
-        keys = guard_keys(self._settings.prefix, slot.resource)
-        answer = await acquire_lease(await self._lanes.to(keys.held), keys, self._holding(lease))
-        return _REFUSALS.get(answer, lease)
+    async def _wait_for_end(self, task: asyncio.Task[None]) -> None:
+        """Wait for something short that must not be interrupted."""
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                self._cancelled = True
 
-    async def renew(self, lease: Lease) -> bool:
-        """Keep it for another while, also one that ran out if nobody has asked since."""
-        keys = guard_keys(self._settings.prefix, lease.slot.resource)
-        return await renew_lease(await self._lanes.to(keys.held), keys, self._holding(lease))
+    async def _renew(self, lease: Lease, renewed_at: float) -> None:
+        """Renew the lease until it is lost. It lasts from when it was asked for, not later."""
+        every_s, lease_s = self._guard.renew_every_s, self._guard.lease_s
+        pause_s, retry_s = every_s, every_s / _RETRY_FACTOR
+        renewals = failures = 0
+        while True:
+            await asyncio.sleep(pause_s)
+            asked_at = monotonic()
+            left_s = renewed_at + lease_s - asked_at
+            # Ask even if it is late, because the loop was blocked: we may still hold the lease.
+            answer = await _ask(self._guard.renew(lease), max(left_s, retry_s))
+            if answer is True:
+                renewals += 1
+                renewed_at, pause_s = asked_at, every_s
+                self._notify(LeaseRenewed, renewals=renewals)
+                continue
+            if answer is False:
+                break
+            failures += 1
+            self._notify(LeaseRenewFailed, renewals=renewals, failures=failures, error=answer)
+            left_s = renewed_at + lease_s - monotonic()
+            if left_s < retry_s:
+                await asyncio.sleep(max(left_s, 0))
+                break
+            pause_s = retry_s
+        self._lose()
 
-    async def release(self, lease: Lease) -> bool:
-        """Give it back; from now on its occurrence counts as run."""
-        keys = guard_keys(self._settings.prefix, lease.slot.resource)
-        lane = await self._lanes.to(keys.held)
-        remember_ms = self._settings.remember_ms
-        return await release_lease(lane, keys, self._holding(lease), remember_ms=remember_ms)
+    async def _release(self, lease: Lease) -> None:
+        if self._lost:
+            return
+        answer = await _ask(self._guard.release(lease), self._guard.lease_s)
+        if answer is True:
+            self._notify(LeaseReleased)
+        elif answer is False:
+            self._lose()
+        else:
+            self._notify(LeaseReleaseFailed, error=answer)
 
-    def _holding(self, lease: Lease) -> LeaseClaim:
-        slot = lease.slot
-        return LeaseClaim(
-            field=held_field(None if slot.scope is Scope.RESOURCE else slot.at_ms),
-            member=done_member(slot.task_id, slot.at_ms),
-            token=lease.token,
-            lease_ms=self._settings.lease_ms,
-        )
+    def _lose(self) -> None:
+        self._lost = True
+        self._notify(LeaseLost)
+
+    def _notify(self, kind: type[LeaseEvent], **facts: Any) -> None:  # noqa: ANN401 - its fields
+        if self._on_event is not None:
+            slot = self._slot
+            self._on_event(
+                kind(task_id=slot.task_id, resource=slot.resource, at_ms=slot.at_ms, **facts)
+            )
+
+
+async def _call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Call the work inside its task, so that an error before its first await is raised there."""
+    return await work()
+
+
+async def _ask(call: Coroutine[Any, Any, bool], limit_s: float) -> bool | str:
+    """The answer of the guard, or why there is none."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await call
+    except ServerError as error:
+        return str(error)
+    except TimeoutError:
+        return f"the guard did not answer within {limit_s:g} s"
+
+
+def _task_error(task: asyncio.Task[Any]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()

@@ -1,108 +1,104 @@
-"""A task in a running scheduler, for who wants something of it."""
+"""A handle of a task in a running scheduler."""
 
 import asyncio
 
 from msgspec import structs
 
-from tampu.scheduler.active import (
-    ActiveTask,
-    Grant,
-    Granted,
-    SchedulerContext,
-    StateRequest,
-    out_of_place,
-)
-from tampu.scheduler.events import RunAsked, StopReason, TaskPaused, TaskResumed
+from tampu.scheduler.active import ActiveTask, SchedulerContext, StateChange, StateRequest
+from tampu.scheduler.events import Event, RunAsked, StopReason, TaskPaused, TaskResumed
 from tampu.scheduler.task import TaskReport
 from tampu.wire.task_state import TaskState, Waiting
 
 
 class TaskHandle:
-    """Made by `Scheduler.add`."""
+    """Controls one task of a scheduler. Returned by `Scheduler.add`."""
 
-    def __init__(self, course: ActiveTask, desk: SchedulerContext) -> None:
-        self._course = course
-        self._desk = desk
+    def __init__(self, active: ActiveTask, context: SchedulerContext) -> None:
+        self._active = active
+        self._context = context
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id!r}>"
 
     @property
     def id(self) -> str:
-        """The task's."""
-        return self._course.task.id
+        """The id of the task."""
+        return self._active.task.id
 
     def report(self) -> TaskReport:
-        """How the task stands now."""
-        return self._course.report()
+        """The state of the task and its last runs, as of now."""
+        return self._active.report()
 
     async def ready(self) -> None:
-        """Until the task's state has been loaded and stored, and it waits for its next instant."""
-        await self._wish("ready", _as_it_is)
+        """Wait until the state of the task is loaded and stored."""
+        await self._request("wait for", _change_nothing)
 
     async def wait(self) -> TaskReport:
-        """Until the scheduler is done with the task; raises what made it fail."""
-        return await asyncio.shield(self._course.ended)
+        """Wait until the task has ended or was stopped; raises the error of a failed scheduler."""
+        return await asyncio.shield(self._active.finished)
 
     def cancel(self) -> None:
-        """Begin no more runs, and be done when those that are active have ended."""
+        """Start no more runs, and end the task when its active runs have ended."""
         self._stop(StopReason.CANCELLED)
 
     def shutdown(self) -> None:
-        """As `cancel`; the report tells which of the two it was."""
+        """As `cancel`, with `StopReason.SHUTDOWN` in the report."""
         self._stop(StopReason.SHUTDOWN)
 
     async def pause(self) -> bool:
-        """Begin no more runs until `resume`; True if it was not paused. It outlasts a restart."""
-        return await self._wish("pause", _paused)
+        """Start no more runs until `resume`, even after a restart; False if already paused."""
+        return await self._request("pause", _pause)
 
     async def resume(self) -> bool:
-        """Begin runs again; what the pause left out is missed. True if it was paused."""
-        return await self._wish("resume", _resumed)
+        """Start runs again; False if the task is not paused.
+
+        The missed policy decides about the occurrences of the pause.
+        """
+        return await self._request("resume", _resume)
 
     async def trigger_now(self) -> bool:
-        """Have it run once, beside its schedule; False if somebody has asked for that already.
+        """Run once outside the schedule; False if such a run is already waiting.
 
-        The overlap policy and the guard have their say. While it is paused the run waits.
+        Returns when the request is stored, not when the run has ended. The overlap policy, the
+        limits and the guard apply. If the task is paused, the run waits.
         """
-        return await self._wish("trigger_now", _triggered)
+        return await self._request("trigger", _trigger)
 
     def _stop(self, reason: StopReason) -> None:
-        course = self._course
-        if course.stopping is None and course.stopped is None:
-            course.stopping = reason
-            self._desk.call(course)
+        active = self._active
+        if active.stopping is None and active.stopped is None:
+            active.stopping = reason
+            self._context.schedule(active)
 
-    async def _wish(self, what: str, grant: Grant) -> bool:
-        course = self._course
-        if course.stopping is not None or course.stopped is not None:
-            raise out_of_place(what)
+    async def _request(self, action: str, change: StateChange) -> bool:
+        active = self._active
+        if active.stopping is not None or active.stopped is not None:
+            raise active.refusal(action)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        course.wishes.append(StateRequest(what, grant, done))
-        self._desk.call(course)
+        active.requests.append(StateRequest(action, change, done))
+        self._context.schedule(active)
         return await done
 
 
-def _as_it_is(state: TaskState, now_ms: int) -> Granted:
-    del now_ms
-    return Granted(state, None)
+def _change_nothing(state: TaskState, now_ms: int) -> None:
+    del state, now_ms
 
 
-def _paused(state: TaskState, now_ms: int) -> Granted:
+def _pause(state: TaskState, now_ms: int) -> tuple[TaskState, Event] | None:
     if state.paused_ms is not None:
-        return Granted(state, None)
-    return Granted(structs.replace(state, paused_ms=now_ms), TaskPaused(task_id=state.task_id))
+        return None
+    return structs.replace(state, paused_ms=now_ms), TaskPaused(task_id=state.task_id)
 
 
-def _resumed(state: TaskState, now_ms: int) -> Granted:
+def _resume(state: TaskState, now_ms: int) -> tuple[TaskState, Event] | None:
     if state.paused_ms is None:
-        return Granted(state, None)
+        return None
     resumed = structs.replace(state, paused_ms=None, resumed_ms=now_ms)
-    return Granted(resumed, TaskResumed(task_id=state.task_id))
+    return resumed, TaskResumed(task_id=state.task_id)
 
 
-def _triggered(state: TaskState, now_ms: int) -> Granted:
+def _trigger(state: TaskState, now_ms: int) -> tuple[TaskState, Event] | None:
     if state.asked is not None:
-        return Granted(state, None)
+        return None
     asked = structs.replace(state, asked=Waiting(now_ms, manual=True))
-    return Granted(asked, RunAsked(task_id=state.task_id, at_ms=now_ms, manual=True))
+    return asked, RunAsked(task_id=state.task_id, at_ms=now_ms, manual=True)

@@ -1,44 +1,49 @@
-"""Tasks whose states are this scheduler's own, whoever else may run the same."""
+"""Tasks whose states belong to one scheduler, in a plain store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
 
-from tampu.scheduler.active import ActiveTask, SchedulerContext, StateRequest, completed, refused
+from tampu.scheduler.active import (
+    ActiveTask,
+    SchedulerContext,
+    StateRequest,
+    apply_refusal,
+    apply_run,
+)
 from tampu.scheduler.decision import Hold, Run, Skip, decide, is_over
 from tampu.scheduler.events import SkipReason, StoreOperation
 from tampu.scheduler.guard import Guard
-from tampu.scheduler.restore import restore_task, set_back
-from tampu.scheduler.runs import Endings, Runs, Start, Threads
+from tampu.scheduler.restore import adjust_to_clock, restore_task
+from tampu.scheduler.runs import RunOwner, Runs, Threads
 from tampu.scheduler.stores.store import Store, StoreRetries
 from tampu.scheduler.task import RunRecord, TaskRun
 
-_AT_A_TIME: Final = (
-    64  # runs that begin before they go on: with 512, one took up to 25 us instead of 17
-)
-_MOST: Final = 1000  # decisions for one task before the others have their turn
-T = TypeVar("T")
+_STARTS_AT_ONCE: Final = 64
+"""Runs to start before they make progress: with 512, a run took up to 25 us instead of 17."""
+_MAX_DECISIONS: Final = 1000  # for one task, before the others are looked at
 
 
-class LocalTasks(Endings):
-    """Decides for all tasks that have their turn, stores what was decided, then starts the runs.
+class LocalTasks(RunOwner):
+    """Decides for all tasks that are due, saves the decisions, then starts the runs.
 
-    So an occurrence is behind us before its run begins: whoever dies in between has lost it.
+    An occurrence is saved as done before its run starts. If the process dies in between, that run
+    is lost: each occurrence runs at most once.
     """
 
     def __init__(
-        self, desk: SchedulerContext, store: Store, *, guard: Guard | None, threads: Threads
+        self, context: SchedulerContext, store: Store, *, guard: Guard | None, threads: Threads
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._store = store
         self._guard = guard
-        self._runs = Runs(desk, threads, self)
-        self._patience = StoreRetries(desk.telling)
-        self._dirty: dict[str, ActiveTask] = {}
+        self._runs = Runs(context, threads, self)
+        self._retries = StoreRetries(context.observers)
+        self._unsaved: dict[str, ActiveTask] = {}
 
     async def open(self) -> None:
-        """Get ready."""
-        self._store.listen(self._desk.telling.tell)
+        """Open the store and the guard."""
+        self._store.listen(self._context.observers.notify)
         await self._store.open()
         if self._guard is not None:
             try:
@@ -48,7 +53,7 @@ class LocalTasks(Endings):
                 raise
 
     async def close(self) -> None:
-        """Store what is left to store, and let go."""
+        """Save what is unsaved, and close the store and the guard."""
         try:
             await self._save()
         finally:
@@ -56,155 +61,152 @@ class LocalTasks(Endings):
                 await self._guard.close()
             await self._store.close()
 
-    def hurry(self) -> None:
-        """Do not wait any longer for a store that cannot be reached."""
-        self._patience.hurry()
+    def stop_retrying(self) -> None:
+        """From now on, give up on a store that cannot be reached."""
+        self._retries.stop()
 
-    async def attend(self, due: Sequence[ActiveTask]) -> list[ActiveTask]:
-        """Give each task its turn; those that nothing more will come of."""
-        await self._open([course for course in due if not course.is_open])
-        now_ms = self._desk.clock.now_ms()
-        starts: list[Start] = []
-        wishes: list[tuple[StateRequest, bool]] = []
-        # One that is not open yet could not be loaded: it is to stop.
-        for course in filter(_is_open, due):
-            if course.wishes:
-                wishes += self._grant(course, now_ms)
-            if course.stopping is None:
-                self._decide(course, now_ms, starts)
-        if not await self._save():
-            self._drop(starts)
-        await self._begin(starts)
-        for wish, granted in wishes:
-            wish.answer(granted)
-        return [course for course in due if self._is_done(course)]
+    async def process(self, due: Sequence[ActiveTask]) -> list[ActiveTask]:
+        """Do what is due for each task; returns the tasks that have nothing left to do."""
+        await self._load([active for active in due if not active.is_loaded])
+        now_ms = self._context.clock.now_ms()
+        starts: list[tuple[ActiveTask, Run]] = []
+        answers: list[tuple[StateRequest, bool]] = []
+        for active in due:
+            if not active.is_loaded:
+                continue  # the store was given up, because the scheduler stops
+            if active.requests:
+                answers += self._apply_requests(active, now_ms)
+            if active.stopping is None:
+                self._decide(active, now_ms, starts)
+        if await self._save():
+            await self._start_runs(starts)
+        else:  # they were not saved as done, so they will run later
+            for active, _ in starts:
+                active.running -= 1
+        for request, changed in answers:
+            request.resolve(changed=changed)
+        return [active for active in due if self._is_done(active)]
 
-    def set_back(self, courses: Sequence[ActiveTask]) -> None:
-        """The clock was set back: have no task wait for an instant that is far ahead now."""
-        now_ms = self._desk.clock.now_ms()
-        for course in courses:
-            found = set_back(course.plan, course.state, now_ms) if course.is_open else None
-            if found is not None:
-                self._desk.opened(course, found)
-                self._dirty[course.task.id] = course
-                self._desk.call(course)
+    def adjust_to_clock(self, tasks: Sequence[ActiveTask]) -> None:
+        """After the clock was set back, let no task wait for an instant that is now far away."""
+        now_ms = self._context.clock.now_ms()
+        for active in tasks:
+            if active.is_loaded:
+                adjusted = adjust_to_clock(active.plan, active.state, now_ms)
+                if adjusted is not None:
+                    self._context.note_restored(active, adjusted)
+                    self._unsaved[active.task.id] = active
+                    self._context.schedule(active)
 
-    async def forget(self, courses: Sequence[ActiveTask]) -> Sequence[ActiveTask]:
-        """Delete the states of tasks that have ended; those whose state is gone."""
-        ids = [course.task.id for course in courses]
-        gone = await self._asked(StoreOperation.DELETE, lambda: _done(self._store.delete(ids)))
-        return courses if gone else ()
+    async def delete_states(self, tasks: Sequence[ActiveTask]) -> Sequence[ActiveTask]:
+        """Delete the states of tasks that have ended; returns those whose state was deleted."""
+        ids = [active.task.id for active in tasks]
+        deleted = await self._retries.ask(
+            StoreOperation.DELETE, lambda: _finish(self._store.delete(ids))
+        )
+        return tasks if deleted else ()
 
-    def ended(self, course: ActiveTask, record: RunRecord) -> None:
-        """A run is over."""
-        course.state = completed(course.state, record)
-        self._freed(course)
-        self._desk.completed(course, record)
+    def on_run_ended(self, active: ActiveTask, record: RunRecord) -> None:
+        """Apply the end of a run to the state."""
+        active.state = apply_run(active.state, record)
+        self._free_slot(active)
+        self._context.note_end(active, record)
 
-    def refused(self, course: ActiveTask, run: TaskRun[Any], reason: SkipReason) -> None:
-        """The guard did not let a run begin."""
-        course.state = refused(course.plan, course.state, course.closed_ms)
-        self._freed(course)
-        skip = Skip(course.state, reason, run.at_ms, run.at_ms, manual=run.manual)
-        self._desk.skipped(course, skip)
+    def on_run_refused(self, active: ActiveTask, run: TaskRun[Any], reason: SkipReason) -> None:
+        """Count a run that the guard refused as skipped."""
+        active.state = apply_refusal(active.plan, active.state, active.last_decided_ms)
+        self._free_slot(active)
+        skip = Skip(active.state, reason, run.at_ms, run.at_ms, manual=run.manual)
+        self._context.note_skip(active, skip)
 
-    def _freed(self, course: ActiveTask) -> None:
-        course.running -= 1
-        self._dirty[course.task.id] = course
-        state = course.state
-        if course.turn_ms is None or state.queued is not None or state.asked is not None:
-            self._desk.call(course)
+    def _free_slot(self, active: ActiveTask) -> None:
+        active.running -= 1
+        self._unsaved[active.task.id] = active
+        state = active.state
+        if active.due_ms is None or state.queued is not None or state.asked is not None:
+            self._context.schedule(active)
         else:
-            self._desk.wake()  # to have its state stored
+            self._context.wake()  # only to save the state
 
-    def _is_done(self, course: ActiveTask) -> bool:
-        if course.running or course.task.id in self._dirty:
+    def _is_done(self, active: ActiveTask) -> bool:
+        if active.running or active.task.id in self._unsaved:
             return False
-        return course.stopping is not None or is_over(course.state)
+        return active.stopping is not None or is_over(active.state)
 
-    async def _open(self, new: Sequence[ActiveTask]) -> None:
+    async def _load(self, new: Sequence[ActiveTask]) -> None:
         if not new:
             return
-        ids = [course.task.id for course in new]
-        found = await self._asked(StoreOperation.LOAD, lambda: self._store.load(ids))
-        now_ms = self._desk.clock.now_ms()
+        ids = [active.task.id for active in new]
+        found = await self._retries.ask(StoreOperation.LOAD, lambda: self._store.load(ids))
+        now_ms = self._context.clock.now_ms()
         if found is None:
-            return  # given up: they are to stop
-        for course, loaded in zip(new, found, strict=True):
-            self._desk.opened(course, restore_task(course.drawn, loaded, now_ms))
-            self._dirty[course.task.id] = course
+            return  # given up, because the scheduler stops
+        for active, loaded in zip(new, found, strict=True):
+            self._context.note_restored(active, restore_task(active.base_plan, loaded, now_ms))
+            self._unsaved[active.task.id] = active
 
-    def _grant(self, course: ActiveTask, now_ms: int) -> list[tuple[StateRequest, bool]]:
+    def _apply_requests(self, active: ActiveTask, now_ms: int) -> list[tuple[StateRequest, bool]]:
         answers = []
-        wishes, course.wishes = course.wishes, []
-        for wish in wishes:
-            granted = wish.grant(course.state, now_ms)
-            course.state = granted.state
-            self._dirty[course.task.id] = course
-            if granted.event is not None:
-                self._desk.telling.tell(granted.event)
-            answers.append((wish, granted.event is not None))
+        requests, active.requests = active.requests, []
+        for request in requests:
+            change = request.change(active.state, now_ms)
+            if change is not None:
+                active.state, event = change
+                self._unsaved[active.task.id] = active
+                self._context.observers.notify(event)
+            answers.append((request, change is not None))
         return answers
 
-    def _decide(self, course: ActiveTask, now_ms: int, starts: list[Start]) -> None:
-        plan = course.plan
-        for _ in range(_MOST):
-            decision = decide(plan, course.state, now_ms, running=course.running)
+    def _decide(
+        self, active: ActiveTask, now_ms: int, starts: list[tuple[ActiveTask, Run]]
+    ) -> None:
+        plan = active.plan
+        for _ in range(_MAX_DECISIONS):
+            decision = decide(plan, active.state, now_ms, running=active.running)
             if isinstance(decision, Run):
-                course.state = state = decision.state
-                course.running += 1
-                starts.append(Start(course, decision, self._guard))
-                self._dirty[course.task.id] = course
+                active.state = state = decision.state
+                active.running += 1
+                starts.append((active, decision))
+                self._unsaved[active.task.id] = active
                 next_ms = state.next_ms
                 if next_ms is not None and next_ms > now_ms and state.asked is None:
-                    # The usual case needs no second decision to know when the next one comes.
-                    self._desk.agenda.set(course, plan.starts_ms(next_ms))
+                    # The usual case: no second decision is needed to know when to look again.
+                    self._context.due.set(active, plan.start_ms(next_ms))
                     return
                 if next_ms is None:
-                    course.closed_ms = now_ms
+                    active.last_decided_ms = now_ms
             elif isinstance(decision, Skip):
-                course.state = decision.state
-                self._dirty[course.task.id] = course
-                self._desk.skipped(course, decision)
+                active.state = decision.state
+                self._unsaved[active.task.id] = active
+                self._context.note_skip(active, decision)
             elif isinstance(decision, Hold):
-                course.state = decision.state
-                self._dirty[course.task.id] = course
-                self._desk.held(course, decision.occurrence)
+                active.state = decision.state
+                self._unsaved[active.task.id] = active
+                self._context.note_hold(active, decision.occurrence)
             else:
-                self._desk.agenda.set(course, decision.until_ms)
+                self._context.due.set(active, decision.until_ms)
                 return
-        self._desk.call(course)
+        self._context.schedule(active)
 
-    async def _begin(self, starts: list[Start]) -> None:
-        for number, start in enumerate(starts, 1):
-            self._runs.start(start)
-            if number % _AT_A_TIME == 0:
+    async def _start_runs(self, starts: list[tuple[ActiveTask, Run]]) -> None:
+        for number, (active, decision) in enumerate(starts, 1):
+            self._runs.start(active, decision, guard=self._guard)
+            if number % _STARTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _drop(self, starts: list[Start]) -> None:
-        """Begin none of these: that they are behind us was not stored, so they are still to run."""
-        for start in starts:
-            start.course.running -= 1
-        starts.clear()
-
     async def _save(self) -> bool:
-        """Store what has changed; False if that was given up."""
-        if not self._dirty:
+        """Save the states that have changed; False if the store was given up."""
+        if not self._unsaved:
             return True
-        states = [course.state for course in self._dirty.values()]
-        self._dirty.clear()
-        save = self._store.save
-        return bool(await self._asked(StoreOperation.SAVE, lambda: _done(save(states))))
+        states = [active.state for active in self._unsaved.values()]
+        self._unsaved.clear()
+        saved = await self._retries.ask(
+            StoreOperation.SAVE, lambda: _finish(self._store.save(states))
+        )
+        return bool(saved)
 
-    async def _asked(self, operation: StoreOperation, ask: Callable[[], Awaitable[T]]) -> T | None:
-        return await self._patience.until_answered(operation, ask)
 
-
-async def _done(asked: Awaitable[None]) -> bool:
-    """True, as the answer of a store that has none."""
-    await asked
+async def _finish(call: Awaitable[None]) -> bool:
+    """True, where a call has no answer of its own."""
+    await call
     return True
-
-
-def _is_open(course: ActiveTask) -> bool:
-    return course.is_open

@@ -1,4 +1,4 @@
-"""The options of a scheduler."""
+"""The scheduler: its options, the loop that runs its tasks, and what users call."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypedDict, Unpack
 from tampu.errors import OptionError, WrongContext
 from tampu.scheduler.active import ActiveTask, SchedulerContext
 from tampu.scheduler.clock import Clock, WallClock
-from tampu.scheduler.decision import plan_of
+from tampu.scheduler.decision import plan_task
 from tampu.scheduler.events import Observer, ObserverList, StateDeleted, StopReason, TaskStopped
 from tampu.scheduler.guard import Guard, Scope
 from tampu.scheduler.handle import TaskHandle
@@ -19,13 +19,16 @@ from tampu.scheduler.stores.coordinated import CoordinatedStore
 from tampu.scheduler.stores.store import MemoryStore, Store
 from tampu.scheduler.task import ScheduledTask, TaskReport
 from tampu.timing import Overlap
-from tampu.timing.zones import zone_of
+from tampu.timing.zones import parse_zone
 from tampu.util.clock import Duration, to_ms, to_s
 from tampu.util.options import at_least, check_flag, check_type, parse_options
 
+_TASKS_AT_ONCE: Final = 512  # to process before the started runs make progress
+_MAX_ENDED_REPORTS: Final = 1000  # of tasks that ended before `serve`
+
 
 class SchedulerOptions(TypedDict, total=False):
-    """What may be said of a scheduler."""
+    """Keyword options of a `Scheduler`."""
 
     store: Store | CoordinatedStore
     guard: Guard | None
@@ -40,27 +43,27 @@ class SchedulerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """The options of a scheduler, checked."""
+    """Options of a `Scheduler`, validated."""
 
     store: Store | CoordinatedStore = field(default_factory=MemoryStore)
     guard: Guard | None = None  # asked before each run
-    timezone: str = "UTC"  # of cron rules and windows that name none
-    history: int = 32  # records of runs kept for each task
+    timezone: str = "UTC"  # of cron rules and windows without a zone
+    history: int = 32  # records of runs that are kept for each task
     observers: Sequence[Observer] = ()
-    keep_ended: bool = True  # keep the state of a task whose schedule has ended
-    grace: Duration | None = None  # how long runs have at the end; None: as long as they take
+    keep_ended: bool = True  # keep the state of a task that has ended
+    grace: Duration | None = None  # for active runs when it closes; None: until they end
     threads: int = 32  # for blocking functions
     clock: Clock = field(default_factory=WallClock)
 
     def __post_init__(self) -> None:
-        accepted = "a store, such as MemoryStore() or RedisStore(...)"
-        check_type("store", self.store, Store | CoordinatedStore, accepted=accepted)
+        expected = "a store, such as MemoryStore() or RedisStore(...)"
+        check_type("store", self.store, Store | CoordinatedStore, accepted=expected)
         if self.guard is not None:
             check_type("guard", self.guard, Guard, accepted="a guard, such as RedisGuard(...)")
             if isinstance(self.store, CoordinatedStore):
-                accepted = "cannot be given along with a CoordinatedStore, which guards by itself"
-                raise OptionError("guard", self.guard, accepted)
-        zone_of("timezone", self.timezone)
+                problem = "cannot be combined with a CoordinatedStore, which needs no guard"
+                raise OptionError("guard", self.guard, problem)
+        parse_zone("timezone", self.timezone)
         at_least("history", self.history, 0)
         at_least("threads", self.threads, 1)
         check_flag("keep_ended", self.keep_ended)
@@ -70,180 +73,181 @@ class SchedulerSettings:
         check_type("observers", self.observers, Sequence, accepted="a list of observers")
         for observer in self.observers:
             if isinstance(observer, type) or not callable(getattr(observer, "on_event", None)):
-                raise OptionError(
-                    "observers", observer, "must be an object with a method on_event(event)"
-                )
-
-
-_A_TURN: Final = 512  # tasks, before what was started gets its turn
-_KEPT: Final = 1000  # reports of tasks that ended while nobody served
+                problem = "expected an object with a method on_event(event)"
+                raise OptionError("observers", observer, problem)
 
 
 class Session:
-    """The loop that gives each task its turn. It belongs to the event loop that opened it."""
+    """One opening of a scheduler: its tasks and its loop. Belongs to one event loop."""
 
     def __init__(self, settings: SchedulerSettings) -> None:
         self._settings = settings
-        self._courses: dict[str, ActiveTask] = {}
-        self._desk = SchedulerContext(
-            settings.clock, ObserverList(settings.observers), zone_of("timezone", settings.timezone)
+        self._tasks: dict[str, ActiveTask] = {}
+        self._context = SchedulerContext(
+            settings.clock,
+            ObserverList(settings.observers),
+            parse_zone("timezone", settings.timezone),
         )
         self._threads = Threads(settings.threads, settings.clock)
-        self._mode = self._chosen_mode()
+        self._mode = self._choose_mode()
         self._opening = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.Task[None] | None = None
         self._closing = False
         self._failure: BaseException | None = None
-        self._left: set[asyncio.Task[None]] = set()  # runs that a failure has cancelled
+        self._cancelled_runs: set[asyncio.Task[None]] = set()  # by a failure
         self._ended: dict[str, TaskReport] = {}  # the last ones, by id
 
     async def open(self) -> None:
-        """Begin; a second call changes nothing."""
+        """Start the loop; a second call changes nothing."""
         async with self._opening:
-            if self._task is None:
+            if self._loop is None:
                 await self._mode.open()
-                self._task = asyncio.create_task(self._run(), name="tampu-scheduler")
+                self._loop = asyncio.create_task(self._run(), name="tampu-scheduler")
 
     def add(self, task: ScheduledTask[Any]) -> TaskHandle:
-        """Take a task in."""
+        """Add a task."""
         check_type("task", task, ScheduledTask, accepted="a ScheduledTask")
         if self._failure is not None:
             raise self._failure
-        if task.id in self._courses:
-            raise OptionError("id", task.id, "is taken by another task of this scheduler")
+        if task.id in self._tasks:
+            raise OptionError("id", task.id, "this scheduler already has a task with this id")
         shared = isinstance(self._settings.store, CoordinatedStore)
         if shared and task.overlap not in {Overlap.SKIP, Overlap.QUEUE_ONE}:
-            accepted = "cannot be had with a CoordinatedStore: SKIP and QUEUE_ONE can"
-            raise OptionError("overlap", task.overlap, accepted)
+            name = task.overlap.name
+            problem = f"{name} is not supported with a CoordinatedStore; use SKIP or QUEUE_ONE"
+            raise OptionError("overlap", task.overlap, problem)
         if self._settings.guard is None:
             _check_unguarded(task)
-        plan = plan_of(task, self._settings.timezone)
-        course = ActiveTask(task, plan, history=self._settings.history)
-        self._courses[task.id] = course
-        self._desk.call(course)
-        return TaskHandle(course, self._desk)
+        plan = plan_task(task, self._settings.timezone)
+        active = ActiveTask(task, plan, history=self._settings.history)
+        self._tasks[task.id] = active
+        self._context.schedule(active)
+        return TaskHandle(active, self._context)
 
     def handle(self, task_id: str) -> TaskHandle:
-        """Of a task that was taken in."""
-        return TaskHandle(self._courses[task_id], self._desk)
+        """The handle of a task."""
+        return TaskHandle(self._tasks[task_id], self._context)
 
     def handles(self) -> list[TaskHandle]:
-        """Of all of them."""
-        return [TaskHandle(course, self._desk) for course in self._courses.values()]
+        """The handles of all tasks."""
+        return [TaskHandle(active, self._context) for active in self._tasks.values()]
 
     async def serve(self) -> dict[str, TaskReport]:
-        """Until there is no task left."""
+        """Wait until no task is left."""
         reports: dict[str, TaskReport] = {}
-        while self._courses:
-            courses = list(self._courses.values())
-            await asyncio.wait([course.ended for course in courses])
-            reports |= {course.task.id: course.report() for course in courses}
+        while self._tasks:
+            tasks = list(self._tasks.values())
+            await asyncio.wait([active.finished for active in tasks])
+            reports |= {active.task.id: active.report() for active in tasks}
         if self._failure is not None:
             raise self._failure
         return reports | self._ended
 
     async def close(self, *, cancel_runs: bool) -> None:
-        """Stop all tasks, wait for their runs, and let go."""
+        """Stop all tasks, wait for their runs, and close the store and the guard."""
         for handle in self.handles():
             handle.shutdown()
         grace = self._settings.grace
         grace_s = None if grace is None else to_s("grace", grace)
         try:
-            await self._until_stopped(0.0 if cancel_runs else grace_s)
+            await self._wait_for_tasks(0.0 if cancel_runs else grace_s)
         finally:
-            for course in self._courses.values():
-                course.hurry()  # if nobody waits for them any more
-            if self._task is not None:
+            for active in self._tasks.values():
+                active.cancel_all_runs()  # if the wait was cancelled
+            if self._loop is not None:
                 self._closing = True
-                self._task.cancel()
-                await asyncio.wait([self._task])
+                self._loop.cancel()
+                await asyncio.wait([self._loop])
             self._threads.close()
             await self._mode.close()
 
-    async def _until_stopped(self, grace_s: float | None) -> None:
-        self._mode.hurry()
-        ends = [course.ended for course in self._courses.values()]
-        waiting = (await asyncio.wait(ends, timeout=grace_s))[1] if ends else None
-        if waiting:
-            for course in self._courses.values():
-                course.hurry()
-            await asyncio.wait(waiting)
-        if self._left:
-            await asyncio.wait(self._left)
+    async def _wait_for_tasks(self, grace_s: float | None) -> None:
+        self._mode.stop_retrying()
+        ends = [active.finished for active in self._tasks.values()]
+        pending = (await asyncio.wait(ends, timeout=grace_s))[1] if ends else None
+        if pending:
+            for active in self._tasks.values():
+                active.cancel_all_runs()
+            await asyncio.wait(pending)
+        if self._cancelled_runs:
+            await asyncio.wait(self._cancelled_runs)
 
     async def _run(self) -> None:
-        desk, mode = self._desk, self._mode
+        context, mode = self._context, self._mode
         try:
             while True:
-                due = desk.agenda.due(desk.clock.now_ms(), _A_TURN)
-                over = await mode.attend(due)
-                if over:
-                    await self._end(over)
-                if await desk.wait() < 0:
-                    mode.set_back(list(self._courses.values()))
-        except Exception as failure:  # noqa: BLE001 - handed on to all who wait
+                due = context.due.pop_due(context.clock.now_ms(), _TASKS_AT_ONCE)
+                done = await mode.process(due)
+                if done:
+                    await self._end(done)
+                if await context.wait() < 0:
+                    mode.adjust_to_clock(list(self._tasks.values()))
+        except Exception as failure:  # noqa: BLE001 - passed on to all who wait
             self._fail(failure)
         except (asyncio.CancelledError, SystemExit, KeyboardInterrupt):
-            # The program ends, and its loop cancels whatever is left: nobody must wait for us.
-            if self._courses or not self._closing:
+            # The program ends, and its event loop cancels everything: nobody may wait for us.
+            if self._tasks or not self._closing:
                 self._fail(asyncio.CancelledError())
             raise
 
-    async def _end(self, over: list[ActiveTask]) -> None:
-        """Be done with tasks whose schedules have ended, or that were stopped."""
-        # Known before the states are deleted: who stops them meanwhile is too late.
-        reasons = [course.stopping or StopReason.TERMINAL for course in over]
-        ended = [course for course in over if course.stopping is None]
+    async def _end(self, done: list[ActiveTask]) -> None:
+        """Remove tasks that have ended or were stopped."""
+        # Fixed before the states are deleted: a `cancel` in the meantime comes too late.
+        reasons = [active.stopping or StopReason.TERMINAL for active in done]
+        ended = [active for active in done if active.stopping is None]
         if ended and not self._settings.keep_ended:
-            for course in await self._mode.forget(ended):
-                state = course.state
-                self._desk.telling.tell(StateDeleted(task_id=state.task_id, fired=state.fired))
-        for course, reason in zip(over, reasons, strict=True):
-            fired = course.state.fired
-            self._courses.pop(course.task.id, None)
-            course.end(reason)
-            self._desk.agenda.set(course, None)  # whoever called it was too late
-            self._keep(course.report())
-            self._desk.telling.tell(TaskStopped(task_id=course.task.id, reason=reason, fired=fired))
+            for active in await self._mode.delete_states(ended):
+                self._context.observers.notify(
+                    StateDeleted(task_id=active.task.id, fired=active.state.fired)
+                )
+        for active, reason in zip(done, reasons, strict=True):
+            self._tasks.pop(active.task.id, None)
+            active.finish(reason)
+            self._context.due.set(active, None)  # a request in the meantime came too late
+            self._keep(active.report())
+            self._notify_stop(active, reason)
 
     def _keep(self, report: TaskReport) -> None:
-        """For who begins to serve when the task has ended already."""
+        """Keep the report of a task that ends before `serve` is called."""
         self._ended.pop(report.task_id, None)
         self._ended[report.task_id] = report
-        if len(self._ended) > _KEPT:
+        if len(self._ended) > _MAX_ENDED_REPORTS:
             del self._ended[next(iter(self._ended))]
 
     def _fail(self, failure: BaseException) -> None:
         self._failure = failure
-        courses, self._courses = self._courses, {}
-        for course in courses.values():
-            self._left.update(course.runs.values())
-            course.hurry()
-            reason, fired = StopReason.FAILED, course.state.fired
-            self._desk.telling.tell(TaskStopped(task_id=course.task.id, reason=reason, fired=fired))
-            course.fail(failure)
+        tasks, self._tasks = self._tasks, {}
+        for active in tasks.values():
+            self._cancelled_runs.update(active.runs.values())
+            active.cancel_all_runs()
+            self._notify_stop(active, StopReason.FAILED)
+            active.fail(failure)
 
-    def _chosen_mode(self) -> LocalTasks | SharedTasks:
+    def _notify_stop(self, active: ActiveTask, reason: StopReason) -> None:
+        self._context.observers.notify(
+            TaskStopped(task_id=active.task.id, reason=reason, fired=active.state.fired)
+        )
+
+    def _choose_mode(self) -> LocalTasks | SharedTasks:
         store = self._settings.store
         if isinstance(store, CoordinatedStore):
-            return SharedTasks(self._desk, store, threads=self._threads)
-        return LocalTasks(self._desk, store, guard=self._settings.guard, threads=self._threads)
-
-
-def _check_unguarded(task: ScheduledTask[Any]) -> None:
-    """Refuse what only a guard could see to."""
-    accepted = "needs a scheduler with a guard"
-    if task.resource is not None:
-        raise OptionError("resource", task.resource, accepted)
-    if task.scope is not Scope.OCCURRENCE:
-        raise OptionError("scope", task.scope, accepted)
+            return SharedTasks(self._context, store, threads=self._threads)
+        return LocalTasks(self._context, store, guard=self._settings.guard, threads=self._threads)
 
 
 class Scheduler:
-    """Runs one task with `run`, or many with `add` and `serve` inside of `async with`.
+    """Runs functions of this program at the instants of their rules. Needs no server.
 
-    It may be opened again after it was closed, and by several who share it. Options are those of
-    `SchedulerSettings`.
+        await Scheduler().run(ScheduledTask("cache", Every("5m"), refresh))
+
+        async with Scheduler(timezone="Europe/Berlin") as scheduler:
+            scheduler.add(ScheduledTask("cache", Every("5m"), refresh))
+            scheduler.add(ScheduledTask("report", Cron("0 9 * * *"), build))
+            await scheduler.serve()
+
+    The options are `store`, `guard`, `timezone`, `history`, `observers`, `keep_ended`, `grace`,
+    `threads` and `clock`. When `async with` ends, all tasks are stopped; their active runs get
+    `grace` and are then cancelled. A scheduler may be opened again, and several times at once.
     """
 
     def __init__(self, **options: Unpack[SchedulerOptions]) -> None:
@@ -272,22 +276,22 @@ class Scheduler:
         await session.close(cancel_runs=kind is not None)
 
     def add(self, task: ScheduledTask[Any]) -> TaskHandle:
-        """Have a task run by its rule from now on; its state is looked up first.
+        """Add a task; its stored state is loaded first, then it runs by its rule.
 
-        `OptionError` names what this scheduler cannot do, or an id that it has already.
+        Raises `OptionError` if the id is taken, or if this scheduler does not support an option.
         """
-        return self._here("add").add(task)
+        return self._open_session("add a task").add(task)
 
     def handle(self, task_id: str) -> TaskHandle:
-        """The handle of a task that was added; `KeyError` if there is none of this id."""
-        return self._here("handle").handle(task_id)
+        """The handle of a task; `KeyError` if no active task has this id."""
+        return self._open_session("get a handle").handle(task_id)
 
     def handles(self) -> list[TaskHandle]:
-        """Of all tasks that were added and have not ended, in that order."""
-        return self._here("handles").handles()
+        """The handles of all tasks that have not ended, in the order they were added."""
+        return self._open_session("get handles").handles()
 
     async def run(self, task: ScheduledTask[Any]) -> TaskReport:
-        """Run one task until its schedule ends or it is stopped; raises what makes it fail."""
+        """Run one task until it ends or is stopped; raises the error if the scheduler fails."""
         async with self:
             handle = self.add(task)
             try:
@@ -296,24 +300,33 @@ class Scheduler:
                 handle.cancel()
 
     async def serve(self) -> dict[str, TaskReport]:
-        """Until every task has ended or was stopped; a report for each, by its id.
+        """Wait until every task has ended or was stopped; returns their reports by id.
 
-        Of tasks that had ended before, or that came and went meanwhile, it is the last 1000.
-        Raises what makes the scheduler fail: a store that refuses.
+        Of tasks that ended before this call, only the last 1000 reports are kept. Raises the error
+        if the scheduler fails, such as a store that denies access.
         """
-        return await self._here("serve").serve()
+        return await self._open_session("serve").serve()
 
     def cancel(self) -> None:
-        """Stop all tasks as by their handles' `cancel`."""
+        """Call `cancel` of every task's handle."""
         for handle in self.handles():
             handle.cancel()
 
     def shutdown(self) -> None:
-        """Stop all tasks as by their handles' `shutdown`."""
+        """Call `shutdown` of every task's handle."""
         for handle in self.handles():
             handle.shutdown()
 
-    def _here(self, what: str) -> Session:
+    def _open_session(self, action: str) -> Session:
         if self._session is None:
-            raise WrongContext(what, "it works only inside `async with scheduler`")
+            raise WrongContext(action, "the scheduler is not open; use `async with scheduler`")
         return self._session
+
+
+def _check_unguarded(task: ScheduledTask[Any]) -> None:
+    """Refuse options that only a guard can provide."""
+    problem = "needs a scheduler with a guard"
+    if task.resource is not None:
+        raise OptionError("resource", task.resource, problem)
+    if task.scope is not Scope.OCCURRENCE:
+        raise OptionError("scope", task.scope, problem)

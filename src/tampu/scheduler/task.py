@@ -1,4 +1,4 @@
-"""What a task's function gets, and what is told of a run afterwards."""
+"""A scheduled task: what the user declares, what its function receives, what is reported of it."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -14,33 +14,33 @@ from tampu.scheduler.events import RunStatus, SkipReason, StopReason
 from tampu.scheduler.guard import Scope
 from tampu.timing import Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.util.clock import Duration, instant, to_positive_ms
-from tampu.util.functions import is_async, yields
-from tampu.util.options import at_least, check_flag, check_type
+from tampu.util.options import at_least, check_flag, check_type, is_async, yields
 from tampu.wire.keys import check_job_name, check_task_id
 from tampu.wire.task_state import TaskState
 
 D = TypeVar("D")
+_NO_DEPS: Final = cast("Any", None)
 
 
 class TaskRun(Struct, Generic[D], kw_only=True):
-    """One run of a task, as its function sees it.
+    """One run of a task: the argument of the task's function.
 
-    A function in a thread cannot be interrupted: it may look at `cancelled` and return.
+    A function in a thread cannot be interrupted; it should look at `cancelled` and return early.
     """
 
     task_id: str
     at_ms: int
     deps: D
     zone: tzinfo  # the scheduler's
-    catch_up: bool = False  # late, or in place of others that were missed
+    catch_up: bool = False  # late, or in place of missed occurrences
     manual: bool = False  # by `trigger_now`
-    replayed: bool = False  # another scheduler began it before and did not finish
+    replayed: bool = False  # another scheduler started it and did not finish
     cancelled: bool = False
     started_ms: int = 0
 
     @property
     def scheduled_at(self) -> datetime:
-        """The instant it was scheduled for, in the scheduler's zone."""
+        """The instant of the occurrence, in the scheduler's time zone."""
         return instant(self.at_ms).astimezone(self.zone)
 
 
@@ -60,56 +60,57 @@ class RunRecord(Struct, frozen=True, gc=False):
 
     @property
     def scheduled_at(self) -> datetime:
-        """The instant it was scheduled for."""
+        """The instant of the occurrence."""
         return instant(self.at_ms)
 
     @property
     def started_at(self) -> datetime:
-        """When its function was called."""
+        """When the function was called."""
         return instant(self.started_ms)
 
     @property
     def finished_at(self) -> datetime:
-        """When its function was done."""
+        """When the function had ended."""
         return instant(self.finished_ms)
 
 
 class TaskReport(Struct, frozen=True, kw_only=True):
-    """How a task stands, and its last runs, the oldest first."""
+    """The state of a task and its last runs, oldest first."""
 
     task_id: str
     state: TaskState
     history: tuple[RunRecord, ...] = ()
     last_skip_reason: SkipReason | None = None
-    stopped: StopReason | None = None  # None while the scheduler still has it
-
-
-_NO_DEPS: Final = cast("Any", None)
+    stopped: StopReason | None = None  # None while the task is scheduled
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTask(Generic[D]):
-    """A function that the scheduler calls with a `TaskRun` at the instants of a rule.
+    """A function that a `Scheduler` calls at the instants of a rule.
 
-    An async function runs on the scheduler's loop, a plain one too unless it is `blocking`: then in
-    a thread. `id` is what its state is stored under.
+        ScheduledTask("cache", Every("5m"), refresh)
+        ScheduledTask("report", Cron("0 9 * * 1-5"), build, blocking=True, missed=Missed.SKIP)
+
+    The function takes one argument, a `TaskRun`. It may be async. A plain function runs on the
+    event loop too, so it must be short, unless `blocking=True` runs it in a thread. The state of
+    the task is stored under its `id`, so the id must stay the same between restarts.
     """
 
     id: str
     rule: Rule
     function: Function[D]
     _: KW_ONLY
-    deps: D = _NO_DEPS  # handed to each run
-    window: TimeWindow | None = None  # occurrences outside of it do not run
-    align: bool = False  # occurrences outside of the window move to its next opening
+    deps: D = _NO_DEPS  # passed to each run as `run.deps`
+    window: TimeWindow | None = None  # occurrences outside it do not run
+    align: bool = False  # occurrences outside the window move to its next opening
     missed: Missed = Missed.ONCE
     overlap: Overlap = Overlap.SKIP
-    max_runs: int | None = None  # ends after so many runs
-    max_fires: int | None = None  # ends after so many occurrences, run or not
-    blocking: bool = False
-    stagger: bool | str = False  # a stable phase by the task's id, or by this text
-    jitter: Duration | None = None  # each run is late by less than this, always the same
-    resource: str | None = None  # what a guard holds; None: the task's id
+    max_runs: int | None = None  # the task ends after this many runs
+    max_fires: int | None = None  # the task ends after this many occurrences, run or not
+    blocking: bool = False  # call the function in a thread
+    stagger: bool | str = False  # a fixed phase of the interval, by the task's id or by this text
+    jitter: Duration | None = None  # each run is late by less than this; the same on every machine
+    resource: str | None = None  # what a guard locks; None: the task's id
     scope: Scope = Scope.OCCURRENCE  # what a guard excludes
 
     def __post_init__(self) -> None:
@@ -127,47 +128,42 @@ class ScheduledTask(Generic[D]):
         if self.resource is not None:
             check_task_id("resource", self.resource)
         self._check_overlap()
-        self._check_times()
+        self._check_align()
+        self._check_stagger()
+        self._check_jitter()
 
     def _check_function(self) -> None:
         function: object = self.function
-        accepted = "must be a function that takes one argument, the run"
+        problem = "expected a function that takes one argument, the run"
         if not callable(function):
-            raise OptionError("function", function, accepted)
+            raise OptionError("function", function, problem)
         if yields(function):
-            raise OptionError("function", function, "must return, not yield")
+            raise OptionError("function", function, "a generator function is not supported")
         try:
             inspect.signature(function).bind(object())
         except TypeError:
-            raise OptionError("function", function, accepted) from None
+            raise OptionError("function", function, problem) from None
         except ValueError:
-            pass  # one that is written in C may not tell
+            pass  # a function written in C may have no signature
         check_flag("blocking", self.blocking)
         if self.blocking and is_async(function):
-            accepted = "is for plain functions, and this one is async"
-            raise OptionError("blocking", given=True, problem=accepted)
+            problem = "cannot be combined with an async function"
+            raise OptionError("blocking", given=True, problem=problem)
 
     def _check_overlap(self) -> None:
         if self.overlap is not Overlap.CANCEL_RUNNING:
             return
         if self.blocking:
-            accepted = "cannot be had for a blocking function: a thread cannot be cancelled"
-            raise OptionError("overlap", self.overlap, accepted)
+            problem = "CANCEL_RUNNING is not supported for a blocking function"
+            raise OptionError("overlap", self.overlap, problem)
         if self.missed.kind is MissedKind.ALL:
-            accepted = (
-                f"would cancel each of the missed runs for the next one under {self.missed!r}"
-            )
-            raise OptionError("overlap", self.overlap, accepted)
+            problem = f"CANCEL_RUNNING cannot be combined with missed={self.missed!r}"
+            raise OptionError("overlap", self.overlap, problem)
 
-    def _check_times(self) -> None:
+    def _check_align(self) -> None:
         check_flag("align", self.align)
         if self.align and self.window is None:
-            raise OptionError("align", given=True, problem="needs a window to align with")
-        self._check_stagger()
-        if self.jitter is not None:
-            jitter_ms = to_positive_ms("jitter", self.jitter)
-            if isinstance(self.rule, Every) and jitter_ms > self.rule.interval_ms:
-                raise OptionError("jitter", self.jitter, "must not be longer than the interval")
+            raise OptionError("align", given=True, problem="needs a window")
 
     def _check_stagger(self) -> None:
         if not isinstance(self.stagger, str):
@@ -175,13 +171,20 @@ class ScheduledTask(Generic[D]):
         if self.stagger is False:
             return
         if not isinstance(self.rule, Every):
-            raise OptionError("stagger", self.stagger, "is for intervals, Every(...)")
+            raise OptionError("stagger", self.stagger, "needs an interval, Every(...)")
         if self.rule.anchor_ms is not None:
-            raise OptionError("stagger", self.stagger, "cannot be given along with an anchor")
+            raise OptionError("stagger", self.stagger, "cannot be combined with an anchor")
+
+    def _check_jitter(self) -> None:
+        if self.jitter is None:
+            return
+        jitter_ms = to_positive_ms("jitter", self.jitter)
+        if isinstance(self.rule, Every) and jitter_ms > self.rule.interval_ms:
+            raise OptionError("jitter", self.jitter, "must not be longer than the interval")
 
 
-class Adds(Protocol):
-    """What a job can be added to."""
+class _JobTarget(Protocol):
+    """What `AddJob` adds jobs to: a `Queue`."""
 
     async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
         """Add one job."""
@@ -191,23 +194,26 @@ class Adds(Protocol):
 class AddJob:
     """The function of a task that adds a job to a queue at each occurrence.
 
-    The job's id is the task's and the occurrence's, so that however many schedulers run the task,
-    and however often an occurrence is replayed, one job is added; as long as the queue keeps ids
-    unique, by default for an hour. `data` may be a function of the run. Options are those of
-    `Queue.add`, but for `job_id`.
+        ScheduledTask("digest", Cron("0 9 * * *"), AddJob(queue, "send_digest", {"to": "ada"}))
+
+    The job's id is made from the task's id and the instant. So only one job is added, even if many
+    schedulers run the task or an occurrence is replayed, for as long as the queue keeps ids unique
+    (one hour by default). `data` may be a function that takes the run. The options are those of
+    `Queue.add` without `job_id`.
     """
 
     def __init__(
         self,
-        queue: Adds,
+        queue: _JobTarget,
         name: str,
         data: object | Callable[[TaskRun[Any]], object] = None,
         **options: Unpack[JobOptions],
     ) -> None:
         if not callable(getattr(queue, "add", None)):
-            raise OptionError("queue", queue, "must be a Queue")
+            raise OptionError("queue", queue, "expected a Queue")
         if "job_id" in options:
-            raise OptionError("job_id", options["job_id"], "is made of the task and the occurrence")
+            problem = "AddJob makes the id from the task's id and the instant"
+            raise OptionError("job_id", options["job_id"], problem)
         self._queue = queue
         self._name = check_job_name(name)
         self._data = data

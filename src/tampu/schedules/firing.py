@@ -18,8 +18,8 @@ from tampu.server.scripts.schedules import (
     NewFire,
     RawFields,
     due,
-    fields_of_specs,
     fire,
+    spec_fields,
 )
 from tampu.services.leader import LeaderContext, LeaderService
 from tampu.timing import Overlap, Rule, decide_missed, offset_ms
@@ -120,7 +120,7 @@ def _new_fire(due: DueSchedule, at_ms: int, now_ms: int, *, job_id: str) -> NewF
     envelope = encode_envelope(Envelope(job_id, schedule.payload, now_ms, 0, schedule.retry))
     extras, due_ms = schedule.job_extras(at_ms), at_ms
     if spread_ms := schedule.extras.jitter_ms:
-        rule = schedule.rule.anchored(due.due_ms)
+        rule = schedule.rule.with_anchor(due.due_ms)
         due_ms += _offset_ms(rule, at_ms, key=spec.key, spread_ms=spread_ms)
     if due_ms > now_ms:
         member = encode_member(spec.job_name, envelope, extras)
@@ -166,7 +166,7 @@ class FiringService(LeaderService):
     @staticmethod
     def wakeup_key(keys: QueueKeys) -> bytes:
         """Written when a schedule is stored or resumed."""
-        return keys.schedule_bell
+        return keys.schedule_wakeup
 
     async def work(self) -> float:
         """Fire one batch of due schedules. Returns the seconds until the next one is due."""
@@ -198,7 +198,7 @@ class FiringService(LeaderService):
 
     async def _decide(self, ready: Sequence[Armed], now_ms: int) -> list[Firing]:
         keys = [armed.key for armed in ready]
-        stored = await fields_of_specs(self._lane, self._keys, keys, fields=(SPEC, OWN, HELD))
+        stored = await spec_fields(self._lane, self._keys, keys, fields=(SPEC, OWN, HELD))
         firings = []
         ids = _new_ids(now_ms)
         for armed, fields in zip(ready, stored, strict=True):

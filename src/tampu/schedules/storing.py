@@ -69,7 +69,7 @@ class StoredSchedule(Struct, frozen=True):
 
     def instants(self, due_ms: int) -> Rule:
         """All instants up to the end. An interval without an anchor counts from the due one."""
-        rule, end_ms = self.rule.anchored(due_ms), self.spec.end_before_ms
+        rule, end_ms = self.rule.with_anchor(due_ms), self.spec.end_before_ms
         return rule if end_ms is None else Until(rule, end_ms)
 
     def job_extras(self, at_ms: int) -> Extras:
@@ -91,7 +91,7 @@ class StoredSchedule(Struct, frozen=True):
             end=None if spec.end_before_ms is None else instant(spec.end_before_ms),
             jitter=_timedelta(extras.jitter_ms),
             attempts=(retry.max_attempts or None) if retry else None,
-            backoff=None if wire is None else DEFAULT_BACKOFF.overridden(wire),
+            backoff=None if wire is None else DEFAULT_BACKOFF.with_override(wire),
             timeout=_timedelta(extras.timeout_ms),
         )
 
@@ -190,7 +190,7 @@ class NewSchedule(Struct, frozen=True):
 
     def _first_ms(self, anchor_ms: int | None, now_ms: int) -> int:
         after_ms = now_ms if self._start_ms is None else max(now_ms, self._start_ms - 1)
-        rule = self.rule if anchor_ms is None else self.rule.anchored(anchor_ms)
+        rule = self.rule if anchor_ms is None else self.rule.with_anchor(anchor_ms)
         first_ms = rule.next_ms(after_ms)
         if first_ms is None:
             raise OptionError("rule", self.rule, "it has no instant in the future")
@@ -244,7 +244,7 @@ def _rule(pattern: Pattern, anchor_ms: int | None) -> Every | Cron:
             return _cron(expression, tz)
         case EveryPattern(interval_ms):
             every = Every(timedelta(milliseconds=min(interval_ms, MAX_MS + 1)))
-            return every if anchor_ms is None else every.anchored(anchor_ms)
+            return every if anchor_ms is None else every.with_anchor(anchor_ms)
 
 
 @lru_cache(_CACHED_RULES)

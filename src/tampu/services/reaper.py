@@ -8,7 +8,14 @@ from typing import Final, Protocol
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import Judgement, Membership, TakenEntry, reap, takeover
-from tampu.server.streams import ConsumerInfo, connected, consumers, left_ms, pending_of, values_of
+from tampu.server.streams import (
+    ConsumerInfo,
+    consumers,
+    is_connected,
+    pending_of,
+    ttl_ms,
+    values_of,
+)
 from tampu.services.service import Service
 from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys
@@ -103,12 +110,12 @@ class ReapingService(Service):
             if heartbeat is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
                 await reap(self._lane, member)
             return
-        left, is_connected = 0, None
+        left_ms, connected = 0, None
         if heartbeat is not None:
-            left = await left_ms(self._lane, member.key)
-            is_connected = await self._is_connected(heartbeat)
+            left_ms = await ttl_ms(self._lane, member.key)
+            connected = await self._is_connected(heartbeat)
         judgement = judge(
-            consumer, heartbeat, left_ms=left, is_connected=is_connected, terms=self._terms
+            consumer, heartbeat, left_ms=left_ms, is_connected=connected, terms=self._terms
         )
         if judgement is not None:
             await self._take_over(member, judgement)
@@ -126,7 +133,7 @@ class ReapingService(Service):
             client_id = decode_heartbeat(heartbeat).client_id
         except DecodeError:
             return None
-        return await connected(self._lane, client_id) if client_id else None
+        return await is_connected(self._lane, client_id) if client_id else None
 
 
 def judge(
@@ -153,7 +160,7 @@ def judge(
     # Below 0: it has more time left than a heartbeat gives, so the server's clock was set back.
     is_late = silent_s >= theirs.suspect_s or silent_s < 0
     if is_connected is False and is_late:
-        return Judgement(mark=heartbeat, left_ms=left_ms)
+        return Judgement(heartbeat=heartbeat, left_ms=left_ms)
     return None
 
 

@@ -1,6 +1,6 @@
-"""Rules of time: pure values that are asked for instants and never read a clock.
+"""Rules of time and policies: plain values that never read a clock.
 
-Shared by the schedules of a queue and by the scheduler in a process.
+Used by a queue's schedules and by the in-process scheduler.
 """
 
 from tampu.timing.cron import Cron
@@ -13,12 +13,11 @@ from tampu.timing.policies import (
     decide_missed,
     first_fire,
 )
-from tampu.timing.rule import Around, Rule
+from tampu.timing.rule import Rule
 from tampu.timing.window import Aligned, TimeWindow
 
 __all__ = [
     "Aligned",
-    "Around",
     "At",
     "Cron",
     "Every",

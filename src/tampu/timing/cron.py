@@ -1,7 +1,7 @@
-"""A cron expression: which wall times match it. It knows no zone.
+"""Cron rules: a parsed expression on wall times, and `Cron`, which places it in a time zone.
 
-The only place that imports cronsim. It is used on wall times alone; what the days on which clocks
-change make of them is decided in `cron.py`.
+The only module that imports cronsim. It is asked about wall times only; `Cron` decides what
+happens when clocks change.
 """
 
 import re
@@ -18,16 +18,16 @@ from tampu.errors import OptionError
 from tampu.timing.rule import Rule
 from tampu.timing.zones import (
     SECOND,
-    Change,
-    change_of,
+    ClockChange,
     changes_between,
-    instant_of,
-    wall_of,
-    zone_of,
+    find_change,
+    parse_zone,
+    wall_instant_s,
+    wall_time,
 )
 
 MAX_LENGTH: Final = 256
-"""Characters. A hundred times that would still be parsed, but slowly."""
+"""Characters of an expression. Much longer ones would take a long time to parse."""
 _NICKNAMES: Final = {
     "@YEARLY": "0 0 1 1 *",
     "@ANNUALLY": "0 0 1 1 *",
@@ -42,35 +42,39 @@ _LAST_NAMED_DAY: Final = re.compile(rf"\b({'|'.join(_DAYS)})L\b")
 _RANGE_OF_ONE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*\b")
 _ANY_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time has no zone
 _DAY: Final = timedelta(days=1)
-_ACCEPTED: Final = (
+_EXPECTED: Final = (
     'expected a cron expression of 5 fields, 6 with seconds first, or a name such as "@daily"'
 )
+_YEARS: Final = 50
+"""How far to look for a match; the rarest, a 29th of February on a Sunday, can be 40 years away."""
+_REFERENCE_MS: Final = 1_767_225_600_000
+"""2026-01-01. An expression without a match in the 50 years from here is refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
-    """A parsed expression; made by `Expression.of`."""
+class CronExpression:
+    """A parsed cron expression: which wall times match it. It knows no time zone."""
 
     times: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # hours, minutes, seconds
-    is_fixed: bool
+    is_fixed: bool  # names times of day: neither the minute nor the hour starts with a star
     _forward: CronSim
     _backward: CronSim
 
     @classmethod
-    def of(cls, option: str, text: str) -> Self:
-        """Parse; `OptionError` names the option and the field that is wrong."""
+    def parse(cls, option: str, text: str) -> Self:
+        """Parse an expression; `OptionError` names the option and the field that is wrong."""
         given: object = text
         if not isinstance(given, str) or not given.isascii():
-            raise OptionError(option, text, _ACCEPTED)
+            raise OptionError(option, text, _EXPECTED)
         if len(given) > MAX_LENGTH:
-            raise OptionError(option, f"{given[:32]}...", f"has at most {MAX_LENGTH} characters")
-        fields = " ".join(_fields_of(given))
+            problem = f"a cron expression must be at most {MAX_LENGTH} characters long"
+            raise OptionError(option, f"{given[:32]}...", problem)
+        fields = " ".join(_split_fields(given))
         try:
             forward = CronSim(fields, _ANY_DAY)
             backward = CronSim(fields, _ANY_DAY, reverse=True)
-        except CronSimError as problem:
-            reason = str(problem).lower().replace("bad ", "this one has a bad ")
-            raise OptionError(option, text, f"{_ACCEPTED}: {reason}") from None
+        except CronSimError as error:
+            raise OptionError(option, text, f"{str(error).lower()}; {_EXPECTED}") from None
         hours, minutes, seconds = (
             tuple(sorted(times)) for times in (forward.hours, forward.minutes, forward.seconds)
         )
@@ -80,37 +84,38 @@ class Expression:
 
     def next(self, after: datetime) -> datetime | None:
         """The first match strictly after, within 50 years; `OverflowError` past the calendar."""
-        return _found(self._forward, after)
+        return _step(self._forward, after)
 
     def previous(self, before: datetime) -> datetime | None:
-        """The last match strictly before, within 50 years; `OverflowError` as well."""
-        return _found(self._backward, before)
+        """The last match strictly before, within 50 years; `OverflowError` past the calendar."""
+        return _step(self._backward, before)
 
     def count(self, start: datetime, end: datetime) -> int:
-        """How many matches lie from the first wall time up to the second, that one left out."""
+        """The number of matches from `start` up to `end`, which is excluded."""
         if start >= end:
             return 0
         hours, minutes, seconds = self.times
         day, last, days = start.date(), end.date(), 0
         while day < last:
-            days += self._has(day)
+            days += self._has_day(day)
             day += _DAY
-        whole = days * len(hours) * len(minutes) * len(seconds)
-        return whole - self._earlier_that_day(start) + self._earlier_that_day(end)
+        whole_days = days * len(hours) * len(minutes) * len(seconds)
+        return whole_days - self._count_that_day(start) + self._count_that_day(end)
 
     def explain(self) -> str:
         """The expression in words."""
         return self._forward.explain()
 
-    def _has(self, day: date) -> bool:
+    def _has_day(self, day: date) -> bool:
         return day.month in self._forward.months and self._forward.match_day(day)
 
-    def _earlier_that_day(self, wall: datetime) -> int:
-        if not self._has(wall.date()):
+    def _count_that_day(self, end: datetime) -> int:
+        """The number of matches from midnight up to `end`."""
+        if not self._has_day(end.date()):
             return 0
         hours, minutes, seconds = self.times
         each, total = len(hours) * len(minutes) * len(seconds), 0
-        for times, at in zip(self.times, (wall.hour, wall.minute, wall.second), strict=True):
+        for times, at in zip(self.times, (end.hour, end.minute, end.second), strict=True):
             each //= len(times)
             total += bisect_left(times, at) * each
             if at not in times:
@@ -118,42 +123,31 @@ class Expression:
         return total
 
 
-def _fields_of(text: str) -> list[str]:
-    fields = text.upper().split()
-    if len(fields) == 1:
-        fields = _NICKNAMES.get(fields[0], fields[0]).split()
-    # cronsim takes "9-9/2" for "9/2", which goes on to the end of the range.
-    fields = ["*" if field == "?" else _RANGE_OF_ONE.sub(r"\1", field) for field in fields]
-    return [*fields[:-1], *(_LAST_NAMED_DAY.sub(_numbered, field) for field in fields[-1:])]
-
-
-def _numbered(named: re.Match[str]) -> str:
-    return f"{_DAYS.index(named[1])}L"
-
-
-def _found(template: CronSim, start: datetime) -> datetime | None:
-    walk = copy(template)  # 2 µs, where parsing takes 7 to 12; what they share never changes
-    walk.dt = start
-    return next(walk, None)
-
-
-_YEARS: Final = 50
-"""How far a match is looked for; the rarest rule, a 29th of February on a Sunday, needs 40."""
-_REFERENCE_MS: Final = 1_767_225_600_000
-"""2026-01-01: from here a rule must have a match to be one."""
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Cron(Rule):
-    """Whole seconds at which a cron expression matches the wall clock of a zone.
+    """The times at which a cron expression matches the wall clock of a time zone.
 
-    `text` and `tz` are kept as written: they are what the wire carries.
+        Cron("0 9 * * 1-5", tz="Europe/Berlin")  # at 09:00, Monday to Friday
+        Cron("*/15 * * * * *")                   # every 15 seconds: 6 fields start with seconds
+        Cron("@daily")                           # at midnight
+
+    The 5 fields are minute, hour, day of month, month and day of week (0 and 7 are Sunday). They
+    take `*`, lists, ranges, steps and names such as `FRI`; `L`, `FRI#2` and `FRIL` mean the last
+    day of the month, its second Friday and its last Friday. If both days are restricted, either
+    one is enough.
+
+    `tz` is an IANA name or an offset such as "+05:30". Without it, a queue's schedule uses UTC and
+    a `ScheduledTask` uses the `timezone` of its scheduler.
+
+    When clocks change, a fixed time of day such as "30 2 * * *" runs exactly once: right after the
+    gap if the clock skips it, and the first time if it occurs twice. An expression whose minute or
+    hour starts with `*` follows the clock: no run for a skipped time, two for a repeated one.
     """
 
-    text: str
+    text: str  # as it was given: part of what the wire carries, like `tz`
     tz: str
-    has_zone: bool = field(compare=False)  # UTC was not just left to be taken for granted
-    _expression: Expression = field(compare=False)
+    has_zone: bool = field(compare=False)  # `tz` was given, and UTC is not just the default
+    _expression: CronExpression = field(compare=False)
     _zone: tzinfo = field(compare=False)
 
     def __init__(self, expression: str, *, tz: str | None = None) -> None:
@@ -161,144 +155,158 @@ class Cron(Rule):
         object.__setattr__(self, "text", expression)
         object.__setattr__(self, "tz", zone)
         object.__setattr__(self, "has_zone", tz is not None)
-        object.__setattr__(self, "_expression", Expression.of("expression", expression))
-        object.__setattr__(self, "_zone", zone_of("tz", zone))
+        object.__setattr__(self, "_expression", CronExpression.parse("expression", expression))
+        object.__setattr__(self, "_zone", parse_zone("tz", zone))
         if self.next_ms(_REFERENCE_MS) is None:
-            raise OptionError("expression", expression, "matches no day or time that ever comes")
+            raise OptionError("expression", expression, "it never matches any date and time")
 
     def __repr__(self) -> str:
         return f"Cron({self.text!r}, tz={self.tz!r})"
 
     @property
-    def goes_on(self) -> bool:
-        """With a star for the minute or the hour it fires whenever the clock shows a match."""
+    def follows_elapsed_time(self) -> bool:
+        """True if the minute or the hour starts with a star."""
         return not self._expression.is_fixed
 
-    def zoned(self, tz: str) -> "Cron":
-        """By the wall clock of a zone, unless it was given one; otherwise that is UTC."""
+    def with_zone(self, tz: str) -> "Cron":
+        """A copy in this time zone; a rule that was given a zone keeps it."""
         return self if self.has_zone else Cron(self.text, tz=tz)
 
     def next_ms(self, after_ms: int) -> int | None:
-        """The first match strictly after, or None if none comes within 50 years."""
+        """The first match strictly after `after_ms`, or None if there is none within 50 years."""
         after_s = after_ms // 1000
         try:
             fixed = self._expression.is_fixed
-            found = self._fixed_after(after_s) if fixed else self._real_after(after_s)
+            found = self._fixed_after(after_s) if fixed else self._elapsed_after(after_s)
         except OverflowError:
             return None  # past the end of the calendar
         return None if found is None else found * 1000
 
     def previous_ms(self, before_ms: int) -> int | None:
-        """The last match strictly before, or None if there was none for 50 years."""
+        """The last match strictly before `before_ms`, or None if there is none within 50 years."""
         before_s = -(-before_ms // 1000)
         try:
             fixed = self._expression.is_fixed
-            found = self._fixed_before(before_s) if fixed else self._real_before(before_s)
+            found = self._fixed_before(before_s) if fixed else self._elapsed_before(before_s)
         except OverflowError:
             return None
         return None if found is None else found * 1000
 
     def count_between(self, after_ms: int, upto_ms: int) -> int:
-        """How many matches lie after the first instant and up to the second.
-
-        Counted by whole days, never one by one.
-        """
+        """The number of matches after `after_ms` and up to `upto_ms`, counted by whole days."""
         after_s, upto_s = after_ms // 1000, upto_ms // 1000
         if after_s >= upto_s:
             return 0
         changes = changes_between(self._zone, after_s, upto_s)
         if self._expression.is_fixed:
             return self._count_fixed(after_s, upto_s, changes)
-        return self._count_real(after_s, upto_s, changes)
+        return self._count_elapsed(after_s, upto_s, changes)
 
     def explain(self) -> str:
         """Such as "At 09:00 on Monday through Friday (Europe/Berlin)"."""
         return f"{self._expression.explain()} ({self.tz.strip() or 'UTC'})"
 
-    # Fixed times: each wall time fires once, so a second pass stands where the first one ended.
+    # Fixed times of day: each wall time fires once. A wall time that is skipped fires at the end of
+    # the gap; one that occurs twice fires in the first pass, so the second pass is already over.
 
     def _fixed_after(self, after_s: int) -> int | None:
-        wall = self._expression.next(self._passed(after_s))
-        if wall is None:
-            return None
-        change = change_of(self._zone, wall)
-        if change and change.is_gap:
-            return change.at_s
-        return instant_of(self._zone, wall)
+        return self._fixed_instant_s(self._expression.next(self._latest_wall(after_s)))
 
     def _fixed_before(self, before_s: int) -> int | None:
-        wall = self._expression.previous(self._passed(before_s - 1) + SECOND)
+        wall = self._expression.previous(self._latest_wall(before_s - 1) + SECOND)
+        return self._fixed_instant_s(wall)
+
+    def _fixed_instant_s(self, wall: datetime | None) -> int | None:
         if wall is None:
             return None
-        change = change_of(self._zone, wall)
-        if change and change.is_gap:
-            return change.at_s
-        return instant_of(self._zone, wall)
+        change = find_change(self._zone, wall)
+        return change.at_s if change and change.is_gap else wall_instant_s(self._zone, wall)
 
-    def _passed(self, at_s: int) -> datetime:
-        """The latest wall time that the clock has shown, or jumped over, up to an instant."""
-        wall = wall_of(self._zone, at_s)
-        if wall.fold and (change := change_of(self._zone, wall)):
+    def _latest_wall(self, at_s: int) -> datetime:
+        """The latest wall time that the clock has shown or skipped, up to an instant."""
+        wall = wall_time(self._zone, at_s)
+        if wall.fold and (change := find_change(self._zone, wall)):
             return change.end - SECOND
         return wall
 
-    def _count_fixed(self, after_s: int, upto_s: int, changes: list[Change]) -> int:
+    def _count_fixed(self, after_s: int, upto_s: int, changes: list[ClockChange]) -> int:
         expression = self._expression
-        count = expression.count(self._passed(after_s) + SECOND, self._passed(upto_s) + SECOND)
+        start, end = self._latest_wall(after_s), self._latest_wall(upto_s)
+        count = expression.count(start + SECOND, end + SECOND)
         for change in changes:
-            if change.is_gap and (lost := expression.count(change.start, change.end)):
+            if change.is_gap and (skipped := expression.count(change.start, change.end)):
                 # All of them are one fire, together with a match at the very end of the gap.
-                count -= lost - 1 + expression.count(change.end, change.end + SECOND)
+                count -= skipped - 1 + expression.count(change.end, change.end + SECOND)
         return count
 
-    # Real time: what the clock jumps over does not fire, what it shows twice fires twice.
+    # Elapsed time: a wall time that is skipped does not fire; one that occurs twice fires twice.
 
-    def _real_after(self, after_s: int) -> int | None:
-        start = wall_of(self._zone, after_s)
-        wall = self._shown_after(start)
-        now = None if start.fold else change_of(self._zone, start)
-        if now and (wall is None or wall >= now.end):
-            again = self._expression.next(now.start - SECOND)
-            if again is not None and again < now.end:
-                return instant_of(self._zone, again, fold=1)
+    def _elapsed_after(self, after_s: int) -> int | None:
+        start = wall_time(self._zone, after_s)
+        wall = self._next_existing(start)
+        change = None if start.fold else find_change(self._zone, start)
+        if change and (wall is None or wall >= change.end):
+            repeated = self._expression.next(change.start - SECOND)
+            if repeated is not None and repeated < change.end:
+                return wall_instant_s(self._zone, repeated, fold=1)
         if wall is None:
             return None
-        first_s = instant_of(self._zone, wall)
-        return first_s if first_s > after_s else instant_of(self._zone, wall, fold=1)
+        first_s = wall_instant_s(self._zone, wall)
+        return first_s if first_s > after_s else wall_instant_s(self._zone, wall, fold=1)
 
-    def _real_before(self, before_s: int) -> int | None:
-        start = wall_of(self._zone, before_s)
-        wall = self._shown_before(start)
-        now = change_of(self._zone, start) if start.fold else None
-        if now and (wall is None or wall < now.start):
-            earlier = self._expression.previous(now.end)
-            if earlier is not None and earlier >= now.start:
-                return instant_of(self._zone, earlier)
+    def _elapsed_before(self, before_s: int) -> int | None:
+        start = wall_time(self._zone, before_s)
+        wall = self._previous_existing(start)
+        change = find_change(self._zone, start) if start.fold else None
+        if change and (wall is None or wall < change.start):
+            first_pass = self._expression.previous(change.end)
+            if first_pass is not None and first_pass >= change.start:
+                return wall_instant_s(self._zone, first_pass)
         if wall is None:
             return None
-        second_s = instant_of(self._zone, wall, fold=1)
-        return second_s if second_s < before_s else instant_of(self._zone, wall)
+        second_s = wall_instant_s(self._zone, wall, fold=1)
+        return second_s if second_s < before_s else wall_instant_s(self._zone, wall)
 
-    def _shown_after(self, start: datetime) -> datetime | None:
+    def _next_existing(self, start: datetime) -> datetime | None:
         wall = self._expression.next(start)
-        while wall and (change := change_of(self._zone, wall)) and change.is_gap:
+        while wall and (change := find_change(self._zone, wall)) and change.is_gap:
             wall = self._expression.next(change.end - SECOND)
             if wall and wall.year > start.year + _YEARS:
                 return None
         return wall
 
-    def _shown_before(self, start: datetime) -> datetime | None:
+    def _previous_existing(self, start: datetime) -> datetime | None:
         wall = self._expression.previous(start)
-        while wall and (change := change_of(self._zone, wall)) and change.is_gap:
+        while wall and (change := find_change(self._zone, wall)) and change.is_gap:
             wall = self._expression.previous(change.start)
             if wall and wall.year < start.year - _YEARS:
                 return None
         return wall
 
-    def _count_real(self, after_s: int, upto_s: int, changes: list[Change]) -> int:
+    def _count_elapsed(self, after_s: int, upto_s: int, changes: list[ClockChange]) -> int:
         edges = [after_s + 1, *(change.at_s for change in changes), upto_s + 1]
         count = 0
         for start_s, end_s in pairwise(edges):
-            start = wall_of(self._zone, start_s)
+            start = wall_time(self._zone, start_s)
             count += self._expression.count(start, start + timedelta(seconds=end_s - start_s))
         return count
+
+
+def _split_fields(text: str) -> list[str]:
+    """The fields as cronsim takes them."""
+    fields = text.upper().split()
+    if len(fields) == 1:
+        fields = _NICKNAMES.get(fields[0], fields[0]).split()
+    # cronsim reads "9-9/2" as "9/2", which means every second value from 9 on.
+    fields = ["*" if field == "?" else _RANGE_OF_ONE.sub(r"\1", field) for field in fields]
+    return [*fields[:-1], *(_LAST_NAMED_DAY.sub(_number_last_day, field) for field in fields[-1:])]
+
+
+def _number_last_day(named: re.Match[str]) -> str:
+    return f"{_DAYS.index(named[1])}L"
+
+
+def _step(template: CronSim, start: datetime) -> datetime | None:
+    walk = copy(template)  # 2 µs, where parsing takes 7 to 12; nothing they share ever changes
+    walk.dt = start
+    return next(walk, None)

@@ -6,42 +6,56 @@ from enum import Enum, auto
 from typing import ClassVar, Final, NamedTuple, Self
 
 from tampu.errors import OptionError
-from tampu.timing.rule import Rule, short
+from tampu.timing.rule import Rule, duration_text
 from tampu.util.clock import Duration, to_ms
-
-
-class Overlap(Enum):
-    """How the runs of one schedule may overlap."""
-
-    ALLOW = auto()  # run beside the one that is running
-    SKIP = auto()  # drop this fire
-    QUEUE_ONE = auto()  # run after the one that is running; at most one waits
-    CANCEL_RUNNING = auto()  # cancel the one that is running, then run
-
 
 GRACE_MS: Final = 60_000
 CATCH_UP_MS: Final = 86_400_000
 MAX_MISSED: Final = 100
 FIRES_AT_ONCE: Final = 1000
-"""More fires than that are left to the next decision, which is due at once."""
-_MOST: Final = 2**32 - 1  # what the wire has room for
+"""The most fires of one decision. The next decision, which is due at once, has the others."""
+_MOST_ON_THE_WIRE: Final = 2**32 - 1
+
+
+class Overlap(Enum):
+    """What to do when an instant comes while the previous run of the same schedule is active.
+
+    - `ALLOW`: run at the same time. The default for a queue's schedules.
+    - `SKIP`: do not run this instant. The default for a `ScheduledTask`.
+    - `QUEUE_ONE`: run it after the active run ends. At most one instant waits; more are skipped.
+    - `CANCEL_RUNNING`: cancel the active run, wait until it has ended, then run. Not supported for
+      a queue's schedules, and not for blocking functions.
+    """
+
+    ALLOW = auto()
+    SKIP = auto()
+    QUEUE_ONE = auto()
+    CANCEL_RUNNING = auto()
 
 
 class MissedKind(Enum):
-    """Which of the missed instants fire after all."""
+    """Which of the missed instants run."""
 
     SKIP = auto()  # none
-    ONCE = auto()  # one for all of them: the latest
+    ONCE = auto()  # the latest
     ALL = auto()  # each, up to a number
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Missed:
-    """What to do about missed instants: `Missed.SKIP`, `Missed.ONCE` or `Missed.all(max=...)`.
+    """What to do with instants that nobody ran in time, such as during a restart.
 
-    An instant is missed when it is later than the grace, by default a minute; up to then it is on
-    time and fires under every policy. A missed one fires only if it is no older than the
-    catch-up window, by default a day.
+    - `Missed.SKIP`: missed instants do not run.
+    - `Missed.ONCE`: only the latest missed instant runs, and none if a newer one is on time.
+    - `Missed.all(max=100)`: every missed instant runs, oldest first. If there are more than `max`,
+      the oldest are dropped.
+
+    An instant is missed if it is later than the *grace*, one minute by default. Up to then it is on
+    time, whatever the policy. A missed instant that is older than the *catch-up window*, one day by
+    default, never runs. `within` changes both: `Missed.ONCE.within(grace="5s", catch_up="1h")`.
+
+    If several instants are on time together, a queue's schedule fires each of them. The in-process
+    scheduler runs only the latest, unless the policy is `Missed.all`.
     """
 
     SKIP: ClassVar["Missed"]
@@ -54,34 +68,38 @@ class Missed:
 
     @classmethod
     def all(cls, *, max: int = MAX_MISSED) -> Self:
-        """Each missed instant fires, in order; of more than `max` the oldest are dropped."""
+        """Run every missed instant, oldest first; if there are more than `max`, drop the oldest."""
         given: object = max
-        if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= _MOST:
-            raise OptionError("max", max, f"must be a whole number from 1 to {_MOST}")
+        is_number = isinstance(given, int) and not isinstance(given, bool)
+        if not is_number or not 1 <= max <= _MOST_ON_THE_WIRE:
+            problem = f"must be a whole number from 1 to {_MOST_ON_THE_WIRE}"
+            raise OptionError("max", max, problem)
         return cls(MissedKind.ALL, max)
 
     def within(self, *, grace: Duration | None = None, catch_up: Duration | None = None) -> Self:
-        """A copy with another grace or another catch-up window, or both."""
+        """A copy with another grace, another catch-up window, or both.
+
+        `grace` is how late an instant may be and still be on time. `catch_up` is how old a missed
+        instant may be and still run; it must be at least `grace`.
+        """
         grace_ms = self.grace_ms if grace is None else to_ms("grace", grace)
         if catch_up is None:
-            catch_up_ms = max(self.catch_up_ms, grace_ms)
-        else:
-            catch_up_ms = to_ms("catch_up", catch_up)
-            if self.kind is MissedKind.SKIP:
-                raise OptionError(
-                    "catch_up", catch_up, "means nothing where missed ones are skipped"
-                )
-            if catch_up_ms < grace_ms:
-                raise OptionError("catch_up", catch_up, f"must be at least grace={short(grace_ms)}")
+            return replace(self, grace_ms=grace_ms, catch_up_ms=max(self.catch_up_ms, grace_ms))
+        catch_up_ms = to_ms("catch_up", catch_up)
+        if self.kind is MissedKind.SKIP:
+            raise OptionError("catch_up", catch_up, "cannot be combined with Missed.SKIP")
+        if catch_up_ms < grace_ms:
+            problem = f"must be at least as long as grace, which is {duration_text(grace_ms)}"
+            raise OptionError("catch_up", catch_up, problem)
         return replace(self, grace_ms=grace_ms, catch_up_ms=catch_up_ms)
 
     def __repr__(self) -> str:
         kind = f"all(max={self.max})" if self.kind is MissedKind.ALL else self.kind.name
         options = []
         if self.grace_ms != GRACE_MS:
-            options.append(f"grace={short(self.grace_ms)!r}")
+            options.append(f"grace={duration_text(self.grace_ms)!r}")
         if self.catch_up_ms != CATCH_UP_MS:
-            options.append(f"catch_up={short(self.catch_up_ms)!r}")
+            options.append(f"catch_up={duration_text(self.catch_up_ms)!r}")
         return f"Missed.{kind}" + (f".within({', '.join(options)})" if options else "")
 
 
@@ -90,10 +108,10 @@ Missed.ONCE = Missed(MissedKind.ONCE)
 
 
 class MissedDecision(NamedTuple):
-    """What to fire now, oldest first; when to decide again; how many instants were dropped.
+    """What to fire now, oldest first, when to decide again, and how many instants were dropped.
 
-    `next_ms` lies in the past if there is more to fire than fits into one decision, and is None
-    when the rule has ended. What is dropped is always older than what fires.
+    `next_ms` is in the past if there is more to fire than one decision takes, and None if the rule
+    has ended. Everything that is dropped is older than everything that fires.
     """
 
     fires: tuple[int, ...]
@@ -102,10 +120,10 @@ class MissedDecision(NamedTuple):
 
 
 def decide_missed(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> MissedDecision:
-    """What becomes of the instant a schedule was armed for, and of all that passed since."""
+    """What to do about the instant that a schedule waited for, and about all instants since."""
     if due_ms > now_ms:
         return MissedDecision((), due_ms, 0)
-    due = _DueInstants(rule.anchored(due_ms), due_ms, now_ms)
+    due = _DueInstants(rule.with_anchor(due_ms), due_ms, now_ms)
     first_ms = due.first_fire(policy)
     if first_ms is None:
         return MissedDecision((), due.rule.next_ms(now_ms), due.count(due_ms, now_ms + 1))
@@ -118,49 +136,52 @@ def decide_missed(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> Mi
 
 
 def first_fire(rule: Rule, policy: Missed, *, due_ms: int, now_ms: int) -> int | None:
-    """The oldest instant that fires of those that are due, without making a list of them."""
-    return _DueInstants(rule.anchored(due_ms), due_ms, now_ms).first_fire(policy)
+    """The oldest due instant that fires; None if none does."""
+    return _DueInstants(rule.with_anchor(due_ms), due_ms, now_ms).first_fire(policy)
 
 
 @dataclass(frozen=True, slots=True)
 class _DueInstants:
-    """All that is due: the instant that was armed, of the rule or not, and the rule's since."""
+    """The instant that a schedule waited for, whether the rule has it or not, and those since.
+
+    They are counted and never listed: there may be a year of milliseconds.
+    """
 
     rule: Rule
     due_ms: int
     now_ms: int
 
     def first(self, from_ms: int) -> int | None:
-        """The oldest one from an instant on."""
+        """The oldest one from `from_ms` on."""
         if self.due_ms >= from_ms:
             return self.due_ms
         found = self.rule.next_ms(from_ms - 1)
         return found if found is not None and found <= self.now_ms else None
 
     def latest(self) -> int:
-        """The youngest one."""
-        last = self.rule.first_after_many(self.due_ms, self.now_ms).last_ms
-        return self.due_ms if last is None else last
+        """The newest one."""
+        latest_ms = self.rule.latest_ms(self.due_ms, self.now_ms)
+        return self.due_ms if latest_ms is None else latest_ms
 
     def count(self, from_ms: int, end_ms: int) -> int:
-        """How many there are from an instant up to another, that one left out."""
+        """How many there are from `from_ms` up to `end_ms`, which is excluded."""
         after_ms = max(self.due_ms, from_ms - 1)
-        armed = from_ms <= self.due_ms < end_ms
-        return armed + self.rule.count_between(after_ms, end_ms - 1)
+        counts_due = from_ms <= self.due_ms < end_ms
+        return counts_due + self.rule.count_between(after_ms, end_ms - 1)
 
     def first_fire(self, policy: Missed) -> int | None:
-        """The oldest instant that fires; everything due after it fires too."""
+        """The oldest one that fires; all later ones fire too."""
         on_time_from_ms = self.now_ms - policy.grace_ms
         catch_up_from_ms = self.now_ms - policy.catch_up_ms
         match policy.kind:
             case MissedKind.SKIP:
                 return self.first(on_time_from_ms)
             case MissedKind.ONCE:
-                # One that is on time makes up for all that were missed.
+                # An instant that is on time replaces all the missed ones.
                 return self.first(min(on_time_from_ms, max(self.latest(), catch_up_from_ms)))
             case MissedKind.ALL:
                 missed = range(max(catch_up_from_ms, self.due_ms), on_time_from_ms)
-                # Found by halving, since a rule counts faster than it steps.
+                # A binary search, because a rule counts faster than it steps.
                 kept = bisect_left(
                     missed, 1, key=lambda ms: int(self.count(ms, on_time_from_ms) <= policy.max)
                 )

@@ -1,4 +1,4 @@
-"""Hours of the week in which something may run."""
+"""Hours of the week in which something may run, and rules that are moved into them."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -8,36 +8,42 @@ from typing import Final
 
 from tampu.errors import OptionError
 from tampu.timing.rule import Rule
-from tampu.timing.zones import changes_between, instant_of, wall_of, zone_of
+from tampu.timing.zones import changes_between, parse_zone, wall_instant_s, wall_time
 from tampu.util.clock import instant, instant_ms
+from tampu.util.options import check_type
 
 Segment = tuple[str, str]
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _CLOCK: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _DAY: Final = timedelta(days=1)
 _DAY_S: Final = 86_400
-_AHEAD: Final = 16
-"""Days looked ahead: a week, and another if a clock jumps over this week's opening or closing."""
-_NEAR: Final = 3
-"""Days that hold all of the next 24 hours, even if a clock jumps over one of them."""
-_DAYS_ACCEPTED: Final = 'expected names and ranges of weekdays, such as "mon-fri" or ["sat", "sun"]'
-_SEGMENTS_ACCEPTED: Final = (
-    'expected pairs of times such as ("09:00", "17:00"), the two of a pair different; '
-    '"24:00" may end one'
+_FAR_DAYS: Final = 16
+"""Days to look ahead: a week, and another if a clock skips this week's opening or closing."""
+_NEAR_DAYS: Final = 3
+"""Days that contain all of the next 24 hours, even if a clock skips one of them."""
+_DAYS_EXPECTED: Final = 'expected weekdays, such as "mon-fri", "mon,wed" or ["sat", "sun"]'
+_SEGMENTS_EXPECTED: Final = (
+    'expected pairs of different times, such as [("09:00", "17:00")]; "24:00" may end a pair'
 )
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TimeWindow:
-    """Open on some days of the week, from a time up to another, by the wall clock of a zone.
+    """When runs are allowed: days of the week and times of day, by the wall clock of a time zone.
 
-    A segment holds its start and not its end. One that ends before it starts goes over midnight and
-    belongs to the day on which it starts. No days means every day, no segments the whole day. An
-    hour that comes twice is inside twice.
+        TimeWindow(tz="Europe/Berlin", days="mon-fri", segments=[("09:00", "17:00")])
+        TimeWindow(days=["sat", "sun"])             # the whole weekend
+        TimeWindow(segments=[("22:00", "06:00")])   # every night
+
+    Without `days` every day is allowed; without `segments` the whole day is. A segment includes
+    its start and excludes its end. A segment that ends before it starts continues past midnight
+    and belongs to the day on which it starts. An hour that occurs twice is allowed twice.
+
+    Without `tz`, a queue's schedule uses UTC and a `ScheduledTask` the `timezone` of its scheduler.
     """
 
     tz: str
-    has_zone: bool = field(compare=False)  # UTC was not just left to be taken for granted
+    has_zone: bool = field(compare=False)  # `tz` was given, and UTC is not just the default
     days: tuple[str, ...] | None
     segments: tuple[Segment, ...] | None
     _zone: tzinfo = field(compare=False)
@@ -51,15 +57,15 @@ class TimeWindow:
         days: str | Collection[str] | None = None,
         segments: Sequence[Segment] | None = None,
     ) -> None:
-        weekdays = frozenset(range(7)) if days is None else _weekdays_of(days)
-        spans = ((0, _DAY_S),) if segments is None else _spans_of(segments)
+        weekdays = frozenset(range(7)) if days is None else _parse_days(days)
+        spans = ((0, _DAY_S),) if segments is None else _parse_segments(segments)
         zone = "UTC" if tz is None else tz
         values = {
             "tz": zone,
             "has_zone": tz is not None,
             "days": None if days is None else tuple(DAYS[day] for day in sorted(weekdays)),
             "segments": None if segments is None else tuple((a, b) for a, b in segments),
-            "_zone": zone_of("tz", zone),
+            "_zone": parse_zone("tz", zone),
             "_weekdays": weekdays,
             "_spans": spans,
         }
@@ -71,29 +77,29 @@ class TimeWindow:
         segments = "" if self.segments is None else f", segments={list(self.segments)!r}"
         return f"TimeWindow(tz={self.tz!r}{days}{segments})"
 
-    def zoned(self, tz: str) -> "TimeWindow":
-        """By the wall clock of a zone, unless it was given one; otherwise that is UTC."""
+    def with_zone(self, tz: str) -> "TimeWindow":
+        """A copy in this time zone; a window that was given a zone keeps it."""
         if self.has_zone:
             return self
         return TimeWindow(tz=tz, days=self.days, segments=self.segments)
 
     def contains(self, at: datetime) -> bool:
-        """Whether it is open at an aware datetime."""
+        """Whether the window is open at an aware datetime."""
         return self.contains_ms(instant_ms("at", at))
 
     def next_open(self, at: datetime) -> datetime | None:
-        """The first instant from `at` on at which it is open; `at` itself if it is."""
+        """The first instant from `at` on at which the window is open; `at` itself if it is."""
         found = self.next_open_ms(instant_ms("at", at))
         return None if found is None else instant(found)
 
     def next_close(self, at: datetime) -> datetime | None:
-        """The first instant from `at` on at which it is closed; None if it never closes."""
+        """The first instant from `at` on at which the window is closed; None if it never closes."""
         found = self.next_close_ms(instant_ms("at", at))
         return None if found is None else instant(found)
 
     def contains_ms(self, at_ms: int) -> bool:
-        """Whether it is open at an instant."""
-        wall = wall_of(self._zone, at_ms // 1000)
+        """Whether the window is open at an instant."""
+        wall = wall_time(self._zone, at_ms // 1000)
         at_s = wall.hour * 3600 + wall.minute * 60 + wall.second
         today = wall.weekday() in self._weekdays
         yesterday = (wall.weekday() - 1) % 7 in self._weekdays
@@ -109,15 +115,15 @@ class TimeWindow:
         return self._first_ms(at_ms, {start for start, _ in self._spans}, is_open=True)
 
     def next_close_ms(self, at_ms: int) -> int | None:
-        """The first closed instant from this one on; None if it never closes any more."""
+        """The first closed instant from this one on; None if the window never closes again."""
         return self._first_ms(at_ms, {end for _, end in self._spans}, is_open=False)
 
     def closed_since_ms(self, at_ms: int) -> int | None:
-        """When it closed last, up to an instant; None if it never did."""
+        """The last time the window closed, up to an instant; None if it never did."""
         ends = {end for _, end in self._spans}
         try:
-            edges = self._edges(at_ms, range(-_AHEAD, 2), ends)
-            return max((ms for ms in edges if ms <= at_ms and self._closes_ms(ms)), default=None)
+            edges = self._edges(at_ms, range(-_FAR_DAYS, 2), ends)
+            return max((ms for ms in edges if ms <= at_ms and self._closes_at(ms)), default=None)
         except OverflowError:
             return None
 
@@ -130,101 +136,59 @@ class TimeWindow:
         return f"{days} {hours} ({self.tz.strip() or 'UTC'})"
 
     def _first_ms(self, at_ms: int, seconds: Collection[int], *, is_open: bool) -> int | None:
-        """The first instant from this one on at which it is open, or is not."""
+        """The first instant from this one on at which the window is open, or is closed."""
         try:
             if self.contains_ms(at_ms) is is_open:
                 return at_ms
-            for days in (_NEAR, _AHEAD):
+            for days in (_NEAR_DAYS, _FAR_DAYS):
                 edges = self._edges(at_ms, range(-1, days), seconds)
                 later = (ms for ms in edges if ms > at_ms and self.contains_ms(ms) is is_open)
                 found = min(later, default=None)
                 if found is not None and found <= at_ms + _DAY_S * 1000:
-                    break  # nothing that is farther away could come before it
+                    break  # nothing on a later day can come before it
         except OverflowError:
             return None
         return found
 
-    def _closes_ms(self, at_ms: int) -> bool:
+    def _closes_at(self, at_ms: int) -> bool:
         return not self.contains_ms(at_ms) and self.contains_ms(at_ms - 1)
 
     def _edges(self, at_ms: int, days: range, seconds: Collection[int]) -> Iterator[int]:
-        """When a clock of these days, today being 0, shows one of these seconds; in no order.
+        """The instants at which the clock shows one of these seconds of the day, in no order.
 
-        A clock that is set back before midnight shows yesterday again. One that is set may open or
-        close a window by itself: it lands inside a segment or behind one.
+        `days` counts from today, which is 0. A clock that is set back before midnight shows
+        yesterday again. A clock change may open or close a window by itself, so it is an edge too.
         """
         at_s = at_ms // 1000
         first_s, last_s = at_s + days.start * _DAY_S, at_s + days.stop * _DAY_S
         for change in changes_between(self._zone, first_s, last_s):
             yield change.at_s * 1000
-        midnight = datetime.combine(wall_of(self._zone, at_s), time())
+        midnight = datetime.combine(wall_time(self._zone, at_s), time())
         for day in days:
             for second in seconds:
                 wall = midnight + day * _DAY + timedelta(seconds=second)
-                yield instant_of(self._zone, wall) * 1000
-                yield instant_of(self._zone, wall, fold=1) * 1000
-
-
-def _weekdays_of(days: str | Collection[str]) -> frozenset[int]:
-    parts: object = days.split(",") if isinstance(days, str) else days
-    if not isinstance(parts, Collection) or not parts:
-        raise OptionError("days", days, _DAYS_ACCEPTED)
-    found: set[int] = set()
-    for part in parts:
-        name = part.strip().lower() if isinstance(part, str) else ""
-        first, dash, last = name.partition("-")
-        if first not in DAYS or (dash and last not in DAYS):
-            raise OptionError("days", days, _DAYS_ACCEPTED)
-        start = DAYS.index(first)
-        count = (DAYS.index(last or first) - start) % 7 + 1
-        found.update((start + step) % 7 for step in range(count))
-    return frozenset(found)
-
-
-def _spans_of(segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
-    given: object = segments
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
-    spans = []
-    for pair in given:
-        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
-        start, end = _second_of(pair[0]), _DAY_S if pair[1] == "24:00" else _second_of(pair[1])
-        if start is None or end is None or start == end:
-            raise OptionError("segments", segments, _SEGMENTS_ACCEPTED)
-        spans.append((start, end))
-    return tuple(spans)
-
-
-def _second_of(clock: object) -> int | None:
-    found = _CLOCK.fullmatch(clock) if isinstance(clock, str) else None
-    if not found:
-        return None
-    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
+                yield wall_instant_s(self._zone, wall) * 1000
+                yield wall_instant_s(self._zone, wall, fold=1) * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Aligned(Rule):
-    """The instants of a rule; one outside of the window comes at the window's next opening.
+    """The instants of another rule, those outside a window moved to its next opening.
 
-    All that come at one opening are one instant, together with one that is there anyway. A rule
-    that has no anchor yet counts from the instant it is asked from, which is one of its own then.
+    All instants that move to the same opening become one. A rule without an anchor counts from the
+    instant it is asked about, which is one of its own instants then.
     """
 
     rule: Rule
     window: TimeWindow
 
     def __post_init__(self) -> None:
-        rule: object = self.rule
-        window: object = self.window
-        if not isinstance(rule, Rule):
-            raise OptionError("rule", rule, "expected a rule such as Every(...) or Cron(...)")
-        if not isinstance(window, TimeWindow):
-            raise OptionError("window", window, "expected a TimeWindow")
+        check_type("rule", self.rule, Rule, accepted="a rule, such as Every(...) or Cron(...)")
+        check_type("window", self.window, TimeWindow, accepted="a TimeWindow")
 
     def next_ms(self, after_ms: int) -> int | None:
-        """The first instant strictly after, or None if there is no more."""
-        rule = self.rule.anchored(after_ms)
+        """The first instant strictly after `after_ms`, or None if there is none."""
+        rule = self.rule.with_anchor(after_ms)
         open_ms = self.window.next_open_ms(after_ms)
         if open_ms is None:
             return None
@@ -236,25 +200,25 @@ class Aligned(Rule):
         return None if found is None else self.window.next_open_ms(found)
 
     def previous_ms(self, before_ms: int) -> int | None:
-        """The last instant strictly before, or None if there was none."""
-        rule = self.rule.anchored(before_ms)
+        """The last instant strictly before `before_ms`, or None if there is none."""
+        rule = self.rule.with_anchor(before_ms)
         found = rule.previous_ms(before_ms)
         if found is None:
             return None
         moved_ms = self.window.next_open_ms(found)
         if moved_ms is not None and moved_ms < before_ms:
             return moved_ms
-        # It moves too far, as does all that came since the window closed.
+        # It moves too far, like everything since the window closed.
         closed_ms = self.window.closed_since_ms(found)
         found = None if closed_ms is None else rule.previous_ms(closed_ms)
         return None if found is None else self.window.next_open_ms(found)
 
     def count_between(self, after_ms: int, upto_ms: int) -> int:
-        """How many instants lie after the first and up to the second.
+        """The number of instants after `after_ms` and up to `upto_ms`.
 
         Counted by the stretches in which the window is open, never one by one.
         """
-        aligned = self.anchored(after_ms)
+        aligned = self.with_anchor(after_ms)
         count = 0
         found = aligned.next_ms(after_ms)
         while found is not None and found <= upto_ms:
@@ -265,18 +229,57 @@ class Aligned(Rule):
         return count
 
     def explain(self) -> str:
-        """The rule in words, and the window."""
-        return f"{self.rule.explain()}, outside of {self.window.explain()} at the next opening"
+        """Such as "Every 5 minutes, moved to the next opening of: every day from 09:00 to ..."."""
+        return f"{self.rule.explain()}, moved to the next opening of: {self.window.explain()}"
 
-    def anchored(self, at_ms: int) -> "Aligned":
-        """The rule inside counts from an instant if it has none of its own yet."""
-        return Aligned(self.rule.anchored(at_ms), self.window)
+    def with_anchor(self, at_ms: int) -> "Aligned":
+        """A copy whose inner rule counts from `at_ms`, if it needs an anchor and has none."""
+        return Aligned(self.rule.with_anchor(at_ms), self.window)
+
+    def with_zone(self, tz: str) -> "Aligned":
+        """A copy with the rule and the window in this time zone, where they were given none."""
+        return Aligned(self.rule.with_zone(tz), self.window.with_zone(tz))
 
     @property
-    def goes_on(self) -> bool:
-        """As the rule inside."""
-        return self.rule.goes_on
+    def follows_elapsed_time(self) -> bool:
+        """As the inner rule."""
+        return self.rule.follows_elapsed_time
 
-    def zoned(self, tz: str) -> "Aligned":
-        """The rule and the window go by a zone, each if it was given none."""
-        return Aligned(self.rule.zoned(tz), self.window.zoned(tz))
+
+def _parse_days(days: str | Collection[str]) -> frozenset[int]:
+    parts: object = days.split(",") if isinstance(days, str) else days
+    if not isinstance(parts, Collection) or not parts:
+        raise OptionError("days", days, _DAYS_EXPECTED)
+    found: set[int] = set()
+    for part in parts:
+        name = part.strip().lower() if isinstance(part, str) else ""
+        first, dash, last = name.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise OptionError("days", days, _DAYS_EXPECTED)
+        start = DAYS.index(first)
+        count = (DAYS.index(last or first) - start) % 7 + 1
+        found.update((start + step) % 7 for step in range(count))
+    return frozenset(found)
+
+
+def _parse_segments(segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
+    given: object = segments
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise OptionError("segments", segments, _SEGMENTS_EXPECTED)
+    spans = []
+    for pair in given:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise OptionError("segments", segments, _SEGMENTS_EXPECTED)
+        start, end = _parse_clock(pair[0]), _DAY_S if pair[1] == "24:00" else _parse_clock(pair[1])
+        if start is None or end is None or start == end:
+            raise OptionError("segments", segments, _SEGMENTS_EXPECTED)
+        spans.append((start, end))
+    return tuple(spans)
+
+
+def _parse_clock(text: object) -> int | None:
+    """The second of the day of a text such as "09:00" or "09:00:30"."""
+    found = _CLOCK.fullmatch(text) if isinstance(text, str) else None
+    if not found:
+        return None
+    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)

@@ -17,7 +17,7 @@ MODULES = sorted(
 LIGHT = ["tampu.cli.main", "tampu.cli.options", "tampu.cli.output"]
 
 
-def imported(*typed: str) -> list[str]:
+def imported_modules(*typed: str) -> list[str]:
     """Which modules of the command line, and of what is slow to import, a command imports."""
     slow = ["asyncio", "msgspec", "redis", "rich"]
     script = (
@@ -33,12 +33,12 @@ def imported(*typed: str) -> list[str]:
 
 @pytest.mark.parametrize("typed", ["--help", "--version", "", "inspekt"])
 def test_without_a_command_no_command_is_imported(typed: str) -> None:
-    assert imported(*typed.split()) == LIGHT
+    assert imported_modules(*typed.split()) == LIGHT
 
 
 def test_a_command_imports_its_own_module_alone() -> None:
     others = {"tampu.cli.jobs", "tampu.cli.schedules", "tampu.cli.worker.command"}
-    found = imported("dead", "--help")
+    found = imported_modules("dead", "--help")
     assert "tampu.cli.dead" in found
     assert not others & set(found)
 

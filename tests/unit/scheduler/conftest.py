@@ -1,4 +1,4 @@
-"""What every test of a running scheduler asks for."""
+"""Fixtures of the tests of running schedulers."""
 
 import asyncio
 import threading
@@ -10,13 +10,13 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-async def nothing_is_left() -> AsyncIterator[None]:
-    """No task and no thread of a scheduler outlives the test."""
+async def no_leftovers() -> AsyncIterator[None]:
+    """Assert that no task and no thread of a scheduler is left after the test."""
     yield
     names = [each.get_name() for each in asyncio.all_tasks()]
     assert not [name for name in names if name.startswith("tampu")]
-    await wait_until(_no_thread, within=10, sentence="the threads of blocking functions end")
+    await wait_until(_has_no_thread, within=10, sentence="the threads of blocking functions end")
 
 
-def _no_thread() -> bool:
+def _has_no_thread() -> bool:
     return not any(each.name.startswith("tampu-task") for each in threading.enumerate())

@@ -1,9 +1,9 @@
-"""Plans and states for decisions, by a clock that is a number."""
+"""Plans and states for decisions; the time is a number."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypedDict, Unpack, cast
 
-from tampu.scheduler.decision import Decision, Hold, Run, Skip, TaskPlan, Wait, decide, plan_of
+from tampu.scheduler.decision import Decision, Hold, Run, Skip, TaskPlan, Wait, decide, plan_task
 from tampu.scheduler.restore import restore_task
 from tampu.scheduler.task import ScheduledTask
 from tampu.timing import Missed, Overlap, Rule, TimeWindow
@@ -19,7 +19,7 @@ DAY = 24 * HOUR
 
 
 class TaskOptions(TypedDict, total=False):
-    """What may be said of a task."""
+    """Keyword options of a `ScheduledTask`."""
 
     deps: object
     window: TimeWindow | None
@@ -33,32 +33,32 @@ class TaskOptions(TypedDict, total=False):
     jitter: Duration | None
 
 
-def limited(limit: str, count: int) -> TaskOptions:
-    """One of the two limits, by its name."""
-    return cast("TaskOptions", {limit: count})
+def limit_option(name: str, count: int) -> TaskOptions:
+    """`max_runs` or `max_fires`, by name."""
+    return cast("TaskOptions", {name: count})
 
 
 def nothing(run: object) -> None:
     del run
 
 
-def plan_of_task(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
-    """The plan of a task "t" that has not begun yet."""
-    return plan_of(ScheduledTask("t", rule, nothing, **options), tz)
+def make_plan(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
+    """The plan of a task "t", without an anchor."""
+    return plan_task(ScheduledTask("t", rule, nothing, **options), tz)
 
 
-def plan_for(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
-    """The same; its grid, if it has one, begins at the start."""
-    return plan_of_task(rule, tz=tz, **options).anchored(START_MS)
+def anchored_plan(rule: Rule, /, *, tz: str = "UTC", **options: Unpack[TaskOptions]) -> TaskPlan:
+    """The plan of a task "t"; an interval counts from the start."""
+    return make_plan(rule, tz=tz, **options).with_anchor(START_MS)
 
 
 def new_state(plan: TaskPlan, now_ms: int = START_MS) -> TaskState:
-    """Of a task that nobody has seen before."""
+    """The state of a task without a stored state."""
     return restore_task(plan, None, now_ms).state
 
 
-class Turn(NamedTuple):
-    """All that was decided for a task until it had to wait."""
+class Decisions(NamedTuple):
+    """Everything that was decided for a task until it had to wait."""
 
     decisions: list[Run | Skip | Hold]
     state: TaskState
@@ -67,31 +67,31 @@ class Turn(NamedTuple):
 
     @property
     def runs(self) -> list[int]:
-        return [one.occurrence.at_ms for one in self.decisions if isinstance(one, Run)]
+        return [each.occurrence.at_ms for each in self.decisions if isinstance(each, Run)]
 
     @property
     def skips(self) -> list[Skip]:
-        return [one for one in self.decisions if isinstance(one, Skip)]
+        return [each for each in self.decisions if isinstance(each, Skip)]
 
     @property
     def held(self) -> list[int]:
-        return [one.occurrence.at_ms for one in self.decisions if isinstance(one, Hold)]
+        return [each.occurrence.at_ms for each in self.decisions if isinstance(each, Hold)]
 
 
-def turn(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int = 0) -> Turn:
-    """Ask until there is nothing more to do; a run that is begun goes on."""
+def decide_all(plan: TaskPlan, state: TaskState, now_ms: int, *, running: int = 0) -> Decisions:
+    """Decide until the task has to wait; runs that start do not end."""
     decisions: list[Run | Skip | Hold] = []
     for _ in range(100_000):
         decision: Decision = decide(plan, state, now_ms, running=running)
         if isinstance(decision, Wait):
-            return Turn(decisions, state, decision.until_ms, running)
+            return Decisions(decisions, state, decision.until_ms, running)
         if isinstance(decision, Run):
             running += 1
         state = decision.state
         decisions.append(decision)
-    raise AssertionError("it never comes to an end")
+    raise AssertionError("the decisions never end")
 
 
 def ms(count: int) -> timedelta:
-    """So many milliseconds."""
+    """A number of milliseconds."""
     return timedelta(milliseconds=count)

@@ -1,4 +1,4 @@
-"""Decisions along random walks of time: nothing is lost, nothing comes twice."""
+"""Decisions over random sequences of events: no occurrence is lost, none comes twice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,8 @@ from tampu.scheduler.events import SkipReason
 from tampu.timing import At, Cron, Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting
-from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, new_state, plan_for
+from tests.effort import cases
+from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, anchored_plan, new_state
 
 rules: st.SearchStrategy[Rule] = st.one_of(
     st.integers(1, 90).map(Every),
@@ -46,7 +47,7 @@ def plans(draw: st.DrawFn) -> TaskPlan:
         if overlap is not Overlap.CANCEL_RUNNING or missed.kind is not MissedKind.ALL
     ]
     rule, window = draw(rules), draw(windows)
-    return plan_for(
+    return anchored_plan(
         rule,
         missed=missed,
         overlap=draw(st.sampled_from(overlaps)),
@@ -60,30 +61,30 @@ def plans(draw: st.DrawFn) -> TaskPlan:
 
 @dataclass
 class Walk:
-    """A task that lives through what a test does to it, and all that was decided for it."""
+    """A task, the events that happen to it, and everything that was decided for it."""
 
     plan: TaskPlan
     state: TaskState
     now_ms: int = START_MS
     running: int = 0
-    fired: list[int] = field(default_factory=list)  # in the order they were decided on
+    fired: list[int] = field(default_factory=list)  # in the order of the decisions
     dequeued: list[int] = field(default_factory=list)
     asked: int = 0
     manual: int = 0
 
     def step(self) -> None:
-        """Decide until it is to wait."""
+        """Decide until the task has to wait."""
         for _ in range(5000):
             decision = decide(self.plan, self.state, self.now_ms, running=self.running)
             if isinstance(decision, Wait):
                 self._check_wait(decision)
                 return
-            self._take(decision)
+            self._record(decision)
             self._check_counts(decision.state)
             self.state = decision.state
-        raise AssertionError("it never comes to an end")
+        raise AssertionError("the decisions never end")
 
-    def _take(self, decision: Run | Skip | Hold) -> None:
+    def _record(self, decision: Run | Skip | Hold) -> None:
         manual = decision.manual if isinstance(decision, Skip) else decision.occurrence.manual
         if manual:
             self.manual += 1
@@ -107,11 +108,11 @@ class Walk:
         return found
 
     def _check_run(self, decision: Run) -> None:
-        one = decision.occurrence
-        assert one.manual or self.now_ms >= self.plan.starts_ms(one.at_ms)
+        occurrence = decision.occurrence
+        assert occurrence.manual or self.now_ms >= self.plan.start_ms(occurrence.at_ms)
         if self.plan.overlap not in {Overlap.ALLOW, Overlap.CANCEL_RUNNING}:
             assert not self.running
-        if self.plan.window is not None and not one.manual:
+        if self.plan.window is not None and not occurrence.manual:
             assert self.plan.window.contains_ms(self.now_ms)
 
     def _check_counts(self, state: TaskState) -> None:
@@ -164,14 +165,14 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
-@given(plan=plans(), walked=steps)
+@settings(max_examples=cases(400), deadline=None)
+@given(plan=plans(), events=steps)
 def test_every_occurrence_is_accounted_for_exactly_once(
-    plan: TaskPlan, walked: list[tuple[Callable[[Walk, int], None], int]]
+    plan: TaskPlan, events: list[tuple[Callable[[Walk, int], None], int]]
 ) -> None:
     walk = Walk(plan, new_state(plan))
     first_ms = walk.state.next_ms
-    for do, by in walked:
+    for do, by in events:
         do(walk, by)
         walk.step()
     assert walk.fired == _expected(plan, first_ms, walk)
@@ -180,30 +181,30 @@ def test_every_occurrence_is_accounted_for_exactly_once(
 
 
 def _expected(plan: TaskPlan, first_ms: int | None, walk: Walk) -> list[int]:
-    """All instants of the rule up to what is to come, or to the end of what there may be."""
+    """All instants of the rule up to the next occurrence, or up to the limit of the task."""
     found: list[int] = []
     at_ms = first_ms
     end_ms = walk.state.next_ms
     while at_ms is not None and (at_ms < end_ms if end_ms is not None else at_ms <= walk.now_ms):
         found.append(at_ms)
         at_ms = plan.rule.next_ms(at_ms)
-    if end_ms is None and plan.spent(walk.state):  # what came later was none of the task's
+    if end_ms is None and plan.is_spent(walk.state):  # later instants are above the limit
         found = found[: walk.state.fired]
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(plan=plans(), by_ms=st.integers(0, 20 * MINUTE))
-def test_a_decision_is_the_same_however_often_it_is_asked_for(plan: TaskPlan, by_ms: int) -> None:
+def test_the_same_arguments_give_the_same_decision(plan: TaskPlan, by_ms: int) -> None:
     state = new_state(plan)
     now_ms = START_MS + by_ms
     assert decide(plan, state, now_ms) == decide(plan, state, now_ms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(rule=rules, by_ms=st.integers(0, 20 * MINUTE))
-def test_what_is_skipped_for_no_reason_of_its_own_is_missed(rule: Rule, by_ms: int) -> None:
-    plan = plan_for(rule)
+def test_without_other_reasons_skipped_occurrences_are_missed(rule: Rule, by_ms: int) -> None:
+    plan = anchored_plan(rule)
     state = new_state(plan)
     decision = decide(plan, state, START_MS + by_ms)
     if isinstance(decision, Skip):

@@ -1,4 +1,4 @@
-"""What a handle can do: stop, pause, resume, trigger now. A11, A14."""
+"""Handles of tasks: stop, pause, resume, trigger, wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,16 +21,16 @@ from tampu.scheduler import (
     TaskStopped,
 )
 from tampu.timing import At, Every, Missed, Overlap, TimeWindow
-from tests.unit.scheduler.clocks import SOON, Function, House, ended, minutes, task
+from tests.unit.scheduler.harness import SOON, Harness, HeldFunction, finish, minutes, task
 from tests.unit.scheduler.plans import MINUTE, SECOND, START, START_MS, nothing
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
+pytestmark = pytest.mark.usefixtures("no_leftovers")
 
 STOPS: list[tuple[Callable[[TaskHandle], None], StopReason]] = [
     (TaskHandle.cancel, StopReason.CANCELLED),
     (TaskHandle.shutdown, StopReason.SHUTDOWN),
 ]
-WISHES: list[Callable[[TaskHandle], Awaitable[bool]]] = [
+REQUESTS: list[Callable[[TaskHandle], Awaitable[bool]]] = [
     TaskHandle.pause,
     TaskHandle.resume,
     TaskHandle.trigger_now,
@@ -39,28 +39,30 @@ WISHES: list[Callable[[TaskHandle], Awaitable[bool]]] = [
 
 class TestStopping:
     @pytest.mark.parametrize(("stop", "reason"), STOPS)
-    async def test_a11_no_more_runs_begin_and_the_report_says_who_stopped_it(
+    async def test_no_more_runs_start_and_the_report_has_the_reason(
         self, stop: Callable[[TaskHandle], None], reason: StopReason
     ) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
-            await house.turn(2 * MINUTE)
+            await harness.turn(2 * MINUTE)
             stop(handle)
             report = await asyncio.wait_for(handle.wait(), SOON)
-            await house.turn(5 * MINUTE)
+            await harness.turn(5 * MINUTE)
         assert (report.stopped, report.state.ran) == (reason, 2)
-        assert report.state.next_ms == START_MS + 3 * MINUTE, "there is more to come another time"
-        [stopped] = house.notes.all_of(TaskStopped)
+        assert report.state.next_ms == START_MS + 3 * MINUTE, (
+            "the next instant is kept for the next start"
+        )
+        [stopped] = harness.log.of(TaskStopped)
         assert (stopped.reason, stopped.fired) == (reason, 2)
-        assert house.notes.begun == minutes([1, 2])
+        assert harness.log.started == minutes([1, 2])
 
     @pytest.mark.parametrize(("stop", "reason"), STOPS)
-    async def test_a11_a_stop_right_after_add_is_not_lost(
+    async def test_a_stop_right_after_add_is_not_lost(
         self, stop: Callable[[TaskHandle], None], reason: StopReason
     ) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, At(START)))
             stop(handle)
             report = await asyncio.wait_for(handle.wait(), SOON)
@@ -68,40 +70,40 @@ class TestStopping:
         assert report.state.next_ms == START_MS
 
     @pytest.mark.parametrize(("stop", "reason"), STOPS)
-    async def test_a11_what_is_active_goes_on_to_its_end(
+    async def test_an_active_run_continues_to_its_end(
         self, stop: Callable[[TaskHandle], None], reason: StopReason
     ) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(function))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             stop(handle)
             waiting = asyncio.ensure_future(handle.wait())
-            await house.turn(3 * MINUTE)
+            await harness.turn(3 * MINUTE)
             assert not waiting.done()
-            function.let_go()
-            report = await ended(waiting)
+            function.release()
+            report = await finish(waiting)
         assert [record.status for record in report.history] == [RunStatus.SUCCESS]
         assert (report.stopped, report.state.last_success_ms) == (reason, START_MS + 4 * MINUTE)
 
     async def test_the_first_stop_counts(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             handle.shutdown()
             handle.cancel()
             assert (await handle.wait()).stopped is StopReason.SHUTDOWN
             handle.cancel()
             assert handle.report().stopped is StopReason.SHUTDOWN
-        assert len(house.notes.all_of(TaskStopped)) == 1
+        assert len(harness.log.of(TaskStopped)) == 1
 
-    async def test_all_tasks_can_be_stopped_at_once(self) -> None:
+    async def test_a_scheduler_stops_all_its_tasks(self) -> None:
         for method, reason in (
             ("cancel", StopReason.CANCELLED),
             ("shutdown", StopReason.SHUTDOWN),
         ):
-            house = House()
-            async with house.scheduler as scheduler:
+            harness = Harness()
+            async with harness.scheduler as scheduler:
                 for n in range(3):
                     scheduler.add(task(nothing, id=f"t{n}"))
                 getattr(scheduler, method)()
@@ -109,94 +111,94 @@ class TestStopping:
             assert {report.stopped for report in reports.values()} == {reason}
             assert set(reports) == {"t0", "t1", "t2"}
 
-    async def test_its_id_is_free_again_and_its_state_is_found(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_stopped_task_can_be_added_again_and_continues(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             handle.cancel()
             await handle.wait()
             again = scheduler.add(task(nothing))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             assert again.report().state.ran == 2
             assert len(again.report().history) == 1
 
 
 class TestPause:
-    async def test_a14_nothing_begins_until_it_is_resumed(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_no_run_starts_until_the_task_is_resumed(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             assert await handle.pause()
             assert handle.report().state.paused_ms == START_MS + MINUTE
-            await house.turn(3 * MINUTE)
-            assert house.notes.begun == minutes([1])
+            await harness.turn(3 * MINUTE)
+            assert harness.log.started == minutes([1])
             assert await handle.resume()
-            await house.turn(2 * MINUTE)
-        assert house.notes.begun == minutes([1, 4, 5, 6])
-        assert house.notes.skipped == [(SkipReason.PAUSED, 2 * MINUTE, 2)]
-        assert len(house.notes.all_of(TaskPaused)) == len(house.notes.all_of(TaskResumed)) == 1
+            await harness.turn(2 * MINUTE)
+        assert harness.log.started == minutes([1, 4, 5, 6])
+        assert harness.log.skipped == [(SkipReason.PAUSED, 2 * MINUTE, 2)]
+        assert len(harness.log.of(TaskPaused)) == len(harness.log.of(TaskResumed)) == 1
 
-    async def test_a14_the_missed_policy_is_asked_at_once_when_it_is_resumed(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_the_missed_policy_applies_when_the_task_is_resumed(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, Every("1s"), missed=Missed.SKIP))
             await handle.pause()
-            await house.turn(30 * SECOND + 500)
+            await harness.turn(30 * SECOND + 500)
             await handle.resume()
-            await house.idle()
-            assert house.notes.begun == [], "no burst, though all are within the grace"
-            assert house.notes.skipped == [(SkipReason.PAUSED, SECOND, 30)]
+            await harness.idle()
+            assert harness.log.started == [], "no burst, although all of them are within the grace"
+            assert harness.log.skipped == [(SkipReason.PAUSED, SECOND, 30)]
             assert handle.report().last_skip_reason is SkipReason.PAUSED
 
-    async def test_a14_the_run_that_is_active_is_left_alone(self) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+    async def test_a_pause_does_not_affect_the_active_run(self) -> None:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(function))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             await handle.pause()
             assert function.active == 1
-            function.let_go()
-            await house.idle()
+            function.release()
+            await harness.idle()
             assert handle.report().history[0].status is RunStatus.SUCCESS
 
-    async def test_doing_it_twice_changes_nothing_and_says_so(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_second_pause_or_resume_returns_false(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             assert await handle.pause()
             assert not await handle.pause()
             assert await handle.resume()
             assert not await handle.resume()
-        assert len(house.notes.all_of(TaskPaused)) == len(house.notes.all_of(TaskResumed)) == 1
+        assert len(harness.log.of(TaskPaused)) == len(harness.log.of(TaskResumed)) == 1
 
-    async def test_before_the_first_turn_it_is_not_lost(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_request_right_after_add_is_not_lost(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, Every("1s")))
             assert await handle.pause()
-            await house.turn(5 * SECOND)
-            assert house.notes.begun == []
+            await harness.turn(5 * SECOND)
+            assert harness.log.started == []
 
-    async def test_it_outlasts_a_restart(self) -> None:
+    async def test_a_pause_survives_a_restart(self) -> None:
         store = MemoryStore()
-        house = House(store=store)
-        async with house.scheduler as scheduler:
+        harness = Harness(store=store)
+        async with harness.scheduler as scheduler:
             await scheduler.add(task(nothing)).pause()
-        again = House(store=store, turned=house.clock)
+        again = Harness(store=store, same_clock=harness.clock)
         async with again.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             await again.turn(2 * MINUTE)
-            assert again.notes.begun == []
+            assert again.log.started == []
             assert not await handle.pause()
             assert await handle.resume()
             await again.turn(MINUTE)
-        assert again.notes.begun == minutes([2, 3])
+        assert again.log.started == minutes([2, 3])
 
-    async def test_one_that_is_paused_can_be_stopped(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_paused_task_can_be_stopped(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             await handle.pause()
             handle.cancel()
@@ -204,38 +206,38 @@ class TestPause:
 
 
 class TestTriggerNow:
-    async def test_a14_it_runs_at_once_and_the_next_instant_stays(self) -> None:
+    async def test_it_runs_at_once_and_the_next_instant_stays(self) -> None:
         seen: list[TaskRun[None]] = []
-        house = House()
-        async with house.scheduler as scheduler:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(seen.append))
-            await house.turn(10 * SECOND)
+            await harness.turn(10 * SECOND)
             assert await handle.trigger_now()
-            await house.idle()
+            await harness.idle()
             assert [(run.at_ms - START_MS, run.manual) for run in seen] == [(10 * SECOND, True)]
             state = handle.report().state
             assert (state.next_ms, state.fired, state.ran) == (START_MS + MINUTE, 0, 1)
-            await house.turn(50 * SECOND)
+            await harness.turn(50 * SECOND)
             assert [run.manual for run in seen] == [True, False]
-        [asked] = house.notes.all_of(RunAsked)
+        [asked] = harness.log.of(RunAsked)
         assert (asked.at_ms, asked.manual) == (START_MS + 10 * SECOND, True)
-        assert [event.manual for event in house.notes.all_of(RunStarted)] == [True, False]
+        assert [event.manual for event in harness.log.of(RunStarted)] == [True, False]
 
-    async def test_before_the_first_turn_it_is_not_lost(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_request_right_after_add_is_not_lost(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             assert await handle.trigger_now()
-            await house.idle()
-        assert house.notes.begun == [0]
+            await harness.idle()
+        assert harness.log.started == [0]
 
-    async def test_a14_it_does_not_mind_the_window(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_it_ignores_the_window(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, window=TimeWindow(days="wed")))
             await handle.trigger_now()
-            await house.idle()
-        assert house.notes.begun == [0]
+            await harness.idle()
+        assert harness.log.started == [0]
 
     @pytest.mark.parametrize(
         ("overlap", "active", "reasons"),
@@ -246,51 +248,51 @@ class TestTriggerNow:
             (Overlap.CANCEL_RUNNING, 1, []),
         ],
     )
-    async def test_a14_the_overlap_policy_has_its_say(
+    async def test_the_overlap_policy_applies(
         self, overlap: Overlap, active: int, reasons: list[SkipReason]
     ) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(function, overlap=overlap))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             assert await handle.trigger_now()
-            await house.idle()
+            await harness.idle()
             assert function.active == active
-            assert [event.reason for event in house.notes.all_of(RunSkipped)] == reasons
-            assert all(event.manual for event in house.notes.all_of(RunSkipped))
+            assert [event.reason for event in harness.log.of(RunSkipped)] == reasons
+            assert all(event.manual for event in harness.log.of(RunSkipped))
             assert function.cancelled == (overlap is Overlap.CANCEL_RUNNING)
-            function.let_go()
-            await house.idle()
+            function.release()
+            await harness.idle()
             assert len(function.runs) == (1 if reasons else 2)
-            function.let_go()
+            function.release()
 
-    async def test_a14_at_most_one_waits(self) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+    async def test_at_most_one_triggered_run_waits(self) -> None:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(function, overlap=Overlap.QUEUE_ONE))
-            await house.turn(MINUTE)
+            await harness.turn(MINUTE)
             assert await handle.trigger_now()
             assert not await handle.trigger_now()
             for _ in range(2):
-                function.let_go()
-                await house.idle()
+                function.release()
+                await harness.idle()
         assert len(function.runs) == 2
 
-    async def test_a14_while_it_is_paused_the_run_waits(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_the_run_waits_while_the_task_is_paused(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             await handle.pause()
             assert await handle.trigger_now()
-            await house.turn(SECOND)
-            assert house.notes.begun == []
+            await harness.turn(SECOND)
+            assert harness.log.started == []
             await handle.resume()
-            await house.idle()
-            assert house.notes.begun == [0]
+            await harness.idle()
+            assert harness.log.started == [0]
 
-    async def test_it_is_one_of_the_runs_that_a_task_may_have(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_it_counts_towards_max_runs(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, max_runs=1))
             await handle.trigger_now()
             report = await asyncio.wait_for(handle.wait(), SOON)
@@ -298,46 +300,60 @@ class TestTriggerNow:
 
 
 class TestAfterTheEnd:
-    @pytest.mark.parametrize("wish", WISHES)
-    async def test_nothing_more_can_be_wished(
-        self, wish: Callable[[TaskHandle], Awaitable[bool]]
+    @pytest.mark.parametrize("request_change", REQUESTS)
+    async def test_requests_are_refused_with_a_reason(
+        self, request_change: Callable[[TaskHandle], Awaitable[bool]]
     ) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
-            over = scheduler.add(task(nothing, At(), id="over"))
-            stopped = scheduler.add(task(nothing, id="stopped"))
+        harness = Harness()
+        async with harness.scheduler as scheduler:
+            over = scheduler.add(task(nothing, At(), id="cache"))
+            stopped = scheduler.add(task(nothing, id="index"))
             await over.wait()
-            with pytest.raises(WrongContext):
-                await wish(over)
+            with pytest.raises(WrongContext, match=r"^Cannot \w+ 'cache': it has finished\.$"):
+                await request_change(over)
             stopped.cancel()
-            with pytest.raises(WrongContext):
-                await wish(stopped)
+            with pytest.raises(WrongContext, match=r"^Cannot \w+ 'index': it is stopping\.$"):
+                await request_change(stopped)
             await stopped.wait()
-            with pytest.raises(WrongContext):
-                await wish(stopped)
+            with pytest.raises(WrongContext, match=r"^Cannot \w+ 'index': it has finished\.$"):
+                await request_change(stopped)
 
-    async def test_who_waits_gets_the_report_and_who_comes_late_too(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_wait_returns_the_report_even_after_the_end(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing, At()))
             first = await asyncio.wait_for(handle.wait(), SOON)
             assert await handle.wait() == first == handle.report()
 
-    async def test_one_who_gives_up_waiting_stops_nothing(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_cancelled_wait_does_not_stop_the_task(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(nothing))
             waiting = asyncio.ensure_future(handle.wait())
-            await house.idle()
+            await harness.idle()
             waiting.cancel()
             await asyncio.wait([waiting])
-            await house.turn(MINUTE)
-            assert house.notes.begun == minutes([1])
+            await harness.turn(MINUTE)
+            assert harness.log.started == minutes([1])
 
-    async def test_a_handle_says_whose_it_is(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_a_handle_has_the_id_of_its_task(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             assert repr(scheduler.add(task(nothing))) == "<TaskHandle 't'>"
             assert scheduler.handle("t").id == "t"
             with pytest.raises(KeyError):
                 scheduler.handle("nobody")
+
+
+class TestReady:
+    async def test_ready_returns_when_the_state_is_stored(self) -> None:
+        store = MemoryStore()
+        harness = Harness(store=store)
+        async with harness.scheduler as scheduler:
+            handle = scheduler.add(task(nothing))
+            await asyncio.wait_for(handle.ready(), SOON)
+            assert handle.report().state.next_ms == START_MS + MINUTE
+            assert await store.load(["t"]) == [handle.report().state]
+            handle.cancel()
+            with pytest.raises(WrongContext, match=r"^Cannot wait for 't': it is stopping\.$"):
+                await handle.ready()

@@ -1,7 +1,6 @@
-"""Observers are told of everything, in order, and cannot do any harm. A12, A15."""
+"""Observers receive every event in order, and cannot harm the scheduler."""
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from tampu.scheduler import (
     ClockJumped,
     Event,
-    LogObserver,
     RunCompleted,
     RunSkipped,
     RunStarted,
@@ -24,19 +22,19 @@ from tampu.scheduler import (
 )
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
 from tampu.util.clock import instant
-from tests.unit.scheduler.clocks import Function, House, Notes, ended, minutes, task
-from tests.unit.scheduler.plans import HOUR, MINUTE, SECOND, START, START_MS, ms, nothing
+from tests.unit.scheduler.harness import Harness, HeldFunction, finish, minutes, task
+from tests.unit.scheduler.plans import HOUR, MINUTE, SECOND, START_MS, nothing
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
+pytestmark = pytest.mark.usefixtures("no_leftovers")
 
 
 class TestOrder:
-    async def test_a12_the_life_of_a_task_in_order(self) -> None:
-        house = House()
-        running = await house.run_beside(task(nothing, max_runs=1))
-        await house.turn(MINUTE)
-        await ended(running)
-        assert house.notes.events == [
+    async def test_the_events_of_a_task_in_order(self) -> None:
+        harness = Harness()
+        running = await harness.start_run(task(nothing, max_runs=1))
+        await harness.turn(MINUTE)
+        await finish(running)
+        assert harness.log.events == [
             StateLoaded(task_id="t", source=Source.NEW, fired=0, next_ms=START_MS + MINUTE),
             RunStarted(task_id="t", at_ms=START_MS + MINUTE, fired=1),
             RunCompleted(
@@ -49,29 +47,29 @@ class TestOrder:
             TaskStopped(task_id="t", reason=StopReason.TERMINAL, fired=1),
         ]
 
-    async def test_a12_a_failed_run_is_told_with_its_error(self) -> None:
+    async def test_the_event_of_a_failed_run_has_its_error(self) -> None:
         def fails(run: object) -> None:
             del run
             raise ValueError("no")
 
-        house = House()
-        running = await house.run_beside(task(fails, max_runs=1))
-        await house.turn(MINUTE)
-        await ended(running)
-        [done] = house.notes.all_of(RunCompleted)
+        harness = Harness()
+        running = await harness.start_run(task(fails, max_runs=1))
+        await harness.turn(MINUTE)
+        await finish(running)
+        [done] = harness.log.of(RunCompleted)
         assert (done.status, done.error) == (RunStatus.FAILED, "ValueError: no")
 
-    async def test_a12_pause_ask_and_queue_have_events_of_their_own(self) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+    async def test_pausing_triggering_and_queueing_have_events(self) -> None:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             handle = scheduler.add(task(function, overlap=Overlap.QUEUE_ONE))
-            await house.turn(2 * MINUTE)
+            await harness.turn(2 * MINUTE)
             await handle.trigger_now()
             await handle.pause()
             await handle.resume()
             handle.cancel()
-            function.let_go()
-        assert house.notes.kinds == [
+            function.release()
+        assert harness.log.kinds == [
             "StateLoaded",
             "RunStarted",
             "RunQueued",
@@ -82,38 +80,38 @@ class TestOrder:
             "TaskStopped",
         ]
 
-    async def test_a15_2_every_occurrence_ends_in_one_event(self) -> None:
-        function = Function()
-        house = House()
+    async def test_every_occurrence_ends_in_one_event(self) -> None:
+        function = HeldFunction()
+        harness = Harness()
         window = TimeWindow(segments=[("00:00", "00:05"), ("00:07", "00:30")])
         each = task(function, window=window, overlap=Overlap.QUEUE_ONE, max_fires=20)
-        running = await house.run_beside(each)
-        await house.turn(3 * MINUTE)  # one runs, one waits, one is too many
-        function.let_go()
-        await house.idle()
-        function.let_go()
-        await house.turn(3 * MINUTE)  # one runs, two lie outside
-        function.let_go()
-        await house.leap(9 * MINUTE)  # and eight of nine are missed
-        function.let_go()
-        handle = house.scheduler.handle("t")
+        running = await harness.start_run(each)
+        await harness.turn(3 * MINUTE)  # one runs, one waits, one is skipped
+        function.release()
+        await harness.idle()
+        function.release()
+        await harness.turn(3 * MINUTE)  # one runs, two are outside the window
+        function.release()
+        await harness.leap(9 * MINUTE)  # eight of nine are missed
+        function.release()
+        handle = harness.scheduler.handle("t")
         await handle.pause()
-        await house.turn(2 * MINUTE)
+        await harness.turn(2 * MINUTE)
         await handle.resume()
         while not running.done():
-            function.let_go()
-            await house.turn(MINUTE)
-        report = await ended(running)
-        told = sorted(
-            [event.at_ms for event in house.notes.all_of(RunCompleted)]
+            function.release()
+            await harness.turn(MINUTE)
+        report = await finish(running)
+        reported = sorted(
+            [event.at_ms for event in harness.log.of(RunCompleted)]
             + [
                 event.at_ms + n * MINUTE
-                for event in house.notes.all_of(RunSkipped)
+                for event in harness.log.of(RunSkipped)
                 for n in range(event.count)
             ]
         )
-        assert told == [START_MS + n * MINUTE for n in range(1, 21)]
-        assert {reason for reason, _, _ in house.notes.skipped} == {
+        assert reported == [START_MS + n * MINUTE for n in range(1, 21)]
+        assert {reason for reason, _, _ in harness.log.skipped} == {
             SkipReason.QUEUE_FULL,
             SkipReason.OUTSIDE_WINDOW,
             SkipReason.MISSED,
@@ -122,43 +120,45 @@ class TestOrder:
         state = report.state
         assert (state.fired, state.ran + state.skipped) == (20, 20)
 
-    async def test_a15_2_what_came_too_late_for_the_last_run_is_told(self) -> None:
-        house = House()
+    async def test_occurrences_after_the_last_run_are_reported_as_skipped(self) -> None:
+        harness = Harness()
         each = task(nothing, missed=Missed.all(), overlap=Overlap.ALLOW, max_runs=1)
-        running = await house.run_beside(each)
-        await house.leap(3 * MINUTE)
-        await ended(running)
-        assert house.notes.skipped == [(SkipReason.MAX_RUNS, 2 * MINUTE, 2)]
-        assert house.notes.all_of(RunSkipped)[0].last_ms == START_MS + 3 * MINUTE
+        running = await harness.start_run(each)
+        await harness.leap(3 * MINUTE)
+        await finish(running)
+        assert harness.log.skipped == [(SkipReason.MAX_RUNS, 2 * MINUTE, 2)]
+        assert harness.log.of(RunSkipped)[0].last_ms == START_MS + 3 * MINUTE
 
 
-class Raises:
+class FailingObserver:
     def __init__(self, kind: type[BaseException]) -> None:
-        self.told = 0
+        self.received = 0
         self._kind = kind
 
     def on_event(self, event: Event) -> None:
-        self.told += 1
+        self.received += 1
         raise self._kind(type(event).__name__)
 
 
 class TestObservers:
     @pytest.mark.parametrize("kind", [RuntimeError, asyncio.CancelledError])
-    async def test_one_that_raises_is_logged_once_and_harms_nobody(
+    async def test_an_observer_that_raises_is_logged_once_and_harms_nothing(
         self, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
     ) -> None:
-        raises = Raises(kind)
-        house = House(observers=[raises])
-        running = await house.run_beside(task(nothing, max_runs=3))
-        with caplog.at_level(logging.WARNING, "tampu.scheduler"):
-            await house.turn(3 * MINUTE)
-        report = await ended(running)
+        failing = FailingObserver(kind)
+        harness = Harness(observers=[failing])
+        running = await harness.start_run(task(nothing, max_runs=3))
+        await harness.turn(3 * MINUTE)
+        report = await finish(running)
         assert report.state.ran == 3
-        assert raises.told == len(house.notes.events) == 8, "both are told of everything"
-        failures = [r for r in caplog.records if "observer" in r.message]
-        assert len(failures) <= 1, "the first time was before, when the state was loaded"
+        assert failing.received == len(harness.log.events) == 8, (
+            "both observers receive every event"
+        )
+        assert caplog.messages == [
+            "observer FailingObserver failed on StateLoaded; its further errors are not logged"
+        ]
 
-    async def test_each_is_told_in_the_order_given(self) -> None:
+    async def test_observers_are_called_in_the_given_order(self) -> None:
         order: list[str] = []
 
         class Named:
@@ -168,128 +168,87 @@ class TestObservers:
             def on_event(self, event: Event) -> None:
                 order.append(f"{self.name} {type(event).__name__}")
 
-        house = House(observers=[Named("a"), Named("b")])
-        running = await house.run_beside(task(nothing, At()))
-        await ended(running)
+        harness = Harness(observers=[Named("a"), Named("b")])
+        running = await harness.start_run(task(nothing, At()))
+        await finish(running)
         assert order == ["a StateLoaded", "b StateLoaded", "a TaskStopped", "b TaskStopped"]
 
-    async def test_nobody_has_to_listen(self) -> None:
-        house = House()
+    async def test_a_scheduler_needs_no_observer(self) -> None:
+        harness = Harness()
         seen: list[TaskRun[Any]] = []
-        silent = House(turned=house.clock)
+        silent = Harness(same_clock=harness.clock)
         silent.scheduler = type(silent.scheduler)(clock=silent.clock)
-        running = await silent.run_beside(task(seen.append, max_runs=2))
+        running = await silent.start_run(task(seen.append, max_runs=2))
         await silent.leap(2 * MINUTE)
         await silent.turn(MINUTE)
-        report = await ended(running)
+        report = await finish(running)
         assert (len(seen), report.last_skip_reason) == (2, SkipReason.MISSED)
-
-
-@pytest.mark.parametrize(
-    ("event", "level"),
-    [
-        (StateLoaded(task_id="t", source=Source.NEW, fired=0, next_ms=1), logging.INFO),
-        (TaskStopped(task_id="t", reason=StopReason.TERMINAL, fired=0), logging.INFO),
-        (ClockJumped(by_ms=5000), logging.WARNING),
-        (RunStarted(task_id="t", at_ms=1), logging.DEBUG),
-        (RunSkipped(task_id="t", at_ms=1, last_ms=1, reason=SkipReason.MISSED), logging.DEBUG),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-def test_a12_the_log_has_a_level_for_each_kind(
-    event: Event, level: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.DEBUG, "tampu.scheduler"):
-        LogObserver().on_event(event)
-    [record] = caplog.records
-    assert (record.levelno, record.message) == (level, type(event).__name__)
-    assert "event_task_id" in vars(record) or "event_by_ms" in vars(record)
-    caplog.clear()
-    with caplog.at_level(logging.ERROR, "tampu.scheduler"):
-        LogObserver().on_event(event)
-    assert caplog.records == []
 
 
 class TestClock:
     """The wall clock is set while the scheduler waits."""
 
-    async def test_a_jump_forwards_is_noticed_and_what_it_left_out_is_missed(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_after_a_jump_forwards_the_skipped_occurrences_are_missed(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(nothing))
-            await house.turn(30 * SECOND)
-            house.clock.set(instant(house.clock.now_ms() + HOUR))
-            await house.turn(SECOND)
-            assert house.notes.all_of(ClockJumped) == [ClockJumped(by_ms=HOUR)]
-            assert house.notes.begun == minutes([60]), "within a second, not in half an hour"
-            assert house.notes.skipped == [(SkipReason.MISSED, MINUTE, 59)]
+            await harness.turn(30 * SECOND)
+            harness.clock.set(instant(harness.clock.now_ms() + HOUR))
+            await harness.turn(SECOND)
+            assert harness.log.of(ClockJumped) == [ClockJumped(by_ms=HOUR)]
+            assert harness.log.started == minutes([60]), (
+                "within a second, and not after half an hour"
+            )
+            assert harness.log.skipped == [(SkipReason.MISSED, MINUTE, 59)]
 
-    async def test_after_a_small_jump_backwards_nothing_comes_twice(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_after_a_small_jump_backwards_no_occurrence_comes_twice(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(nothing))
-            await house.turn(2 * MINUTE)
-            house.clock.set(instant(house.clock.now_ms() - 30 * SECOND))
-            await house.turn(SECOND)
-            assert house.notes.all_of(ClockJumped) == [ClockJumped(by_ms=-30 * SECOND)]
-            await house.turn(3 * MINUTE)
-        assert house.notes.begun == minutes([1, 2, 3, 4])
+            await harness.turn(2 * MINUTE)
+            harness.clock.set(instant(harness.clock.now_ms() - 30 * SECOND))
+            await harness.turn(SECOND)
+            assert harness.log.of(ClockJumped) == [ClockJumped(by_ms=-30 * SECOND)]
+            await harness.turn(3 * MINUTE)
+        assert harness.log.started == minutes([1, 2, 3, 4])
 
-    async def test_after_a_jump_backwards_wall_times_that_were_had_do_not_come_again(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_after_a_jump_backwards_times_of_day_do_not_come_again(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(nothing, Cron("10 0,1,2,3,4 * * *")))
-            await house.leap(HOUR + 10 * MINUTE)
-            house.clock.set(instant(house.clock.now_ms() - HOUR))
-            await house.leap(SECOND)
-            await house.leap(2 * HOUR)
-        assert house.notes.ended == [HOUR + 10 * MINUTE, 2 * HOUR + 10 * MINUTE]
+            await harness.leap(HOUR + 10 * MINUTE)
+            harness.clock.set(instant(harness.clock.now_ms() - HOUR))
+            await harness.leap(SECOND)
+            await harness.leap(2 * HOUR)
+        assert harness.log.ended == [HOUR + 10 * MINUTE, 2 * HOUR + 10 * MINUTE]
 
-    async def test_after_a_jump_backwards_an_interval_goes_on_by_the_new_time(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_after_a_jump_backwards_an_interval_continues_by_the_new_time(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(nothing))
-            await house.leap(HOUR)
-            house.clock.set(instant(house.clock.now_ms() - 50 * MINUTE))
-            await house.turn(MINUTE + SECOND)
-        assert house.notes.begun == minutes([60, 11]), "it is not silent for 50 minutes"
-        [repaired] = house.notes.all_of(StateRepaired)
+            await harness.leap(HOUR)
+            harness.clock.set(instant(harness.clock.now_ms() - 50 * MINUTE))
+            await harness.turn(MINUTE + SECOND)
+        assert harness.log.started == minutes([60, 11]), "it does not wait for 50 minutes"
+        [repaired] = harness.log.of(StateRepaired)
         assert repaired.problem == "the clock was set back"
         assert repaired.previous_next_ms == START_MS + HOUR + MINUTE
 
-    async def test_a_jump_while_a_run_is_active_is_noticed_too(self) -> None:
-        function, house = Function(), House()
-        async with house.scheduler as scheduler:
+    async def test_a_jump_during_a_run_is_noticed(self) -> None:
+        function, harness = HeldFunction(), Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(function))
-            await house.turn(MINUTE)
-            house.clock.set(instant(house.clock.now_ms() - 10 * MINUTE))
-            await house.turn(SECOND)
-            assert house.notes.all_of(ClockJumped) == [ClockJumped(by_ms=-10 * MINUTE)]
-            function.let_go()
+            await harness.turn(MINUTE)
+            harness.clock.set(instant(harness.clock.now_ms() - 10 * MINUTE))
+            await harness.turn(SECOND)
+            assert harness.log.of(ClockJumped) == [ClockJumped(by_ms=-10 * MINUTE)]
+            function.release()
 
-    async def test_time_that_just_passes_is_no_jump(self) -> None:
-        house = House()
-        async with house.scheduler as scheduler:
+    async def test_elapsed_time_and_small_corrections_are_not_jumps(self) -> None:
+        harness = Harness()
+        async with harness.scheduler as scheduler:
             scheduler.add(task(nothing, Every("1h")))
-            await house.leap(3 * HOUR)
-            house.clock.set(instant(house.clock.now_ms() + 999))
-            await house.turn(SECOND)
-        assert house.notes.all_of(ClockJumped) == []
-
-
-def test_a_manual_clock_stands_still_until_it_is_turned() -> None:
-    house = Notes()
-    clock = House().clock
-    clock.call_at(START_MS + 10, lambda: house.on_event(ClockJumped(by_ms=1)))
-    cancelled = clock.call_at(START_MS + 5, lambda: house.on_event(ClockJumped(by_ms=2)))
-    assert clock.next_alarm_ms == START_MS + 5
-    cancelled.cancel()
-    assert clock.next_alarm_ms == START_MS + 10
-    clock.turn(ms(9))
-    assert (house.events, clock.now_ms(), clock.steady_ms()) == ([], START_MS + 9, 9)
-    clock.set(instant(clock.now_ms() + HOUR))
-    assert house.events == []
-    clock.turn(ms(1))
-    assert house.events == [ClockJumped(by_ms=1)]
-    assert [clock.next_alarm_ms, clock.steady_ms()] == [None, 10]
-    assert clock.now_ms() == int(START.timestamp() * 1000) + HOUR + 10
+            await harness.leap(3 * HOUR)
+            harness.clock.set(instant(harness.clock.now_ms() + 999))
+            await harness.turn(SECOND)
+        assert harness.log.of(ClockJumped) == []

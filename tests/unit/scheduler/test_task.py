@@ -1,17 +1,18 @@
-"""What cannot be is refused when it is built, and the field is named."""
+"""Scheduled tasks: their options, and the function that adds jobs."""
 
 import functools
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from tampu.errors import OptionError
-from tampu.scheduler import LogObserver, MemoryStore, ScheduledTask, Scheduler, Scope, TaskRun
-from tampu.scheduler.guard import Guard, Lease, Refusal, Slot
-from tampu.scheduler.stores.coordinated import CoordinatedStore
+from tampu.job import Job, JobOptions
+from tampu.scheduler import AddJob, RunStatus, ScheduledTask, Scope, TaskRun
 from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
+from tests.unit.scheduler.harness import Harness, finish, task
+from tests.unit.scheduler.plans import MINUTE, START_MS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOURLY = Every("1h")
@@ -32,7 +33,7 @@ def no_argument() -> None: ...
 def two_arguments(run: object, more: object) -> None: ...
 
 
-def named_too(run: object, *, more: object) -> None: ...
+def keyword_only(run: object, *, more: object) -> None: ...
 
 
 def generator(run: object) -> Iterator[object]:
@@ -60,19 +61,19 @@ class Methods:
     async def work(self, run: object) -> None: ...
 
 
-def task(options: dict[str, Any]) -> ScheduledTask[Any]:
+def make_task(options: dict[str, Any]) -> ScheduledTask[Any]:
     given: dict[str, Any] = {"id": "t", "rule": HOURLY, "function": plain, **options}
     return ScheduledTask(given.pop("id"), given.pop("rule"), given.pop("function"), **given)
 
 
-IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
+INVALID: list[tuple[str, dict[str, Any]]] = [
     *[("id", {"id": given}) for given in ("", " ", "a{b", "a}b", "x" * 257, "ü" * 129, "a\nb")],
     *[("id", {"id": given}) for given in (None, 5, b"t")],
     *[("rule", {"rule": given}) for given in ("5s", 5, None, Every, [HOURLY], timedelta(1))],
     *[("function", {"function": given}) for given in (None, 5, "f", HOURLY)],
     ("function", {"function": no_argument}),
     ("function", {"function": two_arguments}),
-    ("function", {"function": named_too}),
+    ("function", {"function": keyword_only}),
     ("function", {"function": lambda: None}),
     ("function", {"function": functools.partial(two_arguments, None, None)}),
     ("function", {"function": generator}),
@@ -110,16 +111,16 @@ IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("field", "options"), IMPOSSIBLE, ids=[f"{f}-{n}" for n, (f, _) in enumerate(IMPOSSIBLE)]
+    ("field", "options"), INVALID, ids=[f"{f}-{n}" for n, (f, _) in enumerate(INVALID)]
 )
-def test_what_cannot_be_is_refused_by_its_name(field: str, options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError) as refused:
-        task(options)
-    assert refused.value.option == field
-    assert str(refused.value).startswith(f"{field}=")
+def test_an_invalid_option_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_task(options)
+    assert caught.value.option == field
+    assert str(caught.value).startswith(f"Invalid {field} ")
 
 
-POSSIBLE: list[dict[str, Any]] = [
+VALID: list[dict[str, Any]] = [
     {"id": "x" * 256},
     {"id": "a b:ü*"},
     {"function": asynchronous},
@@ -130,7 +131,7 @@ POSSIBLE: list[dict[str, Any]] = [
     {"function": functools.partial(two_arguments, more=1)},
     {"function": lambda *args: None},
     {"function": print},
-    {"function": int},  # C does not always tell what it takes
+    {"function": int},  # functions in C may have no signature
     {"blocking": True},
     {"window": WINDOW, "align": True},
     {"window": WINDOW, "align": True, "rule": At()},
@@ -141,17 +142,17 @@ POSSIBLE: list[dict[str, Any]] = [
     {"jitter": 0.001},
     {"jitter": "1d", "rule": Cron("* * * * *")},
     {"overlap": Overlap.CANCEL_RUNNING, "function": asynchronous},
-    {"resource": "house", "scope": Scope.RESOURCE},
+    {"resource": "printer", "scope": Scope.RESOURCE},
 ]
 
 
-@pytest.mark.parametrize("options", POSSIBLE, ids=range(len(POSSIBLE)))
-def test_what_can_be_is_taken(options: dict[str, Any]) -> None:
-    assert task(options).id == options.get("id", "t")
+@pytest.mark.parametrize("options", VALID, ids=range(len(VALID)))
+def test_a_valid_option_is_accepted(options: dict[str, Any]) -> None:
+    assert make_task(options).id == options.get("id", "t")
 
 
-def test_the_defaults() -> None:
-    made = task({})
+def test_defaults() -> None:
+    made = make_task({})
     assert (made.missed, made.overlap, made.scope) == (
         Missed.ONCE,
         Overlap.SKIP,
@@ -161,7 +162,7 @@ def test_the_defaults() -> None:
     assert (made.blocking, made.align, made.stagger, made.jitter) == (False, False, False, None)
 
 
-def test_options_are_keywords_only() -> None:
+def test_options_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         ScheduledTask("t", HOURLY, print, "deps")  # type: ignore[call-arg]
 
@@ -169,92 +170,113 @@ def test_options_are_keywords_only() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"align": True}, "Invalid align True: needs a window to align with."),
+        ({"align": True}, "Invalid align True: needs a window."),
         (
             {"function": asynchronous, "blocking": True},
-            "Invalid blocking True: is for plain functions, and this one is async.",
+            "Invalid blocking True: cannot be combined with an async function.",
         ),
         (
             {"stagger": True, "rule": Cron("* * * * *")},
-            "Invalid stagger True: is for intervals, Every(...).",
+            "Invalid stagger True: needs an interval, Every(...).",
         ),
         ({"jitter": "2h"}, "Invalid jitter '2h': must not be longer than the interval."),
-        ({"max_runs": -1}, "Invalid max_runs -1: must be a whole number from 0."),
+        ({"max_runs": -1}, "Invalid max_runs -1: must be a whole number of at least 0."),
         (
             {"rule": "5s"},
             "Invalid rule '5s': expected Every(...), Cron(...) or At(...).",
         ),
         (
             {"function": 5},
-            "Invalid function 5: must be a function that takes one argument, the run.",
+            "Invalid function 5: expected a function that takes one argument, the run.",
         ),
         (
             {"overlap": Overlap.CANCEL_RUNNING, "blocking": True},
-            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: cannot be had for a blocking "
-            "function: a thread cannot be cancelled.",
+            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: CANCEL_RUNNING is not supported for a "
+            "blocking function.",
         ),
         (
             {"overlap": Overlap.CANCEL_RUNNING, "missed": Missed.all(max=3)},
-            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: would cancel each of the missed "
-            "runs for the next one under Missed.all(max=3).",
+            "Invalid overlap <Overlap.CANCEL_RUNNING: 4>: CANCEL_RUNNING cannot be combined with "
+            "missed=Missed.all(max=3).",
         ),
     ],
 )
-def test_the_texts_read_well(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(OptionError) as refused:
-        task(options)
-    assert str(refused.value) == text
+def test_error_messages(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_task(options)
+    assert str(caught.value) == text
 
 
-class NoGuard(Guard):
-    lease_s = renew_every_s = 1.0
+class FakeQueue:
+    """Keeps the jobs that are added."""
 
-    async def acquire(self, slot: Slot) -> Lease | Refusal:
-        return Lease(slot, "")
+    def __init__(self) -> None:
+        self.added: list[tuple[str, object, JobOptions]] = []
+        self.error: Exception | None = None
 
-    async def renew(self, lease: Lease) -> bool:
-        return bool(lease)
+    async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
+        if self.error is not None:
+            raise self.error
+        self.added.append((name, data, options))
+        return Job(id=str(options.get("job_id")), name=name, data=data)  # type: ignore[call-arg]
 
-    async def release(self, lease: Lease) -> bool:
-        return bool(lease)
+
+async def run_twice(function: AddJob) -> list[RunStatus]:
+    harness = Harness()
+    running = await harness.start_run(task(function, max_runs=2))
+    await harness.turn(2 * MINUTE)
+    return [record.status for record in (await finish(running)).history]
 
 
-class TestScheduler:
-    @pytest.mark.parametrize(
-        ("option", "given"),
-        [
-            ("store", {}),
-            *[("store", given) for given in (None, MemoryStore, "redis://x")],
-            *[("guard", given) for given in (5, NoGuard, MemoryStore())],
-            *[("timezone", given) for given in ("Mars/Base", None, 5, UTC)],
-            *[("history", given) for given in (-1, None, True, 1.5)],
-            *[("threads", given) for given in (0, -1, None, 2.5)],
-            *[("keep_ended", given) for given in (None, 1, "yes")],
-            *[("grace", given) for given in (-1, "soon", True)],
-            *[("clock", given) for given in (None, 5, datetime)],
-            *[
-                ("observers", given)
-                for given in (None, LogObserver(), [5], [LogObserver], iter([LogObserver()]))
-            ],
-            ("colour", "red"),
-        ],
-    )
-    def test_an_option_that_cannot_be_is_refused_by_its_name(
-        self, option: str, given: object
-    ) -> None:
+@pytest.mark.usefixtures("no_leftovers")
+class TestAddJob:
+    async def test_each_occurrence_adds_a_job_with_its_own_id(self) -> None:
+        queue = FakeQueue()
+        function = AddJob(queue, "digest", {"to": "ada"}, delay=timedelta(seconds=5), attempts=3)
+        await run_twice(function)
+        assert queue.added == [
+            (
+                "digest",
+                {"to": "ada"},
+                {
+                    "delay": timedelta(seconds=5),
+                    "attempts": 3,
+                    "job_id": f"t@{START_MS + n * MINUTE}",
+                },
+            )
+            for n in (1, 2)
+        ]
+
+    async def test_the_data_may_be_a_function_of_the_run(self) -> None:
+        queue = FakeQueue()
+
+        def make_data(run: TaskRun[Any]) -> object:
+            return {"minute": (run.at_ms - START_MS) // MINUTE}
+
+        await run_twice(AddJob(queue, "digest", make_data))
+        assert [data for _, data, _ in queue.added] == [{"minute": 1}, {"minute": 2}]
+
+    async def test_the_data_is_optional(self) -> None:
+        queue = FakeQueue()
+        await run_twice(AddJob(queue, "digest"))
+        assert [data for _, data, _ in queue.added] == [None, None]
+
+    async def test_a_run_fails_if_the_queue_fails_and_the_task_continues(self) -> None:
+        queue = FakeQueue()
+        queue.error = RuntimeError("full")
+        assert await run_twice(AddJob(queue, "digest")) == [RunStatus.FAILED] * 2
+
+    def test_invalid_arguments_are_refused_by_name(self) -> None:
+        with pytest.raises(OptionError, match="Invalid queue 'emails': expected a Queue"):
+            AddJob("emails", "digest")  # type: ignore[arg-type]
+        with pytest.raises(
+            OptionError, match="AddJob makes the id from the task's id and the instant"
+        ):
+            AddJob(FakeQueue(), "digest", job_id="x")
+        with pytest.raises(OptionError, match="Invalid name "):
+            AddJob(FakeQueue(), "x" * 10_000)
+
+    def test_it_cannot_be_blocking(self) -> None:
         with pytest.raises(OptionError) as refused:
-            Scheduler(**{option: given})  # type: ignore[arg-type]
-        assert refused.value.option == option
-
-    def test_a_guard_beside_a_store_that_guards_by_itself_is_refused(self) -> None:
-        with pytest.raises(OptionError) as refused:
-            Scheduler(store=CoordinatedStore("redis://127.0.0.1:1"), guard=NoGuard())
-        assert refused.value.option == "guard"
-
-    def test_an_option_that_there_is_none_of_is_told_what_there_is(self) -> None:
-        with pytest.raises(OptionError, match="which takes store, guard, timezone, history"):
-            Scheduler(zone="UTC")  # type: ignore[call-arg]
-
-    def test_all_defaults_will_do(self) -> None:
-        Scheduler()
-        Scheduler(grace=0, history=0, guard=None, observers=())
+            task(AddJob(FakeQueue(), "digest"), blocking=True)
+        assert refused.value.option == "blocking"

@@ -1,4 +1,4 @@
-"""The week round each change of a clock, decided minute by minute by a clock turned by hand."""
+"""The week around each clock change, decided minute by minute."""
 
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -7,7 +7,7 @@ import pytest
 
 from tampu.timing import Cron, Every, Missed, Rule, decide_missed
 from tampu.util.clock import instant
-from tests.unit.timing.walks import CLOCKS_SET, DAY_S, Field, Spec, fires, seconds_of, wall_at
+from tests.unit.timing.daemon import CLOCK_CHANGES, DAY_S, Field, Spec, fires, parse_s, wall_at
 
 MINUTE = timedelta(minutes=1)
 HALF_WEEK_S = 7 * DAY_S // 2
@@ -15,17 +15,17 @@ ON_TIME = Missed.SKIP.within(grace=0)
 
 ANY = Field("*", frozenset(range(60)))
 ZERO = Field("0", frozenset({0}))
-WEEKS = pytest.mark.parametrize(("name", "at"), CLOCKS_SET)
+WEEKS = pytest.mark.parametrize(("name", "at"), CLOCK_CHANGES)
 
 
 def _week(at: str) -> range:
-    """The minutes of a week, in seconds, with the change in its middle."""
-    middle_s = seconds_of(at)
+    """The minutes of a week, in seconds, with the clock change in the middle."""
+    middle_s = parse_s(at)
     return range(middle_s - HALF_WEEK_S, middle_s + HALF_WEEK_S, 60)
 
 
-def _decided(rule: Rule, week: range) -> list[int]:
-    """What fires, in seconds, if somebody decides at each full minute; nothing may be late."""
+def _decide_each_minute(rule: Rule, week: range) -> list[int]:
+    """The fires, in seconds, if a schedule is decided at each full minute; nothing may be late."""
     fired: list[int] = []
     due_ms = rule.next_ms(week.start * 1000 - 1)
     for now_s in week:
@@ -38,14 +38,14 @@ def _decided(rule: Rule, week: range) -> list[int]:
     return fired
 
 
-def _touched(zone: ZoneInfo, at_s: int) -> tuple[datetime, datetime]:
-    """The wall times from the first up to the second are jumped over, or come twice."""
+def _changed_walls(zone: ZoneInfo, at_s: int) -> tuple[datetime, datetime]:
+    """The first and the last wall time that is skipped or occurs twice."""
     edges = wall_at(zone, at_s - 60) + MINUTE, wall_at(zone, at_s)
     return min(edges), max(edges)
 
 
 def _times(*walls: datetime) -> Spec:
-    """The times of day of some wall times of one hour."""
+    """The times of day of some wall times in the same hour."""
     minutes = sorted({wall.minute for wall in walls})
     return Spec(
         ZERO,
@@ -56,9 +56,9 @@ def _times(*walls: datetime) -> Spec:
     )
 
 
-def _fixed(zone: ZoneInfo, at_s: int) -> list[Spec]:
-    """Times of day before, at, inside and after what is jumped over or comes twice."""
-    start, end = _touched(zone, at_s)
+def _fixed_specs(zone: ZoneInfo, at_s: int) -> list[Spec]:
+    """Times of day before, at, inside and after what is skipped or occurs twice."""
+    start, end = _changed_walls(zone, at_s)
     return [
         _times(start - MINUTE),
         _times(start),
@@ -73,26 +73,24 @@ def _fixed(zone: ZoneInfo, at_s: int) -> list[Spec]:
 
 
 @WEEKS
-def test_the_clock_is_set_in_the_middle_of_the_week_and_only_there(name: str, at: str) -> None:
-    zone, week, at_s = ZoneInfo(name), _week(at), seconds_of(at)
+def test_each_week_has_one_clock_change_in_its_middle(name: str, at: str) -> None:
+    zone, week, at_s = ZoneInfo(name), _week(at), parse_s(at)
     offsets = {(now_s < at_s, datetime.fromtimestamp(now_s, zone).utcoffset()) for now_s in week}
     assert len(offsets) == len({offset for _, offset in offsets}) == 2
 
 
 @WEEKS
-def test_a_time_of_day_is_made_up_for_after_a_jump_and_fires_once_if_it_comes_twice(
-    name: str, at: str
-) -> None:
+def test_a_time_of_day_fires_once_whether_it_is_skipped_or_occurs_twice(name: str, at: str) -> None:
     zone, week = ZoneInfo(name), _week(at)
     walls = [(now_s, wall_at(zone, now_s)) for now_s in week]
-    for spec in _fixed(zone, seconds_of(at)):
+    for spec in _fixed_specs(zone, parse_s(at)):
         rule, expected = Cron(spec.text, tz=name), fires(spec, walls, MINUTE)
-        assert _decided(rule, week) == expected, spec.text
-        started = week[len(week) // 2 + 1 :]  # by one who was not there when the clock was set
-        assert _decided(rule, started) == [s for s in expected if s in started], spec.text
+        assert _decide_each_minute(rule, week) == expected, spec.text
+        rest = week[len(week) // 2 + 1 :]  # of a scheduler that starts after the clock change
+        assert _decide_each_minute(rule, rest) == [s for s in expected if s in rest], spec.text
 
 
-RHYTHMS = [
+ELAPSED_SPECS = [
     Spec(ZERO, ZERO, ANY, ANY, ANY),
     Spec(ZERO, Field("*/15", frozenset({0, 15, 30, 45})), ANY, ANY, ANY),
     Spec(ZERO, ANY, ANY, ANY, ANY),
@@ -108,17 +106,19 @@ RHYTHMS = [
 
 
 @WEEKS
-@pytest.mark.parametrize("spec", RHYTHMS, ids=lambda spec: spec.text)
-def test_a_rhythm_fires_whenever_the_clock_shows_it(name: str, at: str, spec: Spec) -> None:
+@pytest.mark.parametrize("spec", ELAPSED_SPECS, ids=lambda spec: spec.text)
+def test_a_rule_with_a_star_fires_whenever_the_clock_matches(
+    name: str, at: str, spec: Spec
+) -> None:
     zone, week = ZoneInfo(name), _week(at)
-    shown = [now_s for now_s in week if spec.matches(wall_at(zone, now_s))]
-    assert _decided(Cron(spec.text, tz=name), week) == shown
+    expected = [now_s for now_s in week if spec.matches(wall_at(zone, now_s))]
+    assert _decide_each_minute(Cron(spec.text, tz=name), week) == expected
 
 
 @WEEKS
 @pytest.mark.parametrize("minutes", [1, 7, 60, 24 * 60])
-def test_an_interval_knows_of_no_clock_on_a_wall(name: str, at: str, minutes: int) -> None:
+def test_an_interval_ignores_clock_changes(name: str, at: str, minutes: int) -> None:
     del name
     week = _week(at)
     rule = Every(timedelta(minutes=minutes), anchor=instant(week.start * 1000))
-    assert _decided(rule, week) == list(week)[::minutes]
+    assert _decide_each_minute(rule, week) == list(week)[::minutes]

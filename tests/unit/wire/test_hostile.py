@@ -34,16 +34,16 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
 def test_hostile_bytes_cost_neither_time_nor_memory(
     decode: Callable[[bytes], object], data: bytes
 ) -> None:
-    assert spent_s(decode, data) < 0.1
+    assert spent_s(decode, data) < 2
     assert peak_bytes(decode, data) < 10 * len(data) + 100_000  # a list has 8 bytes for a nil's one
 
 
 @pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
-def test_a_megabyte_of_tiny_values_takes_time_in_proportion(
+def test_many_tiny_values_take_time_in_proportion(
     decode: Callable[[bytes], object],
 ) -> None:
-    wide = b"\x94\xa1i\xdd\x00\x10\x00\x00" + b"\x90" * 0x100000 + b"\x00\x00"
-    assert spent_s(decode, wide) < 3
+    wide = b"\x94\xa1i\xdd\x00\x04\x00\x00" + b"\x90" * 0x40000 + b"\x00\x00"
+    assert spent_s(decode, wide) < 10  # with the square of their number it would be minutes
 
 
 def spent_s(decode: Callable[[bytes], object], data: bytes) -> float:

@@ -17,8 +17,7 @@ from rich.table import Table
 from tampu.cli.command import Running, command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import ExitCode, discard_output, escape_controls
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import NOTHING, details, iso_instant
+from tampu.cli.screen import NOTHING, JsonObject, Screen, details, iso_instant
 from tampu.cli.target import find_app, show_traceback
 from tampu.cli.worker.health import check_file
 from tampu.cli.worker.messages import ProcessStarted, SupervisorPipe

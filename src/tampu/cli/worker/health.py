@@ -19,7 +19,7 @@ _REQUEST_S: Final = 5.0
 
 
 class HealthReport(Struct, frozen=True, kw_only=True):
-    """The health of a worker, all of its processes together."""
+    """The health of a worker: all of its processes together."""
 
     live: bool  # every process that has started gave a heartbeat in time
     started: bool  # all processes have started

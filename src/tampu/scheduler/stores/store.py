@@ -1,4 +1,4 @@
-"""Where the scheduler keeps what it knows of its tasks."""
+"""Where a scheduler keeps the states of its tasks, and how it waits for a store."""
 
 import asyncio
 import logging
@@ -15,122 +15,148 @@ from tampu.scheduler.events import (
     StoreOperation,
     StoreRecovered,
 )
-from tampu.server.lane import LaneOptions, Pauses
+from tampu.util.lifecycle import Shared
+from tampu.util.pauses import Pauses
 from tampu.wire.task_state import TaskState
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 Loaded: TypeAlias = TaskState | DecodeError | None
-"""What is stored of a task: its state, why it cannot be read, or nothing."""
+"""The stored state of a task, the reason why it cannot be read, or nothing."""
 
 
 class Store(ABC):
-    """Keeps the states of tasks by their ids; asked for many at a time, never by two calls at once.
+    """Keeps the states of tasks by their ids.
 
-    One that cannot be reached raises a `ServerError`, and the scheduler asks again.
+    Write your own with `load`, `save` and `delete`. Each call has many tasks, and a scheduler makes
+    one call at a time. If the store cannot be reached, raise a `ServerError`: the scheduler tries
+    again, unless the error's verdict is to give up.
     """
 
-    async def open(self) -> None:  # noqa: B027 - most need nothing
-        """Get ready. Called by each scheduler that uses the store, and answered by a `close`."""
+    async def open(self) -> None:  # noqa: B027 - most stores need nothing
+        """Prepare for use. Called once by each scheduler, which calls `close` later."""
 
-    async def close(self) -> None:  # noqa: B027 - most need nothing
-        """Let go, once the last scheduler that uses it has closed it."""
+    async def close(self) -> None:  # noqa: B027 - most stores need nothing
+        """Free all resources when the last scheduler has called this."""
 
-    def listen(self, tell: Callable[[StoreEvent], None]) -> None:
-        """Whom to tell of the store's own troubles."""
-        del tell
+    def listen(self, listener: Callable[[StoreEvent], None]) -> None:
+        """Call `listener` with outages that the store handles by itself."""
+        del listener
 
     @abstractmethod
     async def load(self, task_ids: Sequence[str]) -> list[Loaded]:
-        """What is stored of each task."""
+        """The stored state of each task, in order."""
 
     @abstractmethod
     async def save(self, states: Sequence[TaskState]) -> None:
-        """Keep these in place of what was there; all of them or, if it fails, any of them."""
+        """Replace the stored states; if this raises, any of them may have been replaced."""
 
     @abstractmethod
     async def delete(self, task_ids: Sequence[str]) -> None:
-        """Forget these."""
+        """Delete the stored states."""
 
 
 class MemoryStore(Store):
-    """Keeps states while the process lives; who gives one to the next scheduler goes on from it."""
+    """Keeps states in memory. Another scheduler that gets the same object continues from them."""
 
     def __init__(self) -> None:
         self._states: dict[str, TaskState] = {}
 
     async def load(self, task_ids: Sequence[str]) -> list[Loaded]:
-        """What is stored of each task."""
+        """The stored state of each task, in order."""
         return [self._states.get(task_id) for task_id in task_ids]
 
     async def save(self, states: Sequence[TaskState]) -> None:
-        """Keep these in place of what was there."""
-        kept = self._states
+        """Replace the stored states."""
+        stored = self._states
         for state in states:
-            kept[state.task_id] = state
+            stored[state.task_id] = state
 
     async def delete(self, task_ids: Sequence[str]) -> None:
-        """Forget these."""
+        """Delete the stored states."""
         for task_id in task_ids:
             self._states.pop(task_id, None)
 
 
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
+class CountedStore(Store):
+    """A store that its first user opens and its last one closes."""
+
+    def __init__(self) -> None:
+        self._shared = Shared(self._open, lambda _: self._close())
+
+    async def open(self) -> None:
+        """Count one more user; the first one opens the store."""
+        await self._shared.acquire()
+
+    async def close(self) -> None:
+        """Count one user less; the last one closes the store."""
+        await self._shared.release()
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
 
 
 class StoreRetries:
-    """Waits for a store that cannot be reached; told once an outage, and once it is over."""
+    """Repeats calls of a store that cannot be reached; reports each outage's start and end."""
 
-    def __init__(self, telling: ObserverList) -> None:
-        self._telling = telling
-        self._pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients
-        self._hurried = asyncio.Event()
-        self._troubled = False
+    def __init__(self, observers: ObserverList) -> None:
+        self._observers = observers
+        self._pauses = Pauses(0.05, 2.0, spread=Random())  # noqa: S311 - spreads clients
+        self._stopping = asyncio.Event()
+        self._is_down = False
 
-    def hurry(self) -> None:
-        """From now on give up at the first failure: the scheduler is to stop."""
-        self._hurried.set()
+    def stop(self) -> None:
+        """From now on, give up at the first failure: the scheduler stops."""
+        self._stopping.set()
 
-    async def until_answered(
-        self, operation: StoreOperation, ask: Callable[[], Awaitable[T]]
-    ) -> T | None:
-        """What the store answers; None if it is given up. What will not get better is raised."""
+    async def ask(self, operation: StoreOperation, call: Callable[[], Awaitable[T]]) -> T | None:
+        """The answer of the store, or None if it was given up.
+
+        Raises an error that repeating the call cannot help.
+        """
         while True:
             try:
-                answer = await ask()
+                answer = await call()
             except ServerError as error:
-                # A program that ends takes the connection along: that is no trouble with the store.
-                ended = self._hurried.is_set() and isinstance(error, Closed)
-                if error.verdict is Verdict.GIVE_UP and not ended:
+                # At the end of a program the connection may be closed before us: not an error.
+                closed = self._stopping.is_set() and isinstance(error, Closed)
+                if error.verdict is Verdict.GIVE_UP and not closed:
                     raise
-                self.failed(operation, error)
-                if self._hurried.is_set():
-                    logger.warning("a store is given up", extra={"operation": operation.name})
+                self.note_failure(operation, error)
+                if self._stopping.is_set():
+                    facts = {"operation": operation.name, "error": str(error)}
+                    text = "gave up the task store because the scheduler stops; %s failed: %s"
+                    logger.warning(text, *facts.values(), extra=facts)
                     return None
             else:
-                self.answered()
+                self.note_answer()
                 return answer
             await self.pause()
 
     async def pause(self) -> None:
-        """Wait for a while, longer each time."""
+        """Wait before the next try, longer each time; `stop` ends it."""
         try:
             async with asyncio.timeout(self._pauses.next_s()):
-                await self._hurried.wait()
+                await self._stopping.wait()
         except TimeoutError:
             pass
 
-    def failed(self, operation: StoreOperation, error: ServerError) -> None:
-        """It did not answer."""
-        if not self._troubled:
-            facts = {"operation": operation.name, "problem": str(error)}
-            logger.warning("a store cannot be reached, and is asked again", extra=facts)
-            self._telling.tell(StoreDegraded(operation=operation, error=str(error)))
-        self._troubled = True
+    def note_failure(self, operation: StoreOperation, error: ServerError) -> None:
+        """Report the start of an outage, if this is the first failure."""
+        if not self._is_down:
+            self._is_down = True
+            facts = {"operation": operation.name, "error": str(error)}
+            text = "cannot reach the task store, trying again; %s failed: %s"
+            logger.warning(text, *facts.values(), extra=facts)
+            self._observers.notify(StoreDegraded(operation=operation, error=str(error)))
 
-    def answered(self) -> None:
-        """It did."""
-        if self._troubled:
-            logger.info("a store is back")
-            self._telling.tell(StoreRecovered())
+    def note_answer(self) -> None:
+        """Report the end of an outage, if there was one."""
+        if self._is_down:
+            self._is_down = False
+            logger.info("the task store can be reached again")
+            self._observers.notify(StoreRecovered())
             self._pauses.reset()
-        self._troubled = False
