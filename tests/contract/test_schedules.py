@@ -259,9 +259,7 @@ class TestRemoving:
 
 
 class TestListing:
-    async def test_they_come_by_their_next_instants_and_no_more_than_asked(
-        self, harness: Harness
-    ) -> None:
+    async def test_they_are_sorted_by_next_instant_and_limited(self, harness: Harness) -> None:
         for hours in (3, 1, 2):
             await harness.queue.schedule("tick", Every(f"{hours}h"), key=f"{hours}")
         await harness.queue.pause("2")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
 
+logger = logging.getLogger(__name__)
+# Deliveries that have waited for a slot for so long are released, for other workers to run.
+_STALE_S: Final = 1.0
 MOST_A_READ: Final = 512
 # Read ahead what the slots do in this time: at 100 jobs/s two entries wait here, at 100 000 jobs/s
 # as many as two reads bring.
@@ -90,11 +93,6 @@ class Pace:
             self._per_s = (self._per_s + (done - self._done) / elapsed_s) / 2
             self._done, self._at = done, now
         return max(0, min(_MOST_AHEAD, int(self._per_s * _AHEAD_S)))
-
-
-logger = logging.getLogger(__name__)
-# Deliveries that have waited for a slot for so long are released, for other workers to run.
-_STALE_S: Final = 1.0
 
 
 class Feed:

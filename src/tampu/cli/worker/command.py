@@ -286,10 +286,10 @@ class LogFormatter(logging.Formatter):
         when = iso_instant(datetime.fromtimestamp(record.created, UTC))
         message = " | ".join(_lines(record.getMessage()))
         text = f"{when} {record.levelname} {os.getpid()} {record.name}: {escape_controls(message)}"
+        trace = record.exc_text or ""  # of a failed attempt: it may be from a child process
         if record.exc_info:
-            trace = _lines(self.formatException(record.exc_info))
-            text += "".join(f"\n    {escape_controls(line)}" for line in trace)
-        return text
+            trace = self.formatException(record.exc_info)
+        return text + "".join(f"\n    {escape_controls(line)}" for line in _lines(trace))
 
 
 def _lines(text: str) -> list[str]:
