@@ -247,7 +247,7 @@ class TestWaiting:
         self, open_through_proxy: OpenThroughProxy
     ) -> None:
         lane, proxy = await open_through_proxy(IMPATIENT)
-        await lane.call("PING")
+        await lane.call("PING", repeatable=True)
         proxy.hold_replies = True
         call = lane.send(pack("PING"))
         reading = lane.send(pack("BLPOP", b"none", 30), block_s=30)
