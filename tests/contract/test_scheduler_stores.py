@@ -45,7 +45,7 @@ from tests.waiting import wait_until
 
 MakeStore = Callable[[], Store]
 OUTAGE_S = 1.0
-SHORT_TIMEOUT = "300ms"
+SHORT_TIMEOUT = "1s"
 
 
 @pytest.fixture(params=["redis", "resilient", "sqlite"])
