@@ -139,7 +139,7 @@ async def test_closing_during_an_outage_ends_and_logs_what_is_left(
     cut_off_server(proxy)
     await store.save([state_of("a", 2), state_of("b", 1)])
     caplog.clear()
-    await asyncio.wait_for(store.close(), 5)
+    await asyncio.wait_for(store.close(), 20)
     (record,) = [each for each in caplog.records if each.name.startswith("tampu.scheduler")]
     assert record.message.startswith("closed the task store; states not written back: 2 (")
     assert vars(record)["tasks"] == 2
