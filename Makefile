@@ -6,12 +6,12 @@ OLDEST := .venv-oldest
 PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers: more of them at once than there are cores.
-PARALLEL := -n 4
+PARALLEL := -n 4 --dist worksteal
 # The tests start hundreds of programs: each would compile the package anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench bench-peers clean
+.PHONY: help setup demo servers peers test test-all cover test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,7 +42,14 @@ test: servers peers ## every test on Valkey, and what depends on the server on e
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
-	$(BIN)/python -m pytest $(PARALLEL) $(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
+	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
+		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
+
+cover: servers peers ## branch coverage of make test; fails below the limit in pyproject.toml
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-oldest: servers peers ## every test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
@@ -59,7 +66,7 @@ check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.sizes
-	$(BIN)/python -m tools.house
+	$(BIN)/python -m tools.house --check
 	$(BIN)/python -m tools.lua_heads
 
 format: $(STAMP) ## put the code in shape

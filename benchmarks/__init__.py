@@ -1,1 +1,1 @@
-"""Measurements, as ratios in one run on one machine; absolute figures are not stable."""
+"""Benchmarks. They report ratios from one run on one machine; absolute figures are not stable."""

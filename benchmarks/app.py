@@ -1,13 +1,13 @@
-"""Tasks with typed arguments, run by an `AppWorker`; against the bare engine on the same jobs."""
+"""Tasks with typed arguments, run by an `AppWorker`, against a plain `Worker` on the same jobs."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.figure import Figure, Measured, in_turns
-from benchmarks.sample import CONCURRENCY, NAME, QUEUE
-from benchmarks.tally import Tally
+from benchmarks.figures import Comparison, Figure, run_for_medians
+from benchmarks.measuring import JobCounter
+from benchmarks.workload import CONCURRENCY, NAME, QUEUE
 from tampu import App, AppWorker, NewJob, Worker
 
 JOBS: Final = 100_000
@@ -19,7 +19,7 @@ _APP: Final = "app"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is ordered."""
+    """An ordered item."""
 
     article: str
     pieces: int
@@ -33,29 +33,30 @@ _ORDER: Final = {
 }
 
 
-async def run(bench: Bench) -> list[Measured]:
-    """A text, a number, a datetime and a dataclass a job."""
-    rates = await in_turns({_APP: lambda: _app(bench), _BARE: lambda: _bare(bench)}, ROUNDS)
+async def run(bench: Bench) -> list[Figure]:
+    """Each job has a text, a number, a datetime and a dataclass."""
+    contenders = {_APP: lambda: _app(bench), _BARE: lambda: _bare(bench)}
+    rates = await run_for_medians(contenders, ROUNDS)
     what = "consume through App, four typed arguments, events off"
-    return [Figure(what, rates[_APP], _BARE, rates[_BARE], FLOOR)]
+    return [Comparison(what, rates[_APP], _BARE, rates[_BARE], FLOOR)]
 
 
 async def _app(bench: Bench) -> float:
     await bench.fill(JOBS, NewJob(NAME, _ORDER))
-    tally = Tally(JOBS)
+    counter = JobCounter(JOBS)
     app = App(bench.url, default_queue=QUEUE)
 
     @app.task(name=NAME)
     async def order(to: str, number: int, *, at: datetime, item: Item) -> None:
         del to, number, at, item
-        tally.count()
+        counter.count()
 
     async with AppWorker(app, concurrency=CONCURRENCY, events=False):
-        return await tally.done()
+        return await counter.wait()
 
 
 async def _bare(bench: Bench) -> float:
     await bench.fill(JOBS, NewJob(NAME, _ORDER))
-    tally = Tally(JOBS)
-    async with Worker(QUEUE, tally.handle, bench.url, concurrency=CONCURRENCY, events=False):
-        return await tally.done()
+    counter = JobCounter(JOBS)
+    async with Worker(QUEUE, counter.handle, bench.url, concurrency=CONCURRENCY, events=False):
+        return await counter.wait()

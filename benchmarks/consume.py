@@ -1,20 +1,23 @@
-"""Running jobs that do nothing: one process, 100 at a time, the queue filled before."""
+"""Running jobs of a filled queue: handlers that do nothing, one process, 100 jobs at a time."""
 
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
-from benchmarks.bench import OURS, Bench
-from benchmarks.figure import Figure, Measured, rounds_of
-from benchmarks.peer import Peer
-from benchmarks.sample import CONCURRENCY, QUEUE
-from benchmarks.server_time import spent_s
-from benchmarks.tally import Tally
+import redis
+
+from benchmarks.bench import OURS, Bench, ChasquiMQ
+from benchmarks.figures import Comparison, Figure, run_rounds
+from benchmarks.measuring import JobCounter
+from benchmarks.workload import CONCURRENCY, QUEUE
 from tampu.worker import Worker
 
 JOBS: Final = 60_000
-PEERS_JOBS: Final = 12_000
+THEIR_JOBS: Final = 12_000
 ROUNDS: Final = 3
+# The server's time for commands. It equals the sum over `INFO commandstats`, except that commands
+# inside a script count once: `commandstats` lists them again, next to the script's own time.
+_COMMAND_TIME: Final = "eventloop_duration_cmd_sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +26,16 @@ class _Mode:
     floor: float
     events: bool = False
     results: bool = False
-    share: float | None = None  # of what the server alone could do
+    server_share: float | None = None  # the floor for our share of what the server alone could do
 
     @property
     def result(self) -> object:
-        """What the handler returns: the rival keeps nothing of a None."""
+        """What the handler returns. ChasquiMQ would not store None."""
         return 1 if self.results else None
 
 
 MODES: Final = (
-    _Mode("events off", floor=12, share=0.6),
+    _Mode("events off", floor=12, server_share=0.6),
     _Mode("events on", floor=8, events=True),
     _Mode("results stored", floor=6, results=True),
 )
@@ -41,51 +44,65 @@ MODES: Final = (
 @dataclass(frozen=True, slots=True)
 class _Run:
     per_s: float
-    alone_per_s: float | None = None  # what the server could do with its time for commands
+    server_alone_per_s: float | None = None  # what the server could do in its time for commands
 
 
-async def run(bench: Bench) -> list[Measured]:
-    """Each mode against the rival, and against the server's own time."""
+async def run(bench: Bench) -> list[Figure]:
+    """Each mode against ChasquiMQ, and against what the server alone could do."""
     with bench.server.admin() as admin:
-        if spent_s(admin) is None:
-            print("  the server alone is left out: this server does not tell its time")
-    return [line for mode in MODES for line in await _measured(bench, mode)]
+        if _command_time_s(admin) is None:
+            print("  without the server alone: this server does not report its time for commands")
+    return [figure for mode in MODES for figure in await _measure(bench, mode)]
 
 
-async def _measured(bench: Bench, mode: _Mode) -> list[Measured]:
-    ways = bench.ways(lambda: _ours(bench, mode), lambda peer: _theirs(bench, peer, mode))
-    runs = await rounds_of(ways, ROUNDS)
+async def _measure(bench: Bench, mode: _Mode) -> list[Figure]:
+    contenders = bench.contenders(
+        lambda: _ours(bench, mode), lambda theirs: _theirs(bench, theirs, mode)
+    )
+    runs = await run_rounds(contenders, ROUNDS)
     rates = {name: median(each.per_s for each in taken) for name, taken in runs.items()}
     what = f"consume, {mode.what}"
-    lines = [bench.compared(what, rates, floor=mode.floor)]
-    alone = [each.alone_per_s for each in runs[OURS] if each.alone_per_s is not None]
+    figures = [bench.compare(what, rates, floor=mode.floor)]
+    alone = [each.server_alone_per_s for each in runs[OURS] if each.server_alone_per_s is not None]
     if alone:
-        lines.append(Figure(what, rates[OURS], "the server alone", median(alone), mode.share))
-    return lines
+        share = Comparison(what, rates[OURS], "the server alone", median(alone), mode.server_share)
+        figures.append(share)
+    return figures
 
 
 async def _ours(bench: Bench, mode: _Mode) -> _Run:
     await bench.fill(JOBS)
-    tally = Tally(JOBS, mode.result)
+    counter = JobCounter(JOBS, mode.result)
     worker = Worker(
         QUEUE,
-        tally.handle,
+        counter.handle,
         bench.url,
         concurrency=CONCURRENCY,
         events=mode.events,
         store_results=mode.results,
     )
     with bench.server.admin() as admin:
-        before = spent_s(admin)
+        before = _command_time_s(admin)
         async with worker:
-            per_s = await tally.done()
-        after = spent_s(admin)
+            per_s = await counter.wait()
+        after = _command_time_s(admin)
     if before is None or after is None:
         return _Run(per_s)
     return _Run(per_s, JOBS / (after - before))
 
 
-async def _theirs(bench: Bench, peer: Peer, mode: _Mode) -> _Run:
-    await bench.fill(PEERS_JOBS)
+async def _theirs(bench: Bench, chasquimq: ChasquiMQ, mode: _Mode) -> _Run:
+    await bench.fill(THEIR_JOBS)
     options = {"events_enabled": mode.events, "store_results": mode.results}
-    return _Run(await peer.run("consume", jobs=PEERS_JOBS, result=mode.result, options=options))
+    return _Run(
+        await chasquimq.run("consume", jobs=THEIR_JOBS, result=mode.result, options=options)
+    )
+
+
+def _command_time_s(admin: redis.Redis) -> float | None:
+    """Seconds that the server has spent on commands; None before Redis 7.2.
+
+    Blocked reads that wait and work on sockets do not count.
+    """
+    info: dict[str, Any] = admin.info("stats")
+    return float(info[_COMMAND_TIME]) / 1e6 if _COMMAND_TIME in info else None

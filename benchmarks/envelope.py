@@ -1,4 +1,4 @@
-"""The codec of one envelope against python-msgpack."""
+"""Encoding and decoding an envelope, against python-msgpack."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -7,7 +7,7 @@ from typing import Final
 import msgpack
 
 from benchmarks.bench import Bench
-from benchmarks.figure import Figure, Measured
+from benchmarks.figures import Comparison, Figure
 from tampu.wire.envelope import Envelope, decode_envelope, encode_fresh
 
 JOB_ID: Final = "01M7EZ5QDTGMD2KR1JWEZAS2SM"
@@ -19,9 +19,9 @@ CALLS: Final = 20_000
 ROUNDS: Final = 15
 
 
-async def run(bench: Bench) -> list[Measured]:
-    """Encode and decode once each; the rival's decode with and without what makes it a value."""
-    del bench  # the codec needs none
+async def run(bench: Bench) -> list[Figure]:
+    """Encode and decode; msgpack with and without the checks that make a typed value."""
+    del bench  # the codec needs no server
     assert msgpack.packb([JOB_ID, PAYLOAD, CREATED_AT_MS, 0]) == ENVELOPE
     assert decode_with_msgpack(ENVELOPE) == decode_envelope(ENVELOPE)
     ours, checked, bare = fastest(
@@ -30,16 +30,16 @@ async def run(bench: Bench) -> list[Measured]:
         lambda: msgpack.unpackb(msgpack.packb([JOB_ID, PAYLOAD, CREATED_AT_MS, 0])),
     )
     return [
-        Figure("encode + decode to a checked value", 1 / ours, "msgpack", 1 / checked, 3.0),
-        Figure("the same against msgpack's bare list", 1 / ours, "msgpack", 1 / bare),
+        Comparison("encode + decode to a checked value", 1 / ours, "msgpack", 1 / checked, 3.0),
+        Comparison("the same against msgpack's bare list", 1 / ours, "msgpack", 1 / bare),
     ]
 
 
 def decode_with_msgpack(data: bytes) -> Envelope:
-    """What a program on python-msgpack has to do for the value that `decode_envelope` gives."""
+    """What a program with python-msgpack has to do to get what `decode_envelope` returns."""
     row = msgpack.unpackb(data)
     if type(row) is not list or len(row) != 4:
-        raise ValueError("not an envelope without an override")
+        raise ValueError("not an envelope without retry settings")
     job_id, payload, created_at_ms, attempt = row
     if type(job_id) is not str or type(payload) is not bytes:
         raise ValueError("not an id and a payload")
@@ -51,16 +51,16 @@ def decode_with_msgpack(data: bytes) -> Envelope:
 
 
 def fastest(*calls: Callable[[], object]) -> list[float]:
-    """Seconds that each call takes in its best round; rounds take turns, so noise hits all."""
+    """Seconds per call in the best round of each. They take turns, so noise affects all alike."""
     best = [float("inf")] * len(calls)
-    empty = min(_round(lambda: None) for _ in range(ROUNDS))
+    empty = min(_time_round(lambda: None) for _ in range(ROUNDS))
     for _ in range(ROUNDS):
         for number, call in enumerate(calls):
-            best[number] = min(best[number], _round(call))
+            best[number] = min(best[number], _time_round(call))
     return [(seconds - empty) / CALLS for seconds in best]
 
 
-def _round(call: Callable[[], object]) -> float:
+def _time_round(call: Callable[[], object]) -> float:
     started = perf_counter()
     for _ in range(CALLS):
         call()

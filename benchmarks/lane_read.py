@@ -1,4 +1,4 @@
-"""Reading and acking batches of 512 entries: two lanes against redis-py's execute_command."""
+"""Reading and acking 512 entries at a time: two lanes against redis-py's execute_command."""
 
 import asyncio
 from collections import deque
@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 
 from benchmarks.bench import Bench
 from benchmarks.envelope import ENVELOPE
-from benchmarks.figure import Figure, Measured, in_turns
+from benchmarks.figures import Comparison, Figure, run_for_medians
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.protocol import pack
-from tampu.server.scripts.adding import AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
 from tampu.server.streams import ack
 from tampu.wire.keys import QueueKeys
 
@@ -24,25 +24,26 @@ GROUP: Final = b"default"
 ACKS_IN_FLIGHT: Final = 4
 
 
-async def run(bench: Bench) -> list[Measured]:
-    """The same commands; the lanes keep a read and acks in flight."""
+async def run(bench: Bench) -> list[Figure]:
+    """Both send the same commands. The lanes keep a read and some acks in flight."""
     async with await connect(bench.url) as ours, Redis(port=bench.server.port) as client:
         async with await Lane.open(ours, b"{chasqui:bench}") as reads:
             async with await Lane.open(ours, b"{chasqui:bench}") as acks:
-                ways = _Ways(reads, acks, client)
-                rates = await in_turns({"lanes": ways.by_lanes, "redis-py": ways.by_client})
+                runs = _Reads(reads, acks, client)
+                contenders = {"lanes": runs.with_lanes, "redis-py": runs.with_client}
+                rates = await run_for_medians(contenders)
     what = f"read + ack {BATCH}"
-    return [Figure(what, rates["lanes"], "redis-py", rates["redis-py"], 1.2)]
+    return [Comparison(what, rates["lanes"], "redis-py", rates["redis-py"], 1.2)]
 
 
-class _Ways:
+class _Reads:
     def __init__(self, reads: Lane, acks: Lane, client: Redis) -> None:
         self.reads, self.acks, self.client = reads, acks, client
         self.keys, self.numbers = QueueKeys("bench"), count(1)
         stream = self.keys.stream
         self.read = ("XREADGROUP", "GROUP", GROUP, "me", "COUNT", BATCH, "STREAMS", stream, ">")
 
-    async def by_lanes(self) -> float:
+    async def with_lanes(self) -> float:
         await self._fill()
         packed, done, waiting = pack(*self.read), 0, deque[asyncio.Task[int]]()
         began = perf_counter()
@@ -59,16 +60,16 @@ class _Ways:
         await asyncio.gather(*waiting)
         return done / (perf_counter() - began)
 
-    async def by_client(self) -> float:
+    async def with_client(self) -> float:
         await self._fill()
         done, began = 0, perf_counter()
         while reply := await self.client.execute_command(*self.read):
             ids = _ids(reply)
             done += len(ids)
-            await self._ack_by_client(ids)
+            await self._ack_with_client(ids)
         return done / (perf_counter() - began)
 
-    async def _ack_by_client(self, ids: list[bytes]) -> None:
+    async def _ack_with_client(self, ids: list[bytes]) -> None:
         client, stream = self.client, self.keys.stream
         if self.acks.server.dialect.ack_and_delete:
             await client.execute_command("XACKDEL", stream, GROUP, "IDS", len(ids), *ids)
@@ -83,11 +84,12 @@ class _Ways:
             stream=self.keys.stream,
             delayed=self.keys.delayed,
             memory=self.keys.producer("bench"),
-            bell=self.keys.bell,
+            wakeup=self.keys.wakeup,
         )
         jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
         for _ in range(BATCHES):
-            await add(self.acks, keys, jobs, number=next(self.numbers))
+            request = AddRequest(keys=keys, jobs=jobs, number=next(self.numbers))
+            await add(self.acks, request)
 
 
 def _ids(reply: Any) -> list[bytes]:  # noqa: ANN401 - a server's nested reply

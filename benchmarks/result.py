@@ -1,34 +1,32 @@
-"""From `add` to the result in the caller's hands, with a worker that has nothing else to do."""
+"""The time from `add` to the result, with an idle worker."""
 
 from statistics import median
 from time import perf_counter
 from typing import Final
 
-from benchmarks.bench import OURS, Bench
-from benchmarks.figure import Figure, Measured, Unit, Value, in_turns
-from benchmarks.latency import milliseconds
-from benchmarks.peer import NAME as PEER
-from benchmarks.peer import Peer
-from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
+from benchmarks.bench import OURS, THEIRS, Bench, ChasquiMQ
+from benchmarks.figures import Comparison, Figure, Unit, Value, run_for_medians
+from benchmarks.measuring import take_samples_ms
+from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
 from tampu import Queue
 from tampu.job import Job
 from tampu.worker import Worker
 
 SAMPLES: Final = 400
-PEERS_SAMPLES: Final = 20  # it looks every tenth of a second
+THEIR_SAMPLES: Final = 20  # each takes a tenth of a second, because it polls
 ROUNDS: Final = 3
 LIMIT_MS: Final = 2.0
 
 
-async def run(bench: Bench) -> list[Measured]:
-    """The median against a limit, and against the rival's."""
-    ways = bench.ways(lambda: _ours(bench), lambda peer: _theirs(bench, peer))
-    medians = await in_turns(ways, ROUNDS)
+async def run(bench: Bench) -> list[Figure]:
+    """p50 against a limit, and against ChasquiMQ's."""
+    contenders = bench.contenders(lambda: _ours(bench), lambda theirs: _theirs(bench, theirs))
+    medians = await run_for_medians(contenders, ROUNDS)
     what = "add to result, p50"
-    lines: list[Measured] = [Value(what, medians[OURS], Unit.MS, LIMIT_MS)]
-    if PEER in medians:
-        lines.append(Figure(what, medians[OURS], PEER, medians[PEER], unit=Unit.MS))
-    return lines
+    figures: list[Figure] = [Value(what, medians[OURS], Unit.MS, LIMIT_MS)]
+    if THEIRS in medians:
+        figures.append(Comparison(what, medians[OURS], THEIRS, medians[THEIRS], unit=Unit.MS))
+    return figures
 
 
 async def _ours(bench: Bench) -> float:
@@ -37,7 +35,7 @@ async def _ours(bench: Bench) -> float:
     async def handle(job: Job[object]) -> object:
         return job.data
 
-    async def once() -> float:
+    async def time_one() -> float:
         began = perf_counter()
         job = await queue.add(NAME, DATA)
         await job.result(timeout=10)
@@ -47,10 +45,10 @@ async def _ours(bench: Bench) -> float:
         QUEUE, handle, bench.url, concurrency=CONCURRENCY, events=False, store_results=True
     )
     async with Queue(QUEUE, bench.url) as queue, worker:
-        return median(await milliseconds(once, SAMPLES))
+        return median(await take_samples_ms(time_one, SAMPLES))
 
 
-async def _theirs(bench: Bench, peer: Peer) -> float:
+async def _theirs(bench: Bench, chasquimq: ChasquiMQ) -> float:
     bench.empty()
-    samples: list[float] = await peer.run("result", samples=PEERS_SAMPLES)
+    samples: list[float] = await chasquimq.run("result", samples=THEIR_SAMPLES)
     return median(samples)

@@ -27,6 +27,7 @@ class Proxy:
         self._tls = tls
         self._rng = Random(seed)  # noqa: S311 - latency, not secrets
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[object]] = set()
         self._clients: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -38,8 +39,10 @@ class Proxy:
 
     async def __aexit__(self, *exc: object) -> None:
         self._listener.close()
-        self.cut()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # who was accepted last is served from now on
+        while self._serving:
+            self.cut()
+            await asyncio.wait(self._serving, timeout=0.1)
 
     @property
     def url(self) -> str:
@@ -58,21 +61,33 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        with suppress(OSError):
-            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-            self._writers |= {writer, to_writer}
-            self._clients.add(writer)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pass(reader, to_writer, replies=False))
-                    group.create_task(self._pass(to_reader, writer, replies=True))
-            except* OSError:
-                pass
-            finally:
-                self._writers -= {writer, to_writer}
-                self._clients.discard(writer)
-                to_writer.transport.abort()
-                writer.transport.abort()
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        self._writers.add(writer)
+        try:
+            with suppress(OSError):
+                await self._join(reader, writer)
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+            self._serving.discard(task)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass bytes between a client and the server until one of them goes away."""
+        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        self._writers.add(to_writer)
+        self._clients.add(writer)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, to_writer, replies=False))
+                group.create_task(self._pass(to_reader, writer, replies=True))
+        except* OSError:
+            pass
+        finally:
+            self._writers.discard(to_writer)
+            self._clients.discard(writer)
+            to_writer.transport.abort()
 
     def _swallows(self, reply: bytes) -> bool:
         lost = self.lost_reply is not None and reply.endswith(self.lost_reply)

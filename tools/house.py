@@ -1,6 +1,6 @@
-"""The shape of the package: how many files, how large, how deep, and which class names repeat.
+"""Figures about the package: files, lines, import levels, and class names that are used twice.
 
-`python -m tools.house` prints the figures; with `--check` it fails when one is above its limit.
+`python -m tools.house` prints them. With `--check` it fails if one is above its limit.
 """
 
 import ast
@@ -16,12 +16,12 @@ from typing import Final
 FOLDER: Final = Path("src")
 PACKAGE: Final = "tampu"
 EXEMPT: Final = f"{PACKAGE}.compat"
-"""Has the class names of another package; they may repeat ours."""
+"""Uses the class names of another package, which may be the same as ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure, its limit if it has one, and what it is made of."""
+    """A measured figure, its limit if it has one, and a detail for the message."""
 
     name: str
     value: int
@@ -35,7 +35,7 @@ class Figure:
 
 
 def read_modules(folder: Path = FOLDER) -> dict[str, str]:
-    """The source text of every module of the package, by its dotted name."""
+    """The source text of every module of the package, by dotted name."""
     found = {}
     for path in sorted((folder / PACKAGE).rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -63,7 +63,7 @@ def figures(sources: dict[str, str]) -> list[Figure]:
 
 
 def imports_of(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
-    """The modules of the package that each module imports when it is loaded."""
+    """For each module, the modules of the package that it imports when it is loaded."""
     return {
         name: {to for node in _runtime_imports(tree) for to in _targets(node, trees)} - {name}
         for name, tree in trees.items()
@@ -71,7 +71,7 @@ def imports_of(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
 
 
 def longest_chain(imports: dict[str, set[str]]) -> list[str]:
-    """The longest chain of modules in which each imports the next; cycles are cut."""
+    """The longest chain of modules in which each imports the next. Cycles are cut."""
     open_names: set[str] = set()
     nothing: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ def longest_chain(imports: dict[str, set[str]]) -> list[str]:
 
 
 def repeated_classes(trees: dict[str, ast.Module]) -> list[str]:
-    """Class names that the package defines more than once, private ones included."""
+    """Class names that the package defines more than once, including private ones."""
     counts = Counter(
         node.name
         for name, tree in trees.items()
@@ -104,7 +104,7 @@ def _runtime_imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue  # imported when it is called: no part of what loading takes
+            continue  # runs on call, not when the module is loaded
         elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
             yield from _runtime_imports(ast.Module(child.orelse, []))
         else:
@@ -121,7 +121,7 @@ def _targets(node: ast.Import | ast.ImportFrom, modules: dict[str, ast.Module]) 
 
 
 def main() -> int:
-    """Print the figures; with --check, fail when one is above its limit."""
+    """Print the figures. With --check, fail if one is above its limit."""
     found = figures(read_modules())
     for each in found:
         limit = "" if each.limit is None else f"at most {each.limit}"

@@ -1,4 +1,4 @@
-"""Each Lua file has a head that says what it is, and a typed call of the same name."""
+"""Checks that every Lua script has a complete head, and a typed call of the same name."""
 
 import inspect
 import re
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tampu.server.scripts import (
     adding,
-    dead,
     delayed,
     scheduler,
     schedules,
@@ -18,35 +17,35 @@ from tampu.server.scripts import (
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (adding, dead, delayed, scheduler, schedules, settling, workers)
+MODULES = (adding, delayed, scheduler, schedules, settling, workers)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 
-def complaints(path: Path) -> Iterator[str]:
-    """What one script's head or its typed call lacks."""
+def find_problems(path: Path) -> Iterator[str]:
+    """What is missing in the head of a script, or in the call for it."""
     name, text = path.stem, path.read_text("utf-8")
     lines = text.splitlines()
     if lines[0].startswith("#!"):
         lines.pop(0)
     if not lines[0].startswith(f"-- {name}: "):
-        yield f"its head does not begin with '-- {name}: what it does'"
+        yield f"the head must begin with '-- {name}: what it does'"
     head = "\n".join(line for line in lines if line.startswith("--"))
     for part in PARTS:
         if part not in head:
-            yield f"its head lacks '{part.strip()}'"
+            yield f"the head has no line '{part.strip()}'"
     if not any(inspect.iscoroutinefunction(getattr(module, name, None)) for module in MODULES):
-        yield f"no module of scripts has a call {name}()"
+        yield f"no module in server/scripts defines {name}()"
     keys_head = head.partition(PARTS[0])[2].partition(PARTS[1])[0]
     for number in sorted(set(map(int, KEY.findall(text)))):
         if not re.search(rf"\b{number} ", keys_head):
-            yield f"its head does not name key {number}"
+            yield f"the head does not describe key {number}"
 
 
 def main() -> int:
-    """Say which heads are wanting."""
+    """Print the problems."""
     paths = sorted(FOLDER.glob("*.lua"))
-    found = [f"{path}: {problem}" for path in paths for problem in complaints(path)]
-    print("\n".join(found) or f"lua heads: {len(paths)} scripts in order")
+    found = [f"{path}: {problem}" for path in paths for problem in find_problems(path)]
+    print("\n".join(found) or f"lua heads: {len(paths)} scripts are ok")
     return int(bool(found) or not paths)
 
 

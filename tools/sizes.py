@@ -1,4 +1,4 @@
-"""Files stay under 400 lines and functions under 50, without a list of exceptions."""
+"""Checks that files have at most 400 lines and functions at most 50, without exceptions."""
 
 import ast
 import sys
@@ -10,8 +10,8 @@ LONGEST_FILE = 400
 LONGEST_FUNCTION = 50
 
 
-def complaints(path: Path) -> Iterator[str]:
-    """What is too long in one file."""
+def find_problems(path: Path) -> Iterator[str]:
+    """What is too long in a file."""
     text = path.read_text("utf-8")
     lines = text.count("\n")
     if lines > LONGEST_FILE:
@@ -21,14 +21,15 @@ def complaints(path: Path) -> Iterator[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
-                    yield f"{path}:{node.lineno}: {node.name} has {length} lines"
+                    where = f"{path}:{node.lineno}: {node.name}"
+                    yield f"{where} has {length} lines, at most {LONGEST_FUNCTION}"
 
 
 def main() -> int:
-    """Say what is too long."""
+    """Print what is too long."""
     files = [p for f in FOLDERS for s in ("*.py", "*.lua") for p in sorted(Path(f).rglob(s))]
-    found = [complaint for path in files for complaint in complaints(path)]
-    print("\n".join(found) or f"sizes: {len(files)} files within bounds")
+    found = [problem for path in files for problem in find_problems(path)]
+    print("\n".join(found) or f"sizes: {len(files)} files are ok")
     return int(bool(found))
 
 

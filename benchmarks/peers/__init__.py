@@ -1,4 +1,5 @@
-"""Other job queues, each run with the Python of its own environment; they print JSON.
+"""Other job queues. Each runs in an environment of its own.
 
-`python -m benchmarks.peers` compares them all. chasquimq_*.py are for `python -m benchmarks`.
+`python -m benchmarks.peers` compares them all with tampu. `python -m benchmarks` compares tampu
+with ChasquiMQ in more detail, with `chasquimq_scenarios.py`.
 """

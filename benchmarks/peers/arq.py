@@ -1,9 +1,9 @@
 """arq: asyncio in one process, 100 jobs at a time.
 
-uvloop is more than its documentation asks for. It looks for jobs every half second, and for
-results alike: its defaults, on which its documentation gives no other advice. What it takes at
-each look is set larger than the default of 500, which would be a limit of 1000 jobs a second. It
-has no call that adds many: many tasks add at once.
+Its documentation does not ask for uvloop, but it gets it. It polls for jobs every half second, and
+for results, too: these are its defaults, and its documentation recommends nothing else. The number
+of jobs per poll is larger than the default of 500, which would limit it to 1000 jobs per second.
+It has no call that adds many jobs: several tasks add at once.
 """
 
 import asyncio
@@ -16,14 +16,13 @@ from arq import create_pool
 from arq.connections import ArqRedis, RedisSettings
 from arq.worker import run_worker
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.peers.tasks import from_tasks
-from benchmarks.sample import CONCURRENCY, DATA
+from benchmarks.peers.shared import RESULTS, URL, add_from_tasks, run_job
+from benchmarks.workload import CONCURRENCY, DATA
 
 
 async def job(context: object, data: object) -> object:
     del context
-    return ran(data)
+    return run_job(data)
 
 
 class WorkerSettings:
@@ -48,7 +47,7 @@ class Producer:
         return await self._redis.enqueue_job("job", DATA)
 
     async def add_many(self, jobs: int) -> None:
-        await from_tasks(self.add, jobs)
+        await add_from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         at = datetime.fromtimestamp(due, UTC)

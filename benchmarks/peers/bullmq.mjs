@@ -1,8 +1,8 @@
 // BullMQ: Node, one process, concurrency 100. Run as `node bullmq.mjs add|work`.
 //
-// Jobs that are done are removed, as its page on going to production asks for. Its page on
-// concurrency recommends several processes; here one is to be compared. Asked and answered as in
-// program.py, noted as in handler.py. Its events cannot be turned off.
+// Finished jobs are removed, as its page on going to production recommends. Its page on
+// concurrency recommends several processes, but we compare one. It answers requests like
+// program.py and writes notes like shared.py. Its events cannot be turned off.
 
 import { openSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -19,14 +19,14 @@ const NOTE_EVERY = 100;
 
 const scenario = process.env.PEER_SCENARIO;
 const connection = { url: process.env.PEER_URL, maxRetriesPerRequest: null };
-const removed = { removeOnComplete: scenario === 'result' ? { count: 1000 } : true };
+const options = { removeOnComplete: scenario === 'result' ? { count: 1000 } : true };
 
 const now = () => (performance.timeOrigin + performance.now()) / 1000;
 
-function handler() {
+function makeHandler() {
   let notes;
   let number = 0;
-  const note = (line) => {
+  const writeNote = (line) => {
     notes ??= openSync(process.env.PEER_NOTES, 'w');
     writeSync(notes, line);
   };
@@ -37,18 +37,18 @@ function handler() {
   return async (job) => {
     number += 1;
     if (scenario === 'consume') {
-      if (number === 1 || number % NOTE_EVERY === 0) note(`${number} ${now()} ${cpu()}\n`);
+      if (number === 1 || number % NOTE_EVERY === 0) writeNote(`${number} ${now()} ${cpu()}\n`);
     } else if (scenario === 'result') {
-      if (number === 1) note(`1 ${now()} 0\n`);
+      if (number === 1) writeNote(`1 ${now()} 0\n`);
       return job.data;
     } else {
-      note(`${scenario === 'lateness' ? job.data.due : 0} ${now()} 0\n`);
+      writeNote(`${scenario === 'lateness' ? job.data.due : 0} ${now()} 0\n`);
     }
     return null;
   };
 }
 
-async function timed(call, calls, limit) {
+async function timeCalls(call, calls, limit) {
   const began = performance.now();
   let jobs = 0;
   let s = 0;
@@ -60,35 +60,36 @@ async function timed(call, calls, limit) {
   return { jobs, s };
 }
 
-async function done(queue, events, asked) {
-  const add = () => queue.add(NAME, DATA, removed);
-  switch (asked.do) {
+async function carryOut(queue, events, request) {
+  const add = () => queue.add(NAME, DATA, options);
+  switch (request.do) {
     case 'add':
-      return timed(add, asked.jobs, asked.limit_s);
+      return timeCalls(add, request.jobs, request.limit_s);
     case 'add_many': {
-      const many = Array(asked.a_call).fill({ name: NAME, data: DATA, opts: removed });
-      const told = await timed(() => queue.addBulk(many), asked.jobs / many.length, asked.limit_s);
-      return { ...told, jobs: told.jobs * many.length };
+      const many = Array(request.jobs_per_call).fill({ name: NAME, data: DATA, opts: options });
+      const calls = request.jobs / many.length;
+      const timed = await timeCalls(() => queue.addBulk(many), calls, request.limit_s);
+      return { ...timed, jobs: timed.jobs * many.length };
     }
-    case 'once': {
+    case 'add_one': {
       const at = now();
       await add();
       return { at };
     }
-    case 'delay':
-      for (const due of asked.due) {
+    case 'add_delayed':
+      for (const due of request.due) {
         const delay = Math.max(0, Math.round(1000 * (due - now())));
-        await queue.add(NAME, { due }, { ...removed, delay });
+        await queue.add(NAME, { due }, { ...options, delay });
       }
       return {};
-    case 'wait': {
+    case 'wait_for_result': {
       const began = performance.now();
       const job = await add();
       await job.waitUntilFinished(events, 10_000);
       return { ms: performance.now() - began };
     }
     default:
-      throw new Error(asked.do);
+      throw new Error(request.do);
   }
 }
 
@@ -97,13 +98,13 @@ async function answer() {
   const events = scenario === 'result' ? new QueueEvents(QUEUE, { connection }) : null;
   await events?.waitUntilReady();
   for await (const line of createInterface({ input: process.stdin })) {
-    console.log(JSON.stringify(await done(queue, events, JSON.parse(line))));
+    console.log(JSON.stringify(await carryOut(queue, events, JSON.parse(line))));
   }
   process.exit(0);
 }
 
 if (process.argv[2] === 'work') {
-  new Worker(QUEUE, handler(), { connection, concurrency: CONCURRENCY });
+  new Worker(QUEUE, makeHandler(), { connection, concurrency: CONCURRENCY });
 } else {
   await answer();
 }

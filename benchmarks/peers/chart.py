@@ -1,7 +1,6 @@
-"""The comparison as a picture: a panel for each scenario, bars on a log scale. Pure; SVG as text.
+"""The comparison as an SVG chart: a panel for each scenario, bars on a log scale. Pure.
 
-Its colours are of middle lightness and its ground is clear, so that it can be read on white and
-on black.
+Colours of medium lightness and a transparent background make it readable on white and on black.
 """
 
 import math
@@ -9,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from benchmarks.figure import Unit
-from benchmarks.peers.pins import OURS
-from benchmarks.peers.score import Row, Scenario
-from benchmarks.peers.table import shown
+from benchmarks.figures import Unit
+from benchmarks.peers.catalog import OURS
+from benchmarks.peers.comparison import Row, Scenario
+from benchmarks.peers.table import format_figure
 
 COLUMNS: Final = 2
-PANEL: Final = 470  # wide
-LABEL: Final = 92  # for the names
-FIGURE: Final = 74  # for the numbers behind the bars
+PANEL: Final = 470  # width of a panel
+LABEL: Final = 92  # width of the names
+FIGURE: Final = 74  # width of the numbers after the bars
 BAR: Final = 14
 STEP: Final = 19
 HEAD: Final = 46
@@ -31,7 +30,7 @@ GRID: Final = "#8a939e"
 
 
 def as_svg(rows: Sequence[Row], *, title: str) -> str:
-    """The whole picture."""
+    """The whole chart."""
     panel_height = HEAD + STEP * len(rows) + GAP
     width = COLUMNS * PANEL
     height = TOP + math.ceil(len(Scenario) / COLUMNS) * panel_height
@@ -49,16 +48,16 @@ def as_svg(rows: Sequence[Row], *, title: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def bounds(values: Sequence[float]) -> tuple[int, int]:
-    """The powers of ten that hold all values; a bar of the least one is still seen."""
+def scale_bounds(values: Sequence[float]) -> tuple[int, int]:
+    """The powers of ten around all values; the smallest bar is still visible."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     if math.log10(min(values)) - low < 0.1:
         low -= 1
     return low, max(high, low + 1)
 
 
-def length(value: float, low: int, high: int) -> float:
-    """How long a value's bar is, of the room that there is."""
+def bar_length(value: float, low: int, high: int) -> float:
+    """The length of the bar for a value, in pixels."""
     room = PANEL - LABEL - FIGURE
     return room * (math.log10(value) - low) / (high - low)
 
@@ -69,7 +68,7 @@ def _panel(rows: Sequence[Row], scenario: Scenario) -> Iterator[str]:
     values = [value for row in rows if (value := row.cells[scenario].value) and value > 0]
     if not values:
         return
-    low, high = bounds(values)
+    low, high = scale_bounds(values)
     yield from _grid(low, high, len(rows))
     for number, row in enumerate(rows):
         value = row.cells[scenario].value
@@ -78,7 +77,7 @@ def _panel(rows: Sequence[Row], scenario: Scenario) -> Iterator[str]:
 
 def _grid(low: int, high: int, rows: int) -> Iterator[str]:
     for power in range(low, high + 1):
-        x = LABEL + length(10.0**power, low, high)
+        x = LABEL + bar_length(10.0**power, low, high)
         yield (
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 4}" y2="{HEAD + rows * STEP}" '
             f'stroke="{GRID}" stroke-opacity="0.35"/>'
@@ -97,12 +96,12 @@ def _bar(row: Row, value: float | None, *, y: float, scale: tuple[int, int]) -> 
     middle = y + BAR - 3
     yield _text(LABEL - 6, middle, row.title, anchor="end", bold=row.name == OURS)
     if not value or value < 0:
-        yield _text(LABEL + 4, middle, f"{shown(-value)} too early" if value else "none")
+        yield _text(LABEL + 4, middle, f"{format_figure(-value)} too early" if value else "none")
         return
-    long = length(value, *scale)
+    width = bar_length(value, *scale)
     fill = OUR_BAR if row.name == OURS else THEIR_BAR
-    yield f'<rect x="{LABEL}" y="{y}" width="{long:.1f}" height="{BAR}" rx="2" fill="{fill}"/>'
-    yield _text(LABEL + long + 5, middle, shown(value))
+    yield f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2" fill="{fill}"/>'
+    yield _text(LABEL + width + 5, middle, format_figure(value))
 
 
 def _text(

@@ -1,7 +1,7 @@
 """ChasquiMQ: asyncio over its Rust engine, in one process.
 
-uvloop is more than its documentation asks for; it is faster with it. Events are off, all else is
-as by default.
+Its documentation does not ask for uvloop, but it is faster with it. Events are off; everything else
+is the default.
 """
 
 from collections.abc import AsyncGenerator
@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 import uvloop
 from chasquimq import Job, Queue, Worker
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
+from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
 
 
 async def handle(job: Job) -> object:
-    return ran(job.data)
+    return run_job(job.data)
 
 
 def work() -> None:
@@ -33,7 +33,7 @@ def work() -> None:
     uvloop.run(run())
 
 
-class Chasquimq:
+class Producer:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
@@ -52,6 +52,6 @@ class Chasquimq:
 
 
 @asynccontextmanager
-async def producer() -> AsyncGenerator[Chasquimq]:
+async def producer() -> AsyncGenerator[Producer]:
     async with Queue(QUEUE, redis_url=URL) as queue:
-        yield Chasquimq(queue)
+        yield Producer(queue)

@@ -1,9 +1,9 @@
-"""Huey: 100 threads in one process, by its own consumer.
+"""Huey: 100 threads in one process, started by its own consumer.
 
-Its documentation calls threads the safest choice, greenlets one for jobs that wait, and
-processes one for jobs that compute. It waits for results by notice where that is asked for
-(notify_result), and its scheduler looks every second, which is the least that it takes.
-It has no call that adds many in one: map is the nearest.
+Its documentation calls threads the safest choice, and recommends greenlets for jobs that wait and
+processes for jobs that compute. For results it is notified (notify_result). Its scheduler polls
+every second, which is the shortest interval it accepts. It has no call that adds many jobs: map
+comes closest.
 """
 
 import sys
@@ -15,8 +15,8 @@ from subprocess import run
 from huey import RedisHuey
 from redis import ConnectionPool
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.sample import CONCURRENCY, DATA, QUEUE
+from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.workload import CONCURRENCY, DATA, QUEUE
 
 pool = ConnectionPool.from_url(URL, max_connections=2 * CONCURRENCY)  # one for each thread
 huey = RedisHuey(QUEUE, connection_pool=pool, results=RESULTS, notify_result=RESULTS)
@@ -24,7 +24,7 @@ huey = RedisHuey(QUEUE, connection_pool=pool, results=RESULTS, notify_result=RES
 
 @huey.task()
 def job(data: object) -> object:
-    return ran(data)
+    return run_job(data)
 
 
 def work() -> None:

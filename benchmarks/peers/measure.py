@@ -1,4 +1,4 @@
-"""All scenarios of one peer, on servers of its own; each bounded in jobs and in time."""
+"""Measures one peer in every scenario, on fresh servers, with limits on jobs and time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,23 +12,23 @@ from typing import Final
 
 import redis
 
-from benchmarks.latency import due_times
-from benchmarks.peers import asked
-from benchmarks.peers.home import Home
-from benchmarks.peers.score import Cell, Scenario
-from benchmarks.peers.side import PeerFailed, ProducerSide, WorkerSide
+from benchmarks.measuring import due_times
+from benchmarks.peers import protocol
+from benchmarks.peers.comparison import Cell, Scenario
+from benchmarks.peers.environment import PeerEnvironment
+from benchmarks.peers.processes import PeerFailed, ProducerProcess, WorkerProcess
 from tests.servers import RunningServer
 
 ROUNDS: Final = 3
-ENOUGH_S: Final = 6.0  # no further round once they have taken so long
+ENOUGH_S: Final = 6.0  # start no further round after this time
 
 ADDS: Final = 5_000
 ADD_LIMIT_S: Final = 2.0
 WAITING: Final = 100_000
-A_CALL: Final = 1_000
+JOBS_PER_CALL: Final = 1_000
 FILL_LIMIT_S: Final = 8.0
 CONSUME_LIMIT_S: Final = 8.0
-QUIET_S: Final = 3.0  # a worker that notes nothing for so long has no more to run
+QUIET_S: Final = 3.0  # a worker that writes no note for this long has no more jobs
 
 START_LIMIT_S: Final = 20.0
 WARM_UP: Final = 3
@@ -37,201 +37,220 @@ SAMPLES_LIMIT_S: Final = 8.0
 ARRIVAL_LIMIT_S: Final = 10.0
 
 DELAYED: Final = 200
-FIRST_DUE_S: Final = 1.0  # by then the slowest one has added them all
+FIRST_DUE_S: Final = 1.0  # enough for the slowest peer to add all of them
 
-_pauses: Final = Random(1)  # noqa: S311 - spreads samples, guards nothing
+_pauses: Final = Random(1)  # noqa: S311 - only spreads samples
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
-    """A fresh server, and what the sides are told of it."""
+class _Setup:
+    """A fresh server, and a peer that uses it."""
 
     server: RunningServer
-    home: Home
+    environment: PeerEnvironment
     folder: Path
 
-    def producer(self, scenario: str = "") -> ProducerSide:
-        return ProducerSide(self.home, self._surroundings(scenario))
+    def producer(self, scenario: str = "") -> ProducerProcess:
+        return ProducerProcess(self.environment, self._variables(scenario))
 
-    def worker(self, scenario: str) -> WorkerSide:
-        return WorkerSide(self.home, self._surroundings(scenario))
+    def worker(self, scenario: str) -> WorkerProcess:
+        return WorkerProcess(self.environment, self._variables(scenario))
 
-    def _surroundings(self, scenario: str) -> dict[str, str]:
+    def _variables(self, scenario: str) -> dict[str, str]:
         notes = str(self.folder / "notes")
         return {"PEER_URL": self.server.url, "PEER_NOTES": notes, "PEER_SCENARIO": scenario}
 
-    def used(self) -> int:
-        """Bytes of the server's memory."""
+    def used_bytes(self) -> int:
+        """The memory that the server uses."""
         with self.server.admin() as admin:
             return int(admin.info("memory")["used_memory"])
 
     def cpu_s(self) -> float:
-        """Processor time of the server, all its threads."""
+        """The processor time of the server, all threads together."""
         with self.server.admin() as admin:
-            told: dict[str, float] = admin.info("cpu")
-        return told["used_cpu_user"] + told["used_cpu_sys"]
+            info: dict[str, float] = admin.info("cpu")
+        return info["used_cpu_user"] + info["used_cpu_sys"]
 
 
 @contextmanager
-def _site(binary: Path, home: Home) -> Iterator[_Site]:
+def _set_up(binary: Path, environment: PeerEnvironment) -> Iterator[_Setup]:
     with RunningServer(binary) as server, TemporaryDirectory(prefix="peer-") as folder:
-        yield _Site(server, home, Path(folder))
+        yield _Setup(server, environment, Path(folder))
 
 
-Part = Callable[[Path, Home], dict[Scenario, Cell]]
+Part = Callable[[Path, PeerEnvironment], dict[Scenario, Cell]]
 
 
-def measured(binary: Path, home: Home) -> dict[Scenario, Cell]:
-    """Every scenario; a part that fails leaves cells that say why."""
+def measure(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+    """Measure every scenario. The cells of a part that fails say why."""
     parts: dict[Part, tuple[Scenario, ...]] = {
-        _adds: (Scenario.ADD,),
-        _fills: (Scenario.ADD_MANY, Scenario.MEMORY, Scenario.CONSUME, Scenario.CPU),
-        _dispatch: (Scenario.DISPATCH,),
-        _lateness: (Scenario.LATENESS,),
-        _results: (Scenario.RESULT,),
+        _measure_adding: (Scenario.ADD,),
+        _measure_consuming: (
+            Scenario.ADD_MANY,
+            Scenario.MEMORY,
+            Scenario.CONSUME,
+            Scenario.CPU,
+        ),
+        _measure_dispatch: (Scenario.DISPATCH,),
+        _measure_lateness: (Scenario.LATENESS,),
+        _measure_results: (Scenario.RESULT,),
     }
     cells: dict[Scenario, Cell] = {}
     for part, scenarios in parts.items():
         try:
-            cells |= part(binary, home)
+            cells |= part(binary, environment)
         except (PeerFailed, redis.RedisError) as error:
             cells |= {scenario: Cell(why=str(error)) for scenario in scenarios}
     return cells
 
 
-def _adds(binary: Path, home: Home) -> dict[Scenario, Cell]:
-    with _site(binary, home) as site, site.producer() as producer:
-        producer.ask(asked.ONCE)
-        told = [producer.ask(asked.ADD, jobs=ADDS, limit_s=ADD_LIMIT_S) for _ in range(ROUNDS)]
-    rates = tuple(each["jobs"] / each["s"] for each in told)
-    return {Scenario.ADD: Cell(rates, of=f"{told[0]['jobs']} jobs")}
+def _measure_adding(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+    with _set_up(binary, environment) as setup, setup.producer() as producer:
+        producer.request(protocol.ADD_ONE)
+        answers = [
+            producer.request(protocol.ADD, jobs=ADDS, limit_s=ADD_LIMIT_S) for _ in range(ROUNDS)
+        ]
+    rates = tuple(each["jobs"] / each["s"] for each in answers)
+    return {Scenario.ADD: Cell(rates, of=f"{answers[0]['jobs']} jobs")}
 
 
 @dataclass(frozen=True, slots=True)
-class _Emptied:
-    """A queue that was filled and emptied."""
+class _ConsumeRound:
+    """One queue, filled and consumed."""
 
     filled: int
     add_per_s: float
-    bytes_each: float
+    bytes_per_job: float
     run: int
     run_per_s: float
     cpu_s: float  # for 100 000 jobs
 
 
-def _fills(binary: Path, home: Home) -> dict[Scenario, Cell]:
+def _measure_consuming(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
     began = monotonic()
-    rounds: list[_Emptied] = []
+    rounds: list[_ConsumeRound] = []
     while len(rounds) < ROUNDS and (not rounds or monotonic() - began < ENOUGH_S):
-        with _site(binary, home) as site:
-            rounds.append(_emptied(site))
+        with _set_up(binary, environment) as setup:
+            rounds.append(_fill_and_consume(setup))
     last = rounds[-1]
     filled, run = f"{last.filled} jobs", f"{last.run} of {last.filled} jobs"
     return {
         Scenario.ADD_MANY: Cell(tuple(each.add_per_s for each in rounds), of=filled),
-        Scenario.MEMORY: Cell(tuple(each.bytes_each for each in rounds), of=filled),
+        Scenario.MEMORY: Cell(tuple(each.bytes_per_job for each in rounds), of=filled),
         Scenario.CONSUME: Cell(tuple(each.run_per_s for each in rounds), of=run),
         Scenario.CPU: Cell(tuple(each.cpu_s for each in rounds), of=run),
     }
 
 
-def _emptied(site: _Site) -> _Emptied:
-    empty = site.used()
-    with site.producer() as producer:
-        added = producer.ask(asked.ADD_MANY, jobs=WAITING, a_call=A_CALL, limit_s=FILL_LIMIT_S)
+def _fill_and_consume(setup: _Setup) -> _ConsumeRound:
+    empty = setup.used_bytes()
+    with setup.producer() as producer:
+        added = producer.request(
+            protocol.ADD_MANY, jobs=WAITING, jobs_per_call=JOBS_PER_CALL, limit_s=FILL_LIMIT_S
+        )
         producer.end()
     filled = int(added["jobs"])
-    waiting = site.used()
-    before_s = site.cpu_s()
-    with site.worker(asked.CONSUME) as worker:
-        first = last = worker.note(START_LIMIT_S)
+    waiting = setup.used_bytes()
+    before_s = setup.cpu_s()
+    with setup.worker(protocol.CONSUME) as worker:
+        first = last = worker.next_note(START_LIMIT_S)
         if first is None or last is None:
             raise worker.failure("ran nothing")
         until = monotonic() + CONSUME_LIMIT_S
-        while last.what < filled and monotonic() < until:
-            note = worker.note(QUIET_S)
+        while last.value < filled and monotonic() < until:
+            note = worker.next_note(QUIET_S)
             if note is None:
                 break
-            last = note if note.what > last.what else last
-        server_s = site.cpu_s() - before_s
-    run = last.what - first.what
+            last = note if note.value > last.value else last
+        server_s = setup.cpu_s() - before_s
+    run = last.value - first.value
     if run <= 0:
-        raise worker.failure(f"ran less than {asked.NOTE_EVERY} jobs")
-    return _Emptied(
+        raise worker.failure(f"ran fewer than {protocol.NOTE_EVERY} jobs")
+    return _ConsumeRound(
         filled=filled,
         add_per_s=added["jobs"] / added["s"],
-        bytes_each=(waiting - empty) / filled,
-        run=int(last.what),
+        bytes_per_job=(waiting - empty) / filled,
+        run=int(last.value),
         run_per_s=run / (last.at - first.at),
         cpu_s=100_000 * (last.cpu_s - first.cpu_s + server_s) / run,
     )
 
 
-def _dispatch(binary: Path, home: Home) -> dict[Scenario, Cell]:
-    with _site(binary, home) as site:
-        with site.worker(asked.DISPATCH) as worker, site.producer() as producer:
-            _ready(producer, worker)
+def _measure_dispatch(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+    with _set_up(binary, environment) as setup:
+        with setup.worker(protocol.DISPATCH) as worker, setup.producer() as producer:
+            _wait_for_first_job(producer, worker)
 
-            def once() -> float:
-                at = producer.ask(asked.ONCE)["at"]
-                note = worker.note(ARRIVAL_LIMIT_S)
+            def time_one_ms() -> float:
+                at = producer.request(protocol.ADD_ONE)["at"]
+                note = worker.next_note(ARRIVAL_LIMIT_S)
                 if note is None:
                     raise worker.failure(f"ran no job in {ARRIVAL_LIMIT_S:g} s")
                 return 1000 * (note.at - float(at))
 
-            return {Scenario.DISPATCH: _sampled(once)}
+            return {Scenario.DISPATCH: _take_samples(time_one_ms)}
 
 
-def _results(binary: Path, home: Home) -> dict[Scenario, Cell]:
-    with _site(binary, home) as site:
-        with site.worker(asked.RESULT) as worker, site.producer(asked.RESULT) as producer:
-            _ready(producer, worker)
-            return {Scenario.RESULT: _sampled(lambda: float(producer.ask(asked.WAIT)["ms"]))}
+def _measure_results(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+    with _set_up(binary, environment) as setup:
+        with (
+            setup.worker(protocol.RESULT) as worker,
+            setup.producer(protocol.RESULT) as producer,
+        ):
+            _wait_for_first_job(producer, worker)
+
+            def time_one_ms() -> float:
+                return float(producer.request(protocol.WAIT_FOR_RESULT)["ms"])
+
+            return {Scenario.RESULT: _take_samples(time_one_ms)}
 
 
-def _lateness(binary: Path, home: Home) -> dict[Scenario, Cell]:
-    with _site(binary, home) as site:
-        with site.worker(asked.LATENESS) as worker, site.producer(asked.LATENESS) as producer:
-            _warm_delay(producer, worker)
-            producer.ask(asked.DELAY, due=due_times(DELAYED, after_s=FIRST_DUE_S))
+def _measure_lateness(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+    with _set_up(binary, environment) as setup:
+        with (
+            setup.worker(protocol.LATENESS) as worker,
+            setup.producer(protocol.LATENESS) as producer,
+        ):
+            _wait_for_first_delayed_job(producer, worker)
+            producer.request(protocol.ADD_DELAYED, due=due_times(DELAYED, after_s=FIRST_DUE_S))
             late: list[float] = []
             while len(late) < DELAYED:
-                note = worker.note(ARRIVAL_LIMIT_S)
+                note = worker.next_note(ARRIVAL_LIMIT_S)
                 if note is None:
                     raise worker.failure(f"ran {len(late)} of {DELAYED} delayed jobs")
-                late.append(1000 * (note.at - note.what))
+                late.append(1000 * (note.at - note.value))
     return {Scenario.LATENESS: Cell((median(late),), of=f"{DELAYED} jobs")}
 
 
-def _ready(producer: ProducerSide, worker: WorkerSide) -> None:
+def _wait_for_first_job(producer: ProducerProcess, worker: WorkerProcess) -> None:
     """Wait until the worker runs jobs."""
-    producer.ask(asked.ONCE)
-    if worker.note(START_LIMIT_S) is None:
+    producer.request(protocol.ADD_ONE)
+    if worker.next_note(START_LIMIT_S) is None:
         raise worker.failure("ran nothing")
 
 
-def _warm_delay(producer: ProducerSide, worker: WorkerSide) -> None:
-    producer.ask(asked.DELAY, due=due_times(1))
-    if worker.note(START_LIMIT_S) is None:
+def _wait_for_first_delayed_job(producer: ProducerProcess, worker: WorkerProcess) -> None:
+    producer.request(protocol.ADD_DELAYED, due=due_times(1))
+    if worker.next_note(START_LIMIT_S) is None:
         raise worker.failure("ran no delayed job")
 
 
-def _sampled(once: Callable[[], float]) -> Cell:
-    """One after another, so that the worker is idle, behind some that warm up."""
+def _take_samples(time_one_ms: Callable[[], float]) -> Cell:
+    """Take samples one after another, so that the worker is idle, after some that only warm up."""
     for _ in range(WARM_UP):
-        once()
+        time_one_ms()
     until = monotonic() + SAMPLES_LIMIT_S
     taken: list[float] = []
     while len(taken) < SAMPLES and (not taken or monotonic() < until):
         sleep(pause_s(_pauses))
-        taken.append(once())
+        taken.append(time_one_ms())
     return Cell((median(taken),), of=f"{len(taken)} samples")
 
 
 def pause_s(random: Random) -> float:
-    """How long the worker is left idle before a sample.
+    """How long the worker is idle before a sample.
 
-    Of a chance length, up to more than the half second after which some look for jobs: a job must
-    not always come right after a look.
+    The length is random and can be longer than half a second, because some peers poll that often:
+    a job must not always arrive right after a poll.
     """
     return random.uniform(0.01, 0.6)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.peers.program PEER add|work`: run by a peer's own Python.
+"""`python -m benchmarks.peers.program PEER add|work`: runs with the Python of a peer's environment.
 
-`add` reads what is asked from stdin, a JSON line each, and answers on stdout. `work` runs a
-worker until it is ended.
+`add` reads requests from stdin, each a line of JSON, and answers on stdout. `work` runs a worker
+until it is killed.
 """
 
 import asyncio
@@ -15,62 +15,64 @@ from importlib.util import find_spec
 from time import perf_counter, time
 from typing import Any, Protocol
 
-from benchmarks.peers import asked as ask
+from benchmarks.peers import protocol
 
 
 class Producer(Protocol):
-    """What a peer's file offers as `producer()`; waits, where the peer's own calls block."""
+    """What `producer()` of a peer's file yields. A method may block if the peer's calls do."""
 
     async def add(self) -> object:
         """Add one job with DATA."""
 
     async def add_many(self, jobs: int) -> object:
-        """Add so many of them in the fastest way that the peer has."""
+        """Add this many jobs with DATA, in the fastest way that the peer has."""
 
     async def add_at(self, due: float) -> object:
-        """Add one that is due at an instant, with that as its data."""
+        """Add one job that is due at an instant. Its data is the instant."""
 
     async def result(self) -> object:
-        """Add one and wait for its result."""
+        """Add one job and wait for its result."""
 
 
 def main() -> None:
-    """Be one side of a peer."""
-    name, side = sys.argv[1:]
+    """Run the producer or the worker of a peer."""
+    name, role = sys.argv[1:]
     peer = import_module(f"benchmarks.peers.{name}")
-    if side == "work":
+    if role == "work":
         peer.work()
         return
     loops = import_module("uvloop" if find_spec("uvloop") else "asyncio")
     loops.run(_answer(peer.producer()))
-    os._exit(0)  # an engine's threads may outlive the loop and break the interpreter's own end
+    os._exit(0)  # an engine's threads may outlive the loop and break the interpreter's shutdown
 
 
-async def _answer(opened: AbstractAsyncContextManager[Producer]) -> None:
+async def _answer(opening: AbstractAsyncContextManager[Producer]) -> None:
     loop = asyncio.get_running_loop()
-    async with opened as producer:
+    async with opening as producer:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            print(json.dumps(await _done(producer, json.loads(line))), flush=True)
+            print(json.dumps(await _carry_out(producer, json.loads(line))), flush=True)
 
 
-async def _done(producer: Producer, asked: dict[str, Any]) -> dict[str, float]:
-    match asked["do"]:
-        case ask.ADD:
-            return await _timed(producer.add, asked["jobs"], asked["limit_s"])
-        case ask.ADD_MANY:
-            a_call = asked["a_call"]
-            calls = asked["jobs"] // a_call
-            told = await _timed(lambda: producer.add_many(a_call), calls, asked["limit_s"])
-            return {**told, "jobs": told["jobs"] * a_call}
-        case ask.ONCE:
+async def _carry_out(producer: Producer, request: dict[str, Any]) -> dict[str, float]:
+    match request["do"]:
+        case protocol.ADD:
+            return await _time_calls(producer.add, request["jobs"], request["limit_s"])
+        case protocol.ADD_MANY:
+            per_call = request["jobs_per_call"]
+            calls = request["jobs"] // per_call
+            timed = await _time_calls(
+                lambda: producer.add_many(per_call), calls, request["limit_s"]
+            )
+            return {**timed, "jobs": timed["jobs"] * per_call}
+        case protocol.ADD_ONE:
             at = time()
             await producer.add()
             return {"at": at}
-        case ask.DELAY:
-            for due in asked["due"]:
+        case protocol.ADD_DELAYED:
+            for due in request["due"]:
                 await producer.add_at(due)
             return {}
-        case ask.WAIT:
+        case protocol.WAIT_FOR_RESULT:
             began = perf_counter()
             await producer.result()
             return {"ms": 1000 * (perf_counter() - began)}
@@ -78,10 +80,10 @@ async def _done(producer: Producer, asked: dict[str, Any]) -> dict[str, float]:
             raise ValueError(unknown)
 
 
-async def _timed(
+async def _time_calls(
     call: Callable[[], Awaitable[object]], calls: int, limit_s: float
 ) -> dict[str, float]:
-    """So many calls, one after another, or as many as the time allows."""
+    """Make this many calls, one after another, or as many as the time limit allows."""
     began = perf_counter()
     done, taken = 0, 0.0
     while done < calls and taken < limit_s:

@@ -1,8 +1,8 @@
 """RQ: one SimpleWorker, which runs one job at a time in its own process.
 
-Its notes on performance name SimpleWorker for very short jobs that are trusted; the default
-worker forks for each job. More at a time are more processes: here one is to be compared.
-Its scheduler is a process beside the worker that looks every second.
+Its notes on performance recommend SimpleWorker for very short jobs that are trusted; the default
+worker forks for each job. To run more jobs at a time it needs more processes, but we compare one.
+Its scheduler is a separate process that polls every second.
 """
 
 from collections.abc import AsyncGenerator
@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from redis import Redis
 from rq import Queue, SimpleWorker
 
-from benchmarks.peers.handler import DELAYS, RESULTS, URL, ran
-from benchmarks.sample import DATA, QUEUE
+from benchmarks.peers.shared import DELAYS, RESULTS, URL, run_job
+from benchmarks.workload import DATA, QUEUE
 
 JOB = "benchmarks.peers.rq.job"
 KEPT_S = 60 if RESULTS else 0
 
 
 def job(data: object) -> object:
-    return ran(data)
+    return run_job(data)
 
 
 def work() -> None:

@@ -1,11 +1,11 @@
-"""SAQ: asyncio in one process, concurrency 100, by its own command.
+"""SAQ: asyncio in one process, concurrency 100, started by its own command.
 
-uvloop is more than its documentation asks for. It stores nothing of a job that is done (ttl -1)
-where no result is asked for. Its scheduler looks every second by default. Results are awaited as
-in its first example, by refresh, which is told of them (apply looks every half second); again
-after a tenth of a second, because what it is told between its look and its subscription is lost.
-It has no call that adds many without waiting for their results: many tasks add at once, as many
-as it lets.
+Its documentation does not ask for uvloop, but it gets it. Without results, it stores nothing about
+a finished job (ttl -1). Its scheduler polls every second by default. We wait for results as in its
+first example, with refresh, which is notified (apply polls every half second). refresh is called
+again after a tenth of a second, because it misses a notification between its query and its
+subscription. SAQ has no call that adds many jobs without waiting for their results: several tasks
+add at once, as many as it allows.
 """
 
 import asyncio
@@ -17,9 +17,8 @@ from subprocess import run
 import uvloop
 from saq import Queue
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.peers.tasks import from_tasks
-from benchmarks.sample import CONCURRENCY, DATA, QUEUE
+from benchmarks.peers.shared import RESULTS, URL, add_from_tasks, run_job
+from benchmarks.workload import CONCURRENCY, DATA, QUEUE
 
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
@@ -28,7 +27,7 @@ KEPT_S = 60 if RESULTS else -1
 
 async def job(context: object, *, data: object) -> object:
     del context
-    return ran(data)
+    return run_job(data)
 
 
 queue = Queue.from_url(URL, name=QUEUE)
@@ -44,7 +43,7 @@ class Producer:
         return await queue.enqueue("job", data=DATA, ttl=KEPT_S)
 
     async def add_many(self, jobs: int) -> None:
-        await from_tasks(self.add, jobs)
+        await add_from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         return await queue.enqueue("job", data=due, ttl=KEPT_S, scheduled=due)

@@ -1,6 +1,6 @@
 """streaQ: asyncio in one process, concurrency 100, with uvloop as its documentation shows.
 
-No result is stored (ttl 0) where none is asked for, and no line logged for each job (silent).
+It stores no result (ttl 0) unless the scenario needs one, and logs no line per job (silent).
 """
 
 from collections.abc import AsyncGenerator
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from streaq import Worker
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.sample import CONCURRENCY, DATA, QUEUE
+from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.workload import CONCURRENCY, DATA, QUEUE
 
 worker = Worker(
     redis_url=URL,
@@ -22,7 +22,7 @@ worker = Worker(
 
 @worker.task(name="job", silent=True, ttl=60 if RESULTS else 0)
 async def job(data: object) -> object:
-    return ran(data)
+    return run_job(data)
 
 
 def work() -> None:

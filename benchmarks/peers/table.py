@@ -1,19 +1,19 @@
-"""The comparison as text for a terminal and as Markdown: pure."""
+"""The comparison as text for a terminal and as Markdown. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.peers.pins import OURS
-from benchmarks.peers.score import Row, Scenario, ratio_to_ours
+from benchmarks.peers.catalog import OURS
+from benchmarks.peers.comparison import Row, Scenario, ratio_to_ours
 
 LEGEND: Final = (
-    "x: how many times better tampu is (more jobs a second; less time, memory, CPU); "
-    "below 1 the peer is better."
+    "x: how many times better tampu is (more jobs per second; less time, memory, CPU). "
+    "Below 1 the peer is better."
 )
 
 
-def shown(value: float) -> str:
-    """Three digits, thousands as k."""
+def format_figure(value: float) -> str:
+    """A figure with three digits; thousands as k."""
     if value >= 1000:
         return f"{_digits(value / 1000)} k"
     return _digits(value)
@@ -25,38 +25,38 @@ def _digits(value: float) -> str:
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
-    """Why cells are empty, each once; a cell refers to its place in this list."""
+    """Why cells are empty, each reason once. A cell refers to its position in this list."""
     whys = (row.cells[scenario].why for row in rows for scenario in Scenario)
     return list(dict.fromkeys(why for why in whys if why is not None))
 
 
 def cell_text(rows: Sequence[Row], row: Row, scenario: Scenario) -> str:
-    """The figure and its ratio to ours; or the number of the reason that there is none."""
+    """The figure and its ratio to ours, or the number of the reason why there is none."""
     cell = row.cells[scenario]
     if cell.value is None:
         return f"none [{reasons(rows).index(cell.why) + 1}]" if cell.why else "none"
     ratio = ratio_to_ours(rows, row, scenario)
     if cell.value < 0:
-        return f"{shown(-cell.value)} too early"
+        return f"{format_figure(-cell.value)} too early"
     if ratio is None or row.name == OURS:
-        return shown(cell.value)
-    return f"{shown(cell.value)} ({_digits(ratio)} x)"
+        return format_figure(cell.value)
+    return f"{format_figure(cell.value)} ({_digits(ratio)} x)"
 
 
 def grid(rows: Sequence[Row]) -> list[list[str]]:
-    """Heads and cells, as texts."""
+    """The heads and cells of the table, as texts."""
     head = ["", *(f"{each.title} [{each.unit.value.strip()}]" for each in Scenario)]
     return [head, *([row.head, *(cell_text(rows, row, each) for each in Scenario)] for row in rows)]
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What the empty cells refer to, and how each peer was run."""
-    told = [f"[{number}] {why}" for number, why in enumerate(reasons(rows), 1)]
-    return told + [f"{row.title}: {row.way}" for row in rows]
+    """The reasons that empty cells refer to, and how each peer was run."""
+    texts = [f"[{number}] {why}" for number, why in enumerate(reasons(rows), 1)]
+    return texts + [f"{row.title}: {row.way}" for row in rows]
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """For a terminal."""
+    """The table and its notes for a terminal."""
     lines = grid(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [
@@ -67,11 +67,11 @@ def as_text(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row], *, about: str) -> str:
-    """For a README: the table, what it was measured on, and the notes."""
+    """The table, the conditions (`about`) and the notes for a README."""
     head, *body = grid(rows)
     lines = [_line(head), _line(["---", *["--:"] * len(Scenario)]), *map(_line, body)]
-    told = [f"- {note}" for note in notes(rows)]
-    return "\n".join([*lines, "", about, LEGEND, "", *told, ""])
+    listed = [f"- {note}" for note in notes(rows)]
+    return "\n".join([*lines, "", about, LEGEND, "", *listed, ""])
 
 
 def _line(texts: Sequence[str]) -> str:

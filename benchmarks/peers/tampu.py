@@ -1,4 +1,4 @@
-"""tampu: asyncio in one process. Queue and Worker with uvloop, events off."""
+"""tampu: asyncio in one process, with uvloop and without events."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -6,15 +6,15 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.peers.handler import RESULTS, URL, ran
-from benchmarks.sample import CONCURRENCY, DATA, NAME, QUEUE
+from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
 from tampu import NewJob, Queue, Worker
 from tampu.job import Job
 from tampu.util.clock import instant
 
 
 async def handle(job: Job[Any]) -> object:
-    return ran(job.data)
+    return run_job(job.data)
 
 
 def work() -> None:
@@ -24,7 +24,7 @@ def work() -> None:
     uvloop.run(worker.run())
 
 
-class Tampu:
+class Producer:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
@@ -43,6 +43,6 @@ class Tampu:
 
 
 @asynccontextmanager
-async def producer() -> AsyncGenerator[Tampu]:
+async def producer() -> AsyncGenerator[Producer]:
     async with Queue(QUEUE, URL) as queue:
-        yield Tampu(queue)
+        yield Producer(queue)

@@ -1,9 +1,9 @@
-"""taskiq with taskiq-redis: asyncio, one worker process, 100 tasks at a time, by its own command.
+"""taskiq with taskiq-redis: asyncio, one worker process, 100 tasks at a time, its own command.
 
-The stream broker is the one of its documentation's first example; it acknowledges. The command
-takes uvloop where it is installed. Delays need its scheduler, a process of its own that is told
-to look every second, the least that it takes: its default is every minute. It has no call that
-adds many: many tasks add at once.
+The stream broker is the one in the first example of its documentation, and it acknowledges jobs.
+The command uses uvloop if it is installed. Delayed jobs need its scheduler, a separate process. We
+let it poll every second, the shortest interval it accepts; its default is every minute. It has no
+call that adds many jobs: several tasks add at once.
 """
 
 import sys
@@ -15,9 +15,8 @@ from subprocess import Popen, run
 from taskiq import TaskiqScheduler
 from taskiq_redis import ListRedisScheduleSource, RedisAsyncResultBackend, RedisStreamBroker
 
-from benchmarks.peers.handler import DELAYS, RESULTS, URL, ran
-from benchmarks.peers.tasks import from_tasks
-from benchmarks.sample import CONCURRENCY, DATA, QUEUE
+from benchmarks.peers.shared import DELAYS, RESULTS, URL, add_from_tasks, run_job
+from benchmarks.workload import CONCURRENCY, DATA, QUEUE
 
 broker = RedisStreamBroker(URL, queue_name=QUEUE)
 if RESULTS:
@@ -28,7 +27,7 @@ scheduler = TaskiqScheduler(broker, [source])
 
 @broker.task(task_name="job")
 async def job(data: object) -> object:
-    return ran(data)
+    return run_job(data)
 
 
 def work() -> None:
@@ -46,7 +45,7 @@ class Producer:
         return await job.kiq(DATA)
 
     async def add_many(self, jobs: int) -> None:
-        await from_tasks(self.add, jobs)
+        await add_from_tasks(self.add, jobs)
 
     async def add_at(self, due: float) -> object:
         return await job.schedule_by_time(source, datetime.fromtimestamp(due, UTC), due)

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from tampu.backoff import Backoff
     from tampu.consumer.handler import Handler
     from tampu.events import JobEvent, QueueEvents
-    from tampu.job import Job, NewJob, current_job
+    from tampu.job import Job, NewJob, SyncJob, current_job
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
     from tampu.queue import Queue
     from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
     from tampu.standalone import Promoter
-    from tampu.sync import SyncDeadLetters, SyncJob, SyncQueue
+    from tampu.sync import SyncDeadLetters, SyncQueue
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
     from tampu.tasks.task import Call, Task
@@ -128,12 +128,12 @@ _HOMES: Final = {
     "tampu.backoff": "Backoff",
     "tampu.consumer.handler": "Handler",
     "tampu.events": "JobEvent QueueEvents",
-    "tampu.job": "Job NewJob current_job",
+    "tampu.job": "Job NewJob SyncJob current_job",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
     "tampu.standalone": "Promoter",
     "tampu.queue": "Queue",
     "tampu.schedules.model": "Schedule ScheduleCounts ScheduleSettings",
-    "tampu.sync": "SyncDeadLetters SyncJob SyncQueue",
+    "tampu.sync": "SyncDeadLetters SyncQueue",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",

@@ -1,4 +1,4 @@
-"""The app: tasks, where their jobs go, and what lives around them. Nothing is done at import."""
+"""The app: declares tasks and adds their jobs. Creating one connects to nothing."""
 
 import asyncio
 import atexit
@@ -14,25 +14,28 @@ from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.sync import Portal
-from tampu.tasks.handlers import settings_for
+from tampu.tasks.handlers import parse_worker_options
 from tampu.tasks.middleware import Middleware
-from tampu.tasks.router import DeclaredSchedule, Router, refuse_clash
+from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
-from tampu.util.functions import is_async, yields
-from tampu.util.options import check_type, parse_options
+from tampu.util.lifecycle import Shared
+from tampu.util.options import check_type, is_async, parse_options, yields
+from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
-_LIFESPAN: Final = "a function of the app, decorated with @asynccontextmanager"
+_LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
 
-class _Opened:
-    """The queues that one event loop uses, and how many hold them open."""
+class _LoopQueues:
+    """The queues that one event loop uses, and the `async with app:` blocks that share them."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
-        self.users = 0
+        self.blocks = Shared(self._open, _LoopQueues.close)
+
+    async def _open(self) -> Self:
+        return self  # queues connect on first use
 
     async def close(self) -> None:
         queues, self.queues = self.queues, {}
@@ -44,10 +47,10 @@ class _Opened:
 class App(Router):
     """Declares tasks and adds their jobs; an `AppWorker` runs them.
 
-    It connects on first use. `url` and the options of its queues are those of `Queue`. A task that
-    names no queue goes to `default_queue`. `middleware` is around every run, and `lifespan(app)`
-    around the life of a worker. `worker` are options for all of its workers, which have the
-    queues' `max_payload` and `group` unless told otherwise.
+    It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
+    that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
+    `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
+    workers; `max_payload` and `group` default to those of the queues.
     """
 
     def __init__(
@@ -64,37 +67,34 @@ class App(Router):
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
         parse_options(QueueSettings, "App", options)
-        self.worker = _shared(options) | _check_worker(worker)
+        self.worker = _worker_defaults(options) | _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
         self._routers: list[Router] = []
         self._options = options
-        self._opened: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopQueues] = {}
         self._lock = threading.Lock()
-        self._portal: tuple[int, Portal] | None = None  # with the process that it belongs to
-        self._states: dict[object, object] = {}  # of each worker that runs, the last one last
+        self._portal: tuple[int, Portal] | None = None  # with the id of its process
+        self._states: dict[object, object] = {}  # of each running worker, the latest last
         self.url, self.credentials = url, credentials
 
     def __repr__(self) -> str:
         return f"<App with {len(self.tasks)} tasks>"
 
     async def __aenter__(self) -> Self:
-        self._here().users += 1
+        await self._loop_queues().blocks.acquire()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        opened = self._here()
-        opened.users -= 1
-        if opened.users == 0:
-            await opened.close()
+        await self._loop_queues().blocks.release()
 
     async def close(self) -> None:
-        """Close the queues that were used in this event loop; they are opened again when needed."""
-        await self._here().close()
+        """Close the queues that this event loop has used; they connect again when needed."""
+        await self._loop_queues().close()
 
     def close_sync(self) -> None:
-        """Close what `enqueue_sync` has opened; done by itself when the program ends."""
+        """Close what `enqueue_sync` has opened; happens automatically when the program ends."""
         with self._lock:
             portal, self._portal = self._portal, None
         if portal is not None:
@@ -105,17 +105,17 @@ class App(Router):
 
     @property
     def default_queue(self) -> str:
-        """Where tasks go that name no queue."""
+        """The queue of tasks that name none."""
         return self._default_queue
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
-        """What is around every run, outermost first."""
+        """The middleware of all tasks, outermost first."""
         return self._middleware
 
     @property
     def schedules(self) -> Sequence[DeclaredSchedule]:
-        """The schedules that were declared, also by its routers."""
+        """The declared schedules, including those of its routers."""
         routed = [each for router in self._routers for each in router.schedules]
         return [*self._schedules, *routed]
 
@@ -125,25 +125,25 @@ class App(Router):
         return sorted({task.queue for task in self.tasks.values()})
 
     def include(self, router: Router) -> None:
-        """Make the tasks and schedules of a router the app's."""
+        """Add the tasks and schedules of a router."""
         check_type("router", router, Router, accepted="a Router")
-        router.give_to(self)
+        router.attach(self)
         self._routers.append(router)
 
-    def admit(self, task: AnyTask) -> None:
-        """Take a task of a router; a second one of the same name is refused."""
-        refuse_clash(self._tasks, task)
+    def register(self, task: AnyTask) -> None:
+        """Add a task of a router; a second one with the same name is refused."""
+        check_unique(self._tasks, task)
         self._tasks[task.name] = task
 
     # --- producing ------------------------------------------------------------------------------
 
     def queue(self, name: str | None = None) -> Queue:
-        """The queue of a name, or the default one; the same each time in one event loop.
+        """The queue with this name, or the default one. One event loop always gets the same.
 
-        It is closed by `close()`, or at the end of `async with app:`.
+        It is closed by `close()` and at the end of `async with app:`.
         """
         name = self._default_queue if name is None else name
-        queues = self._here().queues
+        queues = self._loop_queues().queues
         found = queues.get(name)
         if found is None:
             found = Queue(name, self.url, credentials=self.credentials, **self._options)
@@ -151,41 +151,41 @@ class App(Router):
         return found
 
     def portal(self) -> Portal:
-        """The event loop in a thread that `enqueue_sync` works through; one for each process."""
+        """The portal that `enqueue_sync` uses: an event loop in a thread, one per process."""
         with self._lock:
             if self._portal is None or self._portal[0] != os.getpid():
                 self._portal = os.getpid(), Portal("the app")
                 atexit.register(self.close_sync)
             return self._portal[1]
 
-    def _here(self) -> _Opened:
+    def _loop_queues(self) -> _LoopQueues:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            reason = "no event loop is running; use enqueue_sync in plain code"
+            reason = "no event loop is running; use enqueue_sync in code without one"
             raise WrongContext("use a queue of the app", reason) from None
-        found = self._opened.get(loop)
+        found = self._by_loop.get(loop)
         if found is None:
-            with self._lock:  # other loops are in other threads
-                # Those that have ended go: each `asyncio.run` would leave its queues behind.
-                alive = {each: it for each, it in self._opened.items() if not each.is_closed()}
-                found = alive[loop] = _Opened()
-                self._opened = alive
+            with self._lock:  # other loops run in other threads
+                # Without closed loops: otherwise each `asyncio.run` would leave its queues here.
+                running = {each: it for each, it in self._by_loop.items() if not each.is_closed()}
+                found = running[loop] = _LoopQueues()
+                self._by_loop = running
         return found
 
-    # --- a worker's life ------------------------------------------------------------------------
+    # --- lifespan -------------------------------------------------------------------------------
 
     @property
     def state(self) -> Any:  # noqa: ANN401 - whatever the user's lifespan yields
-        """What `lifespan` has yielded, while a worker runs."""
+        """The value that `lifespan` has yielded, while a worker runs."""
         if not self._states:
             raise WrongContext(
-                "read app.state", "it exists while a worker runs an app that has a lifespan"
+                "read app.state", "it exists only while a worker runs and the app has a lifespan"
             )
         return next(reversed(self._states.values()))
 
-    async def live(self, stack: AsyncExitStack) -> None:
-        """Enter the lifespan, to be left with the stack."""
+    async def enter_lifespan(self, stack: AsyncExitStack) -> None:
+        """Enter the lifespan; the stack leaves it."""
         if self._lifespan is not None:
             worker, manager = object(), self._lifespan(self)
             check_type("lifespan", manager, AbstractAsyncContextManager, accepted=_LIFESPAN)
@@ -196,20 +196,20 @@ class App(Router):
 def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
     checked: object = {} if given is None else given
     if not isinstance(checked, dict):
-        accepted = 'expected options of a worker, such as {"store_results": True}'
-        raise OptionError("worker", checked, accepted)
-    settings_for("a worker", given or {})
+        expected = 'expected a dict of worker options, such as {"store_results": True}'
+        raise OptionError("worker", checked, expected)
+    parse_worker_options("a worker", given or {})
     return given or {}
 
 
-def _shared(options: QueueOptions) -> WorkerOptions:
-    """What must be the same on both sides of a queue: a worker buries what it may not read."""
-    shared: WorkerOptions = {}
+def _worker_defaults(options: QueueOptions) -> WorkerOptions:
+    """Options that workers share with queues: a worker buries payloads that are too large."""
+    defaults: WorkerOptions = {}
     if "max_payload" in options:
-        shared["max_payload"] = options["max_payload"]
+        defaults["max_payload"] = options["max_payload"]
     if "group" in options:
-        shared["group"] = options["group"]
-    return shared
+        defaults["group"] = options["group"]
+    return defaults
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

@@ -1,4 +1,4 @@
-"""The worker of an app: one process that serves its queues."""
+"""The worker of an app: runs the tasks of its queues in one process."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ from tampu.app import App
 from tampu.consumer.handler import Handler
 from tampu.consumer.options import WorkerHealth, WorkerOptions
 from tampu.errors import OptionError
-from tampu.tasks.execution import Runtime, make
-from tampu.tasks.handlers import app_wide, handler_of, settings_for
+from tampu.tasks.execution import Runtime, create_dependencies
+from tampu.tasks.handlers import app_steps, handler_of, parse_worker_options
 from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s
@@ -26,8 +26,8 @@ from tampu.worker import Worker
 logger = logging.getLogger(__name__)
 
 
-class _AtWork(Struct, frozen=True):
-    """The workers that run, and what is closed behind them."""
+class _RunningWorkers(Struct, frozen=True):
+    """The running workers, and what is closed after them."""
 
     workers: tuple[Worker, ...]
     runtime: Runtime
@@ -45,12 +45,12 @@ class _AtWork(Struct, frozen=True):
 
 
 class AppWorker(Runnable):
-    """Runs the tasks of an app: one worker for each queue, each with slots of its own.
+    """Runs the tasks of an app, with one worker for each queue.
 
-    `queues` says how many runs at a time each queue has; None: all queues that the app's tasks
-    name, with `concurrency` each. Every task runs from every one of them. Options are those of
-    `Worker`; what is not given is as the app's `worker` has it. `await worker.run()` works until
-    `stop()`, `async with worker:` works inside the block. It is used once.
+    `queues` sets the concurrency of each queue; None means all queues of the app's tasks, with
+    `concurrency` each. Any task can run from any of them. Options are those of `Worker`; the
+    defaults are the app's `worker` options. `await worker.run()` works until `stop()`, and
+    `async with worker:` inside the block. It can be started only once.
     """
 
     def __init__(
@@ -61,48 +61,50 @@ class AppWorker(Runnable):
     ) -> None:
         check_type("app", app, App, accepted="an App")
         options = {**app.worker, **options}
-        settings = settings_for("AppWorker", options)
+        settings = parse_worker_options("AppWorker", options)
         self._app = app
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
-        self._steps = app_wide(app.tasks.values())
-        self._schedules = _stored_by(app, self._queues)
+        self._steps = app_steps(app.tasks.values())
+        self._schedules = _schedules_of(app, self._queues)
         handlers = {
             name: handler_of(task, self._runtime, settings.isolation)
             for name, task in app.tasks.items()
         }
         self._workers = tuple(
-            _worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
+            _create_worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
             for queue, slots in self._queues.items()
         )
-        self._life = Lifetime("app-worker", self._open, _AtWork.close, hurry=_AtWork.stop_workers)
+        self._life = Lifetime(
+            "app-worker", self._open, _RunningWorkers.close, hurry=_RunningWorkers.stop_workers
+        )
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._queues)}>"
 
     @property
     def queues(self) -> Mapping[str, int]:
-        """How many runs at a time each queue has."""
+        """The concurrency of each queue."""
         return self._queues
 
     @property
     def health(self) -> WorkerHealth | None:
-        """How its workers are now, as one; None before all have started."""
-        if self._life.opened is None:
+        """The health of all workers together; None before all have started."""
+        if self._life.resource is None:
             return None
         return reduce(WorkerHealth.combine, (each.health for each in self._workers if each.health))
 
     async def stop(self, grace: Duration | None = None) -> None:
-        """Stop all workers as `Worker.stop` does, then leave what was around them."""
+        """Stop all workers as `Worker.stop` does, then leave the lifespan."""
         await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
-    async def _open(self) -> _AtWork:
-        """The lifespan first, then what is app-wide, the schedules, the workers."""
+    async def _open(self) -> _RunningWorkers:
+        """In order: lifespan, dependencies with scope="app", schedules, workers."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._app)
-            await stack.enter_async_context(_in_one_task(self._life_around))
+            await stack.enter_async_context(_in_own_task(self._enter_lifespan))
             threads = self._runtime.threads
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
@@ -110,69 +112,71 @@ class AppWorker(Runnable):
             for worker in self._workers:
                 await worker.start()
                 stack.push_async_callback(partial(worker.stop, 0))
-            return _AtWork(self._workers, self._runtime, stack.pop_all())
+            return _RunningWorkers(self._workers, self._runtime, stack.pop_all())
 
     async def _store_schedules(self) -> None:
         for each in self._schedules:
             queue = self._app.queue(each.task.queue)
-            await queue.schedule(each.task.name, each.rule, each.data(), **each.keyed())
+            options = each.options_with_key()
+            await queue.schedule(each.task.name, each.rule, each.data(), **options)
 
-    async def _life_around(self, stack: AsyncExitStack) -> None:
-        await self._app.live(stack)
-        await stack.enter_async_context(self._app_wide())
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        await self._app.enter_lifespan(stack)
+        await stack.enter_async_context(self._app_dependencies())
 
     @asynccontextmanager
-    async def _app_wide(self) -> AsyncIterator[None]:
-        around, error = ContextStack(), None
+    async def _app_dependencies(self) -> AsyncIterator[None]:
+        stack, error = ContextStack(), None
         try:
-            await make(self._steps, self._runtime.values, job=None, around=around)
+            await create_dependencies(self._steps, self._runtime.values, job=None, stack=stack)
             yield
-        except BaseException as raised:  # noqa: BLE001 - raised again when all around is left
+        except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
             error = raised
         self._runtime.values.clear()
-        error = await around.leave(error)
+        error = await stack.leave(error)
         if error is not None:
             raise error
 
 
 @asynccontextmanager
-async def _in_one_task(
+async def _in_own_task(
     enter: Callable[[AsyncExitStack], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Enter and leave in one task of its own: a task group, for one, insists on that.
+    """Enter and leave in the same task, as a task group requires.
 
-    What ends it before its time is raised when it is left.
+    If it ends early, its error is raised when this is left.
     """
     entered, leaving = asyncio.Event(), asyncio.Event()
 
-    async def live() -> None:
+    async def run() -> None:
         async with AsyncExitStack() as stack:
             await enter(stack)
             entered.set()
             await leaving.wait()
 
-    def ended(living: asyncio.Task[None]) -> None:
+    def note_end(task: asyncio.Task[None]) -> None:
         if entered.is_set() and not leaving.is_set():
-            logger.error("the lifespan has ended while the worker runs")  # stop() raises its error
+            error = None if task.cancelled() else task.exception()
+            logger.error("the lifespan ended while the worker was running", exc_info=error)
         entered.set()
 
-    living = asyncio.create_task(live(), name="tampu-lifespan")
-    living.add_done_callback(ended)
+    task = asyncio.create_task(run(), name="tampu-lifespan")
+    task.add_done_callback(note_end)
     try:
         await entered.wait()
-        if not living.done():
+        if not task.done():
             yield
     except asyncio.CancelledError:
         if not entered.is_set():
-            living.cancel()
+            task.cancel()
         raise
     finally:
         leaving.set()
-        await asyncio.wait([living])
-    living.result()
+        await asyncio.wait([task])
+    task.result()
 
 
-def _worker(
+def _create_worker(
     app: App, queue: str, *, handlers: Mapping[str, Handler], options: WorkerOptions
 ) -> Worker:
     return Worker(queue, handlers, app.url, credentials=app.credentials, **options)
@@ -180,7 +184,7 @@ def _worker(
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:
     if not app.tasks:
-        raise OptionError("app", app, "has no task to run")
+        raise OptionError("app", app, "must have at least one task")
     if queues is None:
         return dict.fromkeys(app.queues, concurrency)
     given: object = queues
@@ -191,17 +195,17 @@ def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) 
     return dict(queues)
 
 
-def _stored_by(app: App, queues: Iterable[str]) -> list[DeclaredSchedule]:
-    """The schedules of these queues; each key of a queue may be declared once."""
+def _schedules_of(app: App, queues: Iterable[str]) -> list[DeclaredSchedule]:
+    """The schedules of these queues; `OptionError` if one is invalid or its key is not unique."""
     found: dict[tuple[str, str], DeclaredSchedule] = {}
     for each in app.schedules:
-        each.data()  # refuses what could not be called
+        each.data()  # refuses arguments that do not fit
         own = app.tasks.get(each.task.name)
         if own is None or own.function is not each.task.function:
-            raise OptionError("schedule", each.task, "is of a task that is none of the app's")
-        place = (each.task.queue, each.key)
-        if place in found:
-            accepted = f"is declared twice on {place[0]}: give each schedule a key of its own"
-            raise OptionError("key", each.key, accepted)
-        found[place] = each
+            raise OptionError("schedule", each.task, "its task does not belong to the app")
+        queue_and_key = (each.task.queue, each.key)
+        if queue_and_key in found:
+            problem = f"declared twice for queue {each.task.queue}; give each schedule its own key"
+            raise OptionError("key", each.key, problem)
+        found[queue_and_key] = each
     return [each for (queue, _), each in found.items() if queue in queues]

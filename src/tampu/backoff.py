@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt."""
+"""Backoff: how long to wait before the next attempt."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from typing import Final, Self
 
 from tampu.errors import OptionError
 from tampu.util.clock import MAX_MS, Duration, to_ms
+from tampu.util.options import at_least, check_type
 from tampu.wire.envelope import BackoffKind, WireBackoff
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait between attempts; made by `Backoff.fixed` or `Backoff.exponential`.
+    """The wait between attempts; created with `Backoff.fixed` or `Backoff.exponential`.
 
-    Jitter is drawn anew each time and added to the wait, behind the cap.
+    After the cap is applied, a fresh random jitter is added.
     """
 
     kind: BackoffKind
@@ -38,10 +39,10 @@ class Backoff:
         multiplier: float = 2.0,
         jitter: Duration = 0,
     ) -> Self:
-        """A wait that grows by the multiplier each time, up to `max`."""
+        """A wait that is multiplied each time, up to `max`."""
         given: object = multiplier
         if not isinstance(given, int | float) or not 1 <= given < math.inf:
-            raise OptionError("multiplier", multiplier, "must be a finite number from 1")
+            raise OptionError("multiplier", multiplier, "must be a finite number of at least 1")
         return cls(
             BackoffKind.EXPONENTIAL,
             to_ms("delay", delay),
@@ -51,13 +52,13 @@ class Backoff:
         )
 
     def to_wire(self) -> WireBackoff:
-        """As it travels with a job; nothing is left to what a worker happens to default to."""
+        """As it is sent with a job: complete, so that no default of a worker changes it."""
         return WireBackoff(
             self.kind.value, self.delay_ms, self.max_ms, self.multiplier, self.jitter_ms
         )
 
-    def overridden(self, wire: WireBackoff) -> "Backoff":
-        """What a job asks for; what it leaves open is ours."""
+    def with_override(self, wire: WireBackoff) -> "Backoff":
+        """The backoff that a job carries; this one fills what it leaves out."""
         multiplier = self.multiplier if wire.multiplier is None else wire.multiplier
         return Backoff(
             wire.effective_kind,
@@ -68,9 +69,9 @@ class Backoff:
         )
 
     def wait_ms(self, failed: int, rng: Random) -> int:
-        """The wait after so many failed attempts; never negative, never beyond ten years.
+        """The wait in milliseconds after so many failed attempts, from 0 to ten years.
 
-        Numbers of a peer's job may be anything that 64 bits hold, NaN included.
+        A job of another program may carry any 64-bit number, even NaN.
         """
         base = float(self.delay_ms)
         if self.kind is BackoffKind.EXPONENTIAL:
@@ -84,24 +85,19 @@ class Backoff:
 
 
 DEFAULT_BACKOFF: Final = Backoff(BackoffKind.EXPONENTIAL, 100, 30_000, 2.0, 100)
-"""The peer's own: 100 ms, doubling up to 30 s, and up to 100 ms more."""
+"""The same as ChasquiMQ's: 100 ms, doubled up to 30 s, plus up to 100 ms."""
 
 MAX_ATTEMPTS: Final = 2**32 - 1
-"""What the wire has room for."""
+"""The largest number that fits on the wire."""
 
 
 def check_retrying(attempts: object, backoff: object) -> None:
-    """Refuse what cannot be, naming it; None leaves it to somebody else.
+    """Refuse invalid attempts or backoff. None is valid: then another setting applies.
 
-    No attempts at all are refused too: such a job would be dead on arrival.
+    0 attempts are refused too: such a job could never run.
     """
-    if attempts is not None and not (
-        isinstance(attempts, int)
-        and not isinstance(attempts, bool)
-        and 1 <= attempts <= MAX_ATTEMPTS
-    ):
-        raise OptionError("attempts", attempts, f"must be a whole number from 1 to {MAX_ATTEMPTS}")
-    if backoff is not None and not isinstance(backoff, Backoff):
-        raise OptionError(
-            "backoff", backoff, "expected Backoff.fixed(...) or Backoff.exponential(...)"
-        )
+    if attempts is not None:
+        at_least("attempts", attempts, 1, most=MAX_ATTEMPTS)
+    if backoff is not None:
+        expected = "Backoff.fixed(...) or Backoff.exponential(...)"
+        check_type("backoff", backoff, Backoff, accepted=expected)

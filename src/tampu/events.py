@@ -1,4 +1,4 @@
-"""What happens to jobs: written in batches off the handlers' path, read by push."""
+"""Events of jobs: written in batches off the hot path, read as they arrive."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
-from random import Random
 from typing import Final, Self
 
 from msgspec import Struct
@@ -15,10 +14,11 @@ from msgspec import Struct
 from tampu.errors import DecodeError, OptionError, ServerError, WrongContext
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target, check_target, connect
-from tampu.server.lane import Lane, LaneOptions, Pauses
-from tampu.server.scripts.dead import emit
+from tampu.server.lane import Lane
+from tampu.server.scripts.settling import emit
 from tampu.server.streams import last_id, read_after
 from tampu.util.clock import instant
+from tampu.util.lifecycle import cancel_all
 from tampu.wire.event import Event, EventFields, EventKind, decode_event, pack_events
 from tampu.wire.keys import QueueKeys
 
@@ -35,10 +35,11 @@ CLOSE_LIMIT_S: Final = 1.0
 
 
 class EventWriter:
-    """Writes events to the events stream behind the back of whoever tells them.
+    """Writes events to a queue's events stream in the background.
 
-    Telling neither waits nor fails. What cannot be written is dropped and counted: the oldest when
-    too many wait, and a batch that the server did not take. It belongs to its lane's event loop.
+    `tell` never waits and never raises. Events that cannot be written are dropped and counted: the
+    oldest if too many wait, and a batch that the server did not accept. Belongs to the event loop
+    of its lane.
     """
 
     def __init__(self, lane: Lane, key: bytes, *, max_len: int = EVENTS_KEPT) -> None:
@@ -46,13 +47,15 @@ class EventWriter:
         self._key = key
         self.max_len = max_len
         self._buffer: list[EventFields] = []
-        self._alarm = 0  # more events than this in the buffer need attention
+        self._threshold = 0  # `tell` does more than append when the buffer is longer than this
         self._filled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._sent_at = 0.0
         self._dropped = 0
-        self._overflowing = self._refused = self._closed = False
+        self._dropped_before: int | None = None  # set while events are dropped
+        self._overflowing = self._closed = False
+        self._trouble = lane.server.outage.part(f"writing events to {key.decode()}")
 
     def __len__(self) -> int:
         """Events that wait to be written."""
@@ -60,26 +63,26 @@ class EventWriter:
 
     @property
     def dropped(self) -> int:
-        """Events that were told and, as far as is known, not written."""
+        """How many events were dropped, as far as we know."""
         return self._dropped
 
     def tell(self, fields: EventFields) -> None:
-        """Have an event written soon."""
-        # Twice a job on the hot path, so one comparison serves all that can be the matter.
+        """Write an event soon."""
+        # Hot path, twice per job: one comparison covers every case that needs attention.
         buffer = self._buffer
         buffer.append(fields)
-        if len(buffer) > self._alarm:
+        if len(buffer) > self._threshold:
             self._attend()
 
     async def flush(self) -> None:
-        """Return when all that was told before is written or dropped."""
+        """Return when all events so far are written or dropped."""
         for _ in range(0, len(self._buffer), EVENTS_A_CALL):
             await self._send_next()
         if self._calls:
             await asyncio.wait(set(self._calls))
 
     async def close(self) -> None:
-        """Write what can be written within a second; the rest is dropped. May be called twice."""
+        """Write what can be written within a second, and drop the rest. May be called twice."""
         if self._closed:
             return
         try:
@@ -87,32 +90,39 @@ class EventWriter:
                 async with asyncio.timeout(CLOSE_LIMIT_S):
                     await self.flush()
         finally:
-            self._closed, self._alarm = True, 0
+            self._closed, self._threshold = True, 0
             self._drop(len(self._buffer))
-            tasks = [*self._calls, *([self._task] if self._task else [])]
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await cancel_all([*self._calls, *([self._task] if self._task else [])])
+            self._trouble.end(recovered=False)
 
     def _attend(self) -> None:
-        """The writer sleeps, or the buffer is full, or all is over."""
+        """Wake the writer, or drop events if the buffer is full or the writer closed."""
         if self._closed:
             self._drop(len(self._buffer))
-        elif self._alarm == MAX_BUFFERED:
+        elif self._threshold == MAX_BUFFERED:
             if not self._overflowing:
                 self._overflowing = True
-                logger.warning("more events than can be written: the oldest are dropped")
+                self._log("more than %d events wait for %s: dropping the oldest", MAX_BUFFERED)
             self._drop(EVENTS_A_CALL)
         else:
-            self._alarm = MAX_BUFFERED
+            self._threshold = MAX_BUFFERED
             self._filled.set()
             if self._task is None:
                 self._task = asyncio.create_task(self._run(), name="tampu-events")
 
     def _drop(self, count: int) -> None:
         del self._buffer[:count]
+        self._count_dropped(count)
+
+    def _count_dropped(self, count: int) -> None:
+        if self._dropped_before is None:
+            self._dropped_before = self._dropped
         self._dropped += count
+
+    def _log(self, text: str, count: int) -> None:
+        key = self._key.decode()
+        facts = {"key": key, "count": count, "server": self._lane.server.name}
+        logger.warning(text, count, key, extra=facts)
 
     async def _run(self) -> None:
         while True:
@@ -122,10 +132,10 @@ class EventWriter:
                 await self._send_next()
             self._overflowing = False
             self._filled.clear()
-            self._alarm = 0
+            self._threshold = 0
 
     async def _linger(self) -> None:
-        """Wait for more to come, if there just was a call and this one would be small."""
+        """Wait for more events if the last call was just now and this one would be small."""
         left_s = self._sent_at + LINGER_S - asyncio.get_running_loop().time()
         if left_s > 0 and len(self._buffer) < EVENTS_A_CALL:
             await asyncio.sleep(left_s)
@@ -146,15 +156,16 @@ class EventWriter:
         try:
             await emit(self._lane, self._key, pack_events(batch), max_len=self.max_len)
         except ServerError as error:
-            self._dropped += len(batch)
-            if not self._refused:
-                self._refused = True
-                logger.warning("events cannot be written", extra={"problem": str(error)})
+            self._count_dropped(len(batch))
+            self._trouble.begin(error)
         except asyncio.CancelledError:
-            self._dropped += len(batch)
+            self._count_dropped(len(batch))
             raise
         else:
-            self._refused = False
+            self._trouble.end()
+            if self._dropped_before is not None and not self._buffer:
+                dropped, self._dropped_before = self._dropped - self._dropped_before, None
+                self._log("dropped %d events for %s; events are written again", dropped)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -163,14 +174,15 @@ EVENTS_A_READ: Final = 1_000
 BLOCK_MS: Final = 5_000
 
 _EVENT_ID: Final = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20})?")
-_LAST_MS: Final = 253_402_300_799_999  # of the year 9999, where datetimes end
+_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last that datetime knows
 _UNREADABLE: Final = Event("", "", "", "", {})
 
 
 class JobEvent(Struct, frozen=True):
-    """One thing that happened to a job.
+    """One event of a job.
 
-    A kind that this version does not know stays text. `at` is by the clock of who told it.
+    A kind that this version does not know stays text. `at` is by the clock of the program that
+    wrote the event.
     """
 
     id: str
@@ -183,10 +195,10 @@ class JobEvent(Struct, frozen=True):
 
 
 class QueueEvents:
-    """The events of a queue from the moment it is entered, or behind the event id `after`.
+    """The events of a queue from `async with` on, or after the event with the id `after`.
 
-    Misses nothing, whatever happens to the connection: it reads on behind the last event it has
-    seen, as far back as the stream is kept. One consumer iterates over it; `close` ends that.
+    No event is missed if the connection breaks: reading continues after the last event seen, as far
+    back as the stream is kept. One consumer iterates over it; `close` ends the iteration.
     """
 
     def __init__(
@@ -198,24 +210,22 @@ class QueueEvents:
         after: str | None = None,
     ) -> None:
         if after is not None and not _EVENT_ID.fullmatch(after):
-            raise OptionError(
-                "after", after, 'expected the id of an event, or "0" for all there are'
-            )
+            raise OptionError("after", after, 'expected the id of an event, or "0" for all events')
         check_target(url, credentials)
         self._key = QueueKeys(queue).events
         self._target = url
         self._credentials = credentials
         self._after = None if after is None else after.encode()
-        self._follower: _EventCursor | None = None
+        self._cursor: _EventCursor | None = None
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as opened:
+        async with AsyncExitStack() as stack:
             server = await connect(self._target, credentials=self._credentials)
-            lane = await Lane.open(await opened.enter_async_context(server), self._key)
-            await opened.enter_async_context(lane)
+            lane = await Lane.open(await stack.enter_async_context(server), self._key)
+            await stack.enter_async_context(lane)
             after = self._after or await last_id(lane, self._key)
-            opened.pop_all()  # from here on the follower's to close
-        self._follower = _EventCursor(server, lane, key=self._key, after=after)
+            stack.pop_all()  # from here on the cursor closes them
+        self._cursor = _EventCursor(server, lane, key=self._key, after=after)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -225,21 +235,21 @@ class QueueEvents:
         return self
 
     async def __anext__(self) -> JobEvent:
-        if self._follower is None:
+        if self._cursor is None:
             raise WrongContext("read events", "enter `async with QueueEvents(...)` first")
-        event = await self._follower.next()
+        event = await self._cursor.next()
         if event is None:
             raise StopAsyncIteration
         return event
 
     async def close(self) -> None:
         """End the iteration and disconnect. May be called twice."""
-        if self._follower is not None:
-            await self._follower.close()
+        if self._cursor is not None:
+            await self._cursor.close()
 
 
 class _EventCursor:
-    """A place in an events stream, and what was read from there and not handed out yet."""
+    """A position in an events stream, and the events that were read but not returned yet."""
 
     def __init__(self, server: Server, lane: Lane, *, key: bytes, after: bytes) -> None:
         self._server = server
@@ -247,51 +257,46 @@ class _EventCursor:
         self._key = key
         self._after = after
         self._events: deque[JobEvent] = deque()
-        self._filling: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._trouble = server.outage.part(f"reading events from {key.decode()}")
         self._closed = False
 
     async def next(self) -> JobEvent | None:
         """The next event, as soon as there is one; None when closed."""
         while not self._events and not self._closed:
-            # A task, so that a consumer who gives up waiting does not give up the read: the next
-            # one would stand behind it at the server.
-            if self._filling is None or self._filling.done():
-                self._filling = asyncio.create_task(self._fill(), name="tampu-follow-events")
-            await asyncio.wait([self._filling])
+            # A task, so that a consumer that stops waiting does not cancel the read: the server
+            # would answer the next read only after this one.
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(), name="tampu-follow-events")
+            await asyncio.wait([self._reading])
         return None if self._closed else self._events.popleft()
 
     async def close(self) -> None:
         self._closed = True
-        if self._filling is not None:
-            self._filling.cancel()
-            await asyncio.wait([self._filling])
+        if self._reading is not None:
+            await cancel_all([self._reading])
+        self._trouble.end(recovered=False)
         await self._lane.close()
         await self._server.close()
 
-    async def _fill(self) -> None:
-        """Read on until there is something."""
-        pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients, guards nothing
-        troubled = False
+    async def _read(self) -> None:
+        """Read until there is at least one event."""
         while not self._events:
             try:
                 entries = await read_after(
                     self._lane, self._key, self._after, count=EVENTS_A_READ, block_ms=BLOCK_MS
                 )
             except ServerError as error:
-                if not troubled:
-                    logger.warning("events cannot be read", extra={"problem": str(error)})
-                troubled = True
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(self._trouble.begin(error))
             else:
-                troubled = False
-                pauses.reset()
+                self._trouble.end()
                 if entries:
                     self._after = entries[-1][0]
                     self._events.extend(job_event(entry_id, flat) for entry_id, flat in entries)
 
 
 def job_event(entry_id: bytes, flat: Sequence[bytes] | None) -> JobEvent:
-    """What an entry of the events stream tells; one that cannot be read has the kind ""."""
+    """The event in an entry of the events stream; the kind of an unreadable one is ""."""
     try:
         event = decode_event(flat or ())
     except DecodeError:
@@ -302,16 +307,16 @@ def job_event(entry_id: bytes, flat: Sequence[bytes] | None) -> JobEvent:
         kind=event.kind,
         job_id=event.job_id,
         name=event.name,
-        at=_at(event.ts, entry_id),
+        at=_event_time(event.ts, entry_id),
         attempt=attempt if isinstance(attempt, int) else None,
         fields=event.fields,
     )
 
 
-def _at(ts: int | str, entry_id: bytes) -> datetime:
-    """When it was told; if that cannot be, when it was written."""
-    written_ms = int(entry_id.partition(b"-")[0])
-    for ms in (ts, written_ms):
+def _event_time(ts: int | str, entry_id: bytes) -> datetime:
+    """When it happened; if that is unreadable, when the server stored it."""
+    stored_ms = int(entry_id.partition(b"-")[0])
+    for ms in (ts, stored_ms):
         if isinstance(ms, int) and 0 <= ms <= _LAST_MS:
             return instant(ms)
     return instant(0)

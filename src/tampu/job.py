@@ -1,4 +1,4 @@
-"""Jobs: what a producer gives, what a handler gets, and what stays in the producer's hands."""
+"""Jobs: what a producer adds, and what producers and handlers get."""
 
 from contextlib import suppress
 from contextvars import ContextVar
@@ -10,6 +10,7 @@ from msgspec import Struct
 from tampu.backoff import Backoff
 from tampu.errors import WrongContext
 from tampu.util.clock import Duration, instant
+from tampu.util.portal import Blocking
 from tampu.wire.extras import NO_EXTRAS, Extras
 
 R = TypeVar("R")
@@ -18,22 +19,22 @@ DEFAULT_RESULT_WAIT_S: Final = 30.0
 
 
 class JobOptions(TypedDict, total=False):
-    """What may be said of one job besides its name and data."""
+    """Options of one job, as keywords."""
 
-    delay: Duration | None  # run no sooner than this from now
-    at: datetime | None  # or: no sooner than this instant
-    job_id: str | None  # adding another job of the same id adds nothing
-    unique_for: Duration | None  # how long an id stays taken behind the job's due time
+    delay: Duration | None  # run no earlier than this from now
+    at: datetime | None  # or no earlier than this instant
+    job_id: str | None  # a second job with the same id is not added
+    unique_for: Duration | None  # how long the id stays taken after the job is due
     attempts: int | None
     backoff: Backoff | None
-    timeout: Duration | None  # the longest that one attempt may take
+    timeout: Duration | None  # of one attempt
     expires: Duration | None  # buried instead of run if it has not started by then
-    headers: dict[str, str] | None  # travels along; for tracing and the like
+    headers: dict[str, str] | None  # sent along, for tracing and similar
     tenant: str | None
 
 
 class NewJob(Struct, frozen=True):
-    """One job to be added, with its options; they are checked when it is added."""
+    """One job for `add_many`, with its options. They are checked when it is added."""
 
     name: str
     data: object = None
@@ -50,24 +51,24 @@ class NewJob(Struct, frozen=True):
 
 
 class Host(Protocol):
-    """Where a job lives: what its methods need of a queue or a worker."""
+    """What a job needs from the queue or worker that it came from."""
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """What the job's handler returned."""
+        """Wait for the value that the job's handler returned."""
 
     def report_progress(self, job: "Job[Any]", percent: int) -> None:
-        """Tell listeners how far a running job is; from any thread."""
+        """Write a progress event for a running job; may be called from any thread."""
 
 
 class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
-    """One job: in a handler what is to be done, at the producer what was added.
+    """One job. A handler gets the job to run, a producer the job that was added.
 
-    `attempt` counts from 1 and includes attempts that ended with their worker's death; at the
-    producer it is 0. `data` is as the handler's side decoded it, or as the producer gave it.
+    `attempt` counts from 1 and includes attempts that ended because their worker died. For a
+    producer it is 0. `data` is decoded in a handler, and as it was given for a producer.
     """
 
-    # Not tracked by the garbage collector, which took a sixth of a worker's time; a cycle through
-    # a job (job.data["me"] = job) is therefore never collected.
+    # Not tracked by the garbage collector, which took a sixth of a worker's time. So a cycle
+    # through a job (job.data["me"] = job) is never collected.
 
     id: str
     name: str
@@ -76,53 +77,92 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     created_at_ms: int
     host: Host
     extras: Extras = NO_EXTRAS
-    duplicate: bool = False  # at the producer: the id was taken, and nothing was added
+    duplicate: bool = False  # for a producer: the id was taken, and nothing was added
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} attempt {self.attempt}>"
 
     @property
     def created_at(self) -> datetime:
-        """When it was added, by the clock of the producer."""
+        """When it was added, by the producer's clock."""
         return instant(self.created_at_ms)
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """The instant that a schedule fired it for."""
+        """The instant of its schedule; None if no schedule fired it."""
         at_ms = self.extras.scheduled_at_ms
         return None if at_ms is None else instant(at_ms)
 
     @property
     def schedule_key(self) -> str | None:
-        """The schedule that fired it."""
+        """The key of the schedule that fired it, if any."""
         return self.extras.schedule_key
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the producer sent along."""
+        """The headers that the producer sent."""
         return self.extras.headers
 
     @property
     def tenant(self) -> str | None:
-        """On whose behalf it runs."""
+        """The tenant that the producer named."""
         return self.extras.tenant
 
     async def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
-        """What the handler returned, as soon as it is there.
+        """Wait for the value that the handler returned.
 
-        Raises `JobFailed` if the job was buried and `ResultTimeout` when the time is up. The worker
+        Raises `JobFailed` if the job was buried and `ResultTimeout` after `timeout`. The worker
         must store results (`store_results=True`).
         """
         value: Any = await self.host.wait_for_result(self.id, timeout)
-        return value  # type: ignore[no-any-return] # what R is, only the caller knows
+        return value  # type: ignore[no-any-return] # only the caller knows R
 
     def progress(self, percent: int) -> None:
-        """Tell listeners how far this job is, from 0 to 100; neither waits nor fails.
+        """Write an event that says how far this job is, from 0 to 100.
 
-        Numbers beyond the range count as its ends. Plain handlers may call it too.
+        Never waits and never raises. Numbers out of range are clamped. May be called from any
+        thread.
         """
-        with suppress(TypeError, ValueError, OverflowError):  # it is not worth a job
+        with suppress(TypeError, ValueError, OverflowError):  # a wrong number must not fail the job
             self.host.report_progress(self, max(0, min(100, int(percent))))
+
+
+class SyncJob(Blocking[Job[R]]):
+    """A job that was added: a producer's `Job`, for code without an event loop."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<SyncJob {self.id} {self.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._wrapped.id
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._wrapped.name
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - what the producer gave
+        """The job's data, as it was given."""
+        return self._wrapped.data
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was added, by the clock of this machine."""
+        return self._wrapped.created_at
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the id was taken, and nothing was added."""
+        return self._wrapped.duplicate
+
+    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
+        """Wait for the value that the handler returned; raises `JobFailed` or `ResultTimeout`."""
+        return self._portal.call(lambda: self._wrapped.result(timeout))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")
@@ -130,7 +170,7 @@ enter_job: Final = _current.set
 
 
 def current_job() -> Job[Any]:
-    """The job that the calling handler runs for, also in the threads it was given."""
+    """The job that the calling handler runs, also in threads that inherit its context."""
     try:
         return _current.get()
     except LookupError:

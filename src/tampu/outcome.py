@@ -56,9 +56,6 @@ class NoResult(Enum):
 NO_RESULT: Final = NoResult.NO_RESULT
 
 
-# Outcomes are tagged because a child process sends them to its parent.
-
-
 class Done(Struct, frozen=True, tag=True):
     """The handler returned."""
 
@@ -90,6 +87,7 @@ class Released(Struct, frozen=True):
 
 
 Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Released
+"""Tagged, because a child process sends its outcomes to its parent."""
 
 MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 """The largest result that can be stored, or sent by a child process, as MessagePack."""

@@ -1,9 +1,7 @@
-"""The producer's side of a queue: jobs are added, counted, and waited for."""
+"""A queue: add jobs, wait for their results, count them, and manage delayed jobs and schedules."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
@@ -11,24 +9,22 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 from tampu.admin.dead import DeadLetters
 from tampu.admin.jobs import DelayedJobs
 from tampu.admin.queues import Counts, count_jobs
-from tampu.errors import Closed, CommandRefused, OptionError, QueueFull, WrongContext
-from tampu.events import EventWriter
+from tampu.errors import Closed, OptionError, QueueFull, WrongContext
 from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
 from tampu.producer.batch import Batch, FullBatch, PlainBatch
-from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, Batcher, split
+from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
+from tampu.producer.connection import QueueConnection
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import Request, new_job, plain_columns, request_for
-from tampu.results import ResultReader
 from tampu.schedules.admin import Key, Schedules
 from tampu.schedules.model import Schedule, ScheduleOptions, ScheduleSettings, check_rule
 from tampu.schedules.storing import NewSchedule
 from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, check_target, connect
-from tampu.server.lane import Lane, LaneOptions
-from tampu.server.streams import Copies, probe_copies
+from tampu.server.connect import Target, check_target
 from tampu.timing import Rule
 from tampu.util.clock import Duration, now_ms, to_s
 from tampu.util.options import parse_options
+from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys, check_job_name
 from tampu.wire.payload import encode_payload, encode_payloads
@@ -40,23 +36,12 @@ _LONGEST_PAUSE_S: Final = 0.25
 _MOST_NAMES: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """What a queue holds while it is connected."""
-
-    loop: asyncio.AbstractEventLoop
-    lane: Lane
-    batcher: Batcher
-    results: ResultReader
-    events: EventWriter | None
-    stack: AsyncExitStack
-
-
 class Queue:
     """Adds jobs to a queue, from any number of tasks of one event loop.
 
     It connects on `async with` or on first use. `url` is a URL, a redis-py asyncio client, or None
-    for TAMPU_URL and else the embedded server in `.tampu`. Options are those of `QueueSettings`.
+    for TAMPU_URL and otherwise the embedded server in `.tampu`. Options are those of
+    `QueueSettings`.
     """
 
     def __init__(
@@ -70,22 +55,22 @@ class Queue:
         check_target(url, credentials)
         self._keys = QueueKeys(name)
         self._settings = parse_options(QueueSettings, "Queue", options)
-        self._rules = self._settings.rules
+        self._rules = self._settings.job_rules
         self._waits = self._settings.on_full == "wait"
         self._url, self._credentials = url, credentials
         self._names: dict[str, bytes] = {}
-        self._opening = asyncio.Lock()
-        self._line: _Line | None = None
+        self._connecting = asyncio.Lock()
+        self._connection: QueueConnection | None = None
         self._closed = False
-        self.dead = DeadLetters(self._keys, self._reach)
-        self._delayed = DelayedJobs(self._keys, self._reach, rules=self._rules)
-        self._schedules = Schedules(self._keys, self._reach, add=self._add_full)
+        self.dead = DeadLetters(self._keys, self._connect)
+        self._delayed = DelayedJobs(self._keys, self._connect, rules=self._rules)
+        self._schedules = Schedules(self._keys, self._connect, add=self._add_full)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Queue cannot be pickled: make one where it is used")
+        raise TypeError("A Queue cannot be pickled. Create one where it is used.")
 
     @property
     def name(self) -> str:
@@ -93,54 +78,71 @@ class Queue:
         return self._keys.name
 
     async def __aenter__(self) -> Self:
-        await self._reach()
+        await self._connect()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect, behind the adds that have begun. May be called twice; it stays closed."""
-        async with self._opening:
+        """Let running adds finish, then disconnect. May be called twice. It cannot be reopened."""
+        async with self._connecting:
             self._closed = True
-            line, self._line = self._line, None
-            if line is not None:
-                await line.stack.aclose()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
+
+    async def _connect(self) -> QueueConnection:
+        """The connection, opened on first use; several tasks may call this at once."""
+        if self._connection is None:
+            async with self._connecting:
+                if self._closed:
+                    raise Closed(f"queue {self.name}")
+                if self._connection is None:
+                    self._connection = await QueueConnection.open(
+                        self._keys,
+                        self._settings,
+                        host=self,
+                        url=self._url,
+                        credentials=self._credentials,
+                    )
+        if self._connection.loop is not asyncio.get_running_loop():
+            raise WrongContext(f"use {self!r} here", "it belongs to another event loop")
+        return self._connection
 
     # --- adding ---------------------------------------------------------------------------------
 
     async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
-        """Add one job; when this returns, the job will be run or be a dead letter.
+        """Add one job. Once this returns, the job will run or become a dead letter.
 
-        `OptionError` and `EncodeError` say that it cannot be, and `QueueFull` that there is no
-        room: nothing was added. After a lost connection it is sent again by itself, which adds
-        nothing twice. Any other `ServerError` may leave it unknown whether it was added (its
-        verdict tells): who repeats the add then, and wants one job only, gives a `job_id`.
+        `OptionError`, `EncodeError` and `QueueFull` mean that nothing was added. After a lost
+        connection the job is sent again automatically and never added twice. After any other
+        `ServerError` the job may or may not have been added (see its `verdict`); to repeat such an
+        add safely, pass a `job_id`.
         """
         if options:
             job = new_job(name, data, options)
             if plain_columns((job,)) is None:
                 request = request_for(job, self._rules, now_ms())
-                batcher = (await self._reach()).batcher
-                return await self._carried(partial(batcher.add_full, request))
+                batcher = (await self._connect()).batcher
+                return await self._wait_for_room(partial(batcher.add_full, request))
         payload = encode_payload(data, max_bytes=self._rules.max_payload)
-        raw_name = self._raw_name(name)
-        line = self._line
-        if line is None or line.loop is not asyncio.get_running_loop():
-            line = await self._reach()
-        batcher = line.batcher
+        raw_name = self._encode_name(name)
+        connection = self._connection
+        if connection is None or connection.loop is not asyncio.get_running_loop():
+            connection = await self._connect()
+        batcher = connection.batcher
         if self._waits:
-            plain = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
-            return await self._carried(plain)
+            add = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
+            return await self._wait_for_room(add)
         return await batcher.add_plain(name, data, raw_name=raw_name, payload=payload)
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
-        """Add many jobs in few calls; in their order, unless the connection breaks in between or
-        the server has forgotten our script.
+        """Add many jobs in few calls.
 
-        All are checked and encoded before the first is sent. When this raises a `ServerError`, some
-        may have been added all the same; but `QueueFull` for `max_len` means none of up to a
-        thousand.
+        All jobs are checked and encoded before the first is sent. Their order is kept unless the
+        connection breaks or the server has lost our script. After a `ServerError` some may have
+        been added. `QueueFull` for `max_len` means that none was added, for up to 1000 jobs.
         """
         wanted = list(jobs)
         if (plain := plain_columns(wanted)) is not None:
@@ -151,9 +153,10 @@ class Queue:
     async def add_each(
         self, name: str, datas: Iterable[object], **options: Unpack[JobOptions]
     ) -> list[Job[Any]]:
-        """Add one job for each of the data, all of the same name and options; as `add_many`."""
+        """Add one job for each item of data, with the same name and options; see `add_many`."""
         if options.get("job_id") is not None:
-            raise OptionError("job_id", options["job_id"], "belongs to one job: use add_many")
+            problem = "cannot be shared by several jobs; use add_many"
+            raise OptionError("job_id", options["job_id"], problem)
         if not options:
             given = list(datas)
             return await self._add_plain([name] * len(given), given)
@@ -161,7 +164,7 @@ class Queue:
 
     async def _add_plain(self, names: Sequence[str], datas: Sequence[object]) -> list[Job[Any]]:
         payloads = encode_payloads(datas, max_bytes=self._rules.max_payload)
-        raw_names = [self._raw_name(name) for name in names]
+        raw_names = [self._encode_name(name) for name in names]
         batches: list[Batch] = []
         for start, end in split(payloads, most=self._settings.jobs_a_call):
             batch = PlainBatch()
@@ -180,38 +183,39 @@ class Queue:
         return await self._add_batches(batches)
 
     async def _add_batches(self, batches: list[Batch]) -> list[Job[Any]]:
-        batcher = (await self._reach()).batcher
+        batcher = (await self._connect()).batcher
         if not batches:
             return []
         if len(batches) == 1:
-            return await self._carried(partial(batcher.add_batch, batches[0]))
-        slots = asyncio.Semaphore(MAX_IN_FLIGHT)  # the time limit of the others has not begun
+            return await self._wait_for_room(partial(batcher.add_batch, batches[0]))
+        # A batch's time limit begins when it gets its slot.
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
 
-        async def carried(batch: Batch) -> list[Job[Any]]:
+        async def add(batch: Batch) -> list[Job[Any]]:
             async with slots:
-                return await self._carried(partial(batcher.add_batch, batch))
+                return await self._wait_for_room(partial(batcher.add_batch, batch))
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(carried(batch), name="tampu-add") for batch in batches]
+                tasks = [group.create_task(add(batch), name="tampu-add") for batch in batches]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         return [job for task in tasks for job in task.result()]
 
-    async def _carried(self, put: Callable[[], Awaitable[T]]) -> T:
-        """What an add comes to; if there is no room and it may wait, when there is."""
-        pause_s = _FIRST_PAUSE_S
+    async def _wait_for_room(self, add: Callable[[], Awaitable[T]]) -> T:
+        """The result of an add; with `on_full="wait"` it is repeated until there is room."""
+        pauses: Pauses | None = None
         while True:
             try:
-                return await put()
+                return await add()
             except QueueFull as refusal:
                 if not self._waits or refusal.code != LENGTH_LIMIT:
                     raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pauses = pauses or Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            await asyncio.sleep(pauses.next_s())
 
-    def _raw_name(self, name: str) -> bytes:
-        """A job's name as bytes; most producers have few, which are checked once."""
+    def _encode_name(self, name: str) -> bytes:
+        """A job's name as bytes. Most producers use few names, so they are checked once."""
         given: object = name
         raw = self._names.get(name) if isinstance(given, str) else None
         if raw is None:
@@ -223,29 +227,29 @@ class Queue:
     # --- delayed jobs ---------------------------------------------------------------------------
 
     async def cancel(self, job_id: str) -> bool:
-        """Take a delayed job back; True only if it will not run.
+        """Remove a delayed job; True only if it will not run.
 
-        Its id is free again. A job that waits for a worker, runs or is done stays as it is. After
-        a lost connection this raises, and the job may have been taken back.
+        Its id can be used again. A job that waits for a worker, runs or is done is not affected. If
+        the connection is lost, this raises, and the job may have been removed.
         """
         (cancelled,) = await self._delayed.cancel_many([job_id])
         return cancelled
 
     async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
-        """As `cancel`, of many in few calls; the answers stand in the order of the ids."""
+        """As `cancel`, for many jobs in few calls; the answers are in the order of the ids."""
         return await self._delayed.cancel_many(job_ids)
 
     async def reschedule(
         self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
     ) -> bool:
-        """Have a delayed job be due after `delay` from now, or at an instant.
+        """Change when a delayed job is due: after `delay` from now, or at an instant.
 
-        True only if it was still delayed. What counts from its due time moves along.
+        True only if it was still delayed. Its `expires` and `unique_for` count from the new time.
         """
         return await self._delayed.reschedule(job_id, delay=delay, at=at)
 
     async def run_now(self, job_id: str) -> bool:
-        """Have a delayed job run as soon as a worker is free; True only if it was still delayed."""
+        """Make a delayed job run as soon as a worker is free; True if it was still delayed."""
         return await self._delayed.run_now(job_id)
 
     # --- schedules ------------------------------------------------------------------------------
@@ -253,43 +257,43 @@ class Queue:
     async def schedule(
         self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
     ) -> Schedule:
-        """Have a worker add a job at each instant of a rule, `Every(...)` or `Cron(...)`.
+        """Store a schedule: workers add a job at each instant of `Every(...)` or `Cron(...)`.
 
-        A schedule of the same key is replaced. If its rule and its start are the same, it keeps
-        its next instant and its counts; otherwise it begins anew. A paused one stays paused.
+        It replaces a schedule with the same key. If rule and start are the same, the next instant
+        and the counts are kept; otherwise they start again. A paused schedule stays paused.
         """
         settings = parse_options(ScheduleSettings, "a schedule", options)
         checked = check_rule(rule, settings)
         payload = encode_payload(data, max_bytes=self._rules.max_payload)
-        wanted = NewSchedule(check_job_name(name), checked, payload, settings)
-        return await self._schedules.store(wanted)
+        new = NewSchedule(check_job_name(name), checked, payload, settings)
+        return await self._schedules.store(new)
 
     async def schedules(self, limit: int = 100) -> list[Schedule]:
-        """The schedules of the queue by their next instants; those that cannot be read say why."""
+        """The queue's schedules, ordered by next instant. An unreadable one has a `problem`."""
         return await self._schedules.all(limit)
 
     async def unschedule(self, key: Key) -> bool:
-        """Remove a schedule; whether there was one. What it has fired stays."""
+        """Remove a schedule; whether there was one. Jobs that it has added stay."""
         return await self._schedules.remove(key)
 
     async def pause(self, key: Key) -> bool:
-        """Have a schedule not fire until `resume`; False if there is none or it was paused."""
+        """Stop a schedule from firing until `resume`; False if there is none or it was paused."""
         return await self._schedules.pause(key)
 
     async def resume(self, key: Key) -> bool:
-        """Have a paused schedule fire from its next instant on; what passed is only counted."""
+        """Let a paused schedule fire from its next instant on; skipped instants are counted."""
         return await self._schedules.resume(key)
 
     async def trigger(self, key: Key) -> Job[Any]:
-        """Add one job of a schedule now, out of turn; it counts towards no limit."""
+        """Add one job of a schedule now. It does not count towards the schedule's limit."""
         return await self._schedules.trigger(key)
 
     async def backfill(
         self, key: Key, start: datetime, end: datetime, *, max: int = 1000
     ) -> list[Job[Any]]:
-        """Add a job for each instant of a schedule from `start` up to `end`, `end` left out.
+        """Add a job for each instant of a schedule from `start` up to, not including, `end`.
 
-        `OptionError`, and nothing is added, if there are more than `max`.
+        If there are more than `max`, raises `OptionError` and adds nothing.
         """
         return await self._schedules.backfill(key, start, end, most=max)
 
@@ -297,80 +301,36 @@ class Queue:
         """The next n instants of a schedule, or of a rule if it were stored now."""
         return await self._schedules.preview(what, n)
 
-    # --- looking --------------------------------------------------------------------------------
+    # --- counts and results ---------------------------------------------------------------------
 
     async def counts(self) -> Counts:
-        """How many jobs wait, run, are delayed and are dead, and how many schedules there are."""
-        line = await self._reach()
-        return await count_jobs(line.lane, self._keys, self._settings.group.encode())
+        """How many jobs are waiting, active, delayed and dead, and how many schedules there are."""
+        connection = await self._connect()
+        return await count_jobs(connection.lane, self._keys, self._settings.group.encode())
 
     async def result(self, job_id: str, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> object:
-        """What a job's handler returned, as soon as it is there.
+        """Wait for a job's result: the value that its handler returned.
 
-        Raises `JobFailed` if the job was buried and `ResultTimeout` when the time is up.
+        Raises `JobFailed` if the job was buried and `ResultTimeout` after `timeout`.
         """
         timeout_s = to_s("timeout", timeout)
-        line = await self._reach()
-        return await line.results.wait(job_id, timeout_s)
+        return await (await self._connect()).results.wait(job_id, timeout_s)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, object]:
-        """What is there by now, by job id; of a job that failed, the `JobFailed`."""
+        """The results that exist now, by job id. The value of a failed job is its `JobFailed`."""
         if isinstance(job_ids, str):
-            raise OptionError("job_ids", job_ids, "expected several ids: a list of texts")
-        line = await self._reach()
-        return await line.results.get_many(job_ids)
+            raise OptionError("job_ids", job_ids, "expected a list of ids")
+        return await (await self._connect()).results.get_many(job_ids)
 
     async def raw_results(self, job_ids: Sequence[str]) -> list[bytes | None]:
-        """The bytes that are stored as results, in the order of the ids; for codecs of your own."""
-        return await (await self._reach()).results.get_raw(job_ids)
+        """The stored bytes of results, in the order of the ids, to decode them yourself."""
+        return await (await self._connect()).results.get_raw(job_ids)
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """As `result`; for the jobs that this queue gave out."""
+        """As `result`; called by the jobs that this queue returned."""
         return await self.result(job_id, timeout)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
-        """Refused: only the worker that runs a job knows how far it is."""
+        """Raises `WrongContext`: only the handler that runs a job can report progress."""
         del job, percent
         raise WrongContext("report progress here", "only the handler that runs the job can")
-
-    # --- connecting -----------------------------------------------------------------------------
-
-    async def _reach(self) -> _Line:
-        """The connection, made on first use; several tasks may ask at once."""
-        if self._line is None:
-            async with self._opening:
-                if self._closed:
-                    raise Closed(f"queue {self.name}")
-                if self._line is None:
-                    self._line = await self._opened()
-        if self._line.loop is not asyncio.get_running_loop():
-            raise WrongContext(f"use {self!r} here", "it belongs to another event loop")
-        return self._line
-
-    async def _opened(self) -> _Line:
-        calls = self._settings.calls
-        async with AsyncExitStack() as stack:
-            server = await connect(self._url, credentials=self._credentials)
-            await stack.enter_async_context(server)
-            options = LaneOptions(limit_s=calls.limit_s)
-            lane = await Lane.open(server, self._keys.stream, options=options)
-            await stack.enter_async_context(lane)
-            if calls.copies is not None:
-                await _probe(lane, calls.copies)
-            results = ResultReader(server, self._keys)
-            stack.push_async_callback(results.close)
-            events = EventWriter(lane, self._keys.events) if self._settings.events else None
-            if events is not None:
-                stack.push_async_callback(events.close)
-            batcher = Batcher(lane, self._keys, host=self, options=calls, events=events)
-            stack.push_async_callback(batcher.close)
-            loop = asyncio.get_running_loop()
-            return _Line(loop, lane, batcher, results, events, stack.pop_all())
-
-
-async def _probe(lane: Lane, copies: Copies) -> None:
-    try:
-        await probe_copies(lane, copies)
-    except CommandRefused as refusal:
-        accepted = f"cannot be had from {lane.server.name}, which says: {refusal.problem}"
-        raise OptionError("durability", copies.value, accepted) from refusal

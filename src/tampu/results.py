@@ -1,11 +1,9 @@
-"""Results of jobs: pushed to those who wait, looked up for those who do not."""
+"""Results of jobs: pushed to callers that wait for them, or read at once."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
-from random import Random
 from typing import Final
 
 from msgspec import Struct
@@ -20,41 +18,40 @@ from tampu.errors import (
 )
 from tampu.server.connect import Server
 from tampu.server.errors import TOO_SLOW
-from tampu.server.lane import Lane, LaneOptions, Pauses
+from tampu.server.lane import Lane
 from tampu.server.streams import RawEntry, last_id, read_after, values_of
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
 
-logger = logging.getLogger(__name__)
-
-IDS_A_LOOK: Final = 500
+IDS_A_READ: Final = 500
 BLOCK_MS: Final = 5_000
 LINGER_S: Final = 3.0
-"""How long the reader stays when nobody waits: who waits again and again finds it there."""
+"""How long the reader keeps running when nobody waits, for callers that wait again and again."""
 
-# As many as the server keeps for certain. A reply that is full may follow a gap, no other can.
+# The server keeps at least this many. Only a reply of this length can hide a gap.
 _NOTICES_A_READ: Final = 1_000
-_LEAST_LOOK_S: Final = 1.0
-_LONGEST_LOOK_S: Final = 30.0
+_SHORTEST_LIMIT_S: Final = 1.0
+_LONGEST_LIMIT_S: Final = 30.0
 
 
-class _Ending(Struct, frozen=True):
-    """How a job ended, as it lies at the server."""
+class _StoredResult(Struct, frozen=True):
+    """How a job ended, as it is stored: its result, or why it was buried."""
 
     result: bytes | None
     failure: bytes | None
 
     def value(self, job_id: str) -> object:
-        """What the handler returned, anew for each who asks; raises `JobFailed`."""
+        """The value that the handler returned, decoded for each caller; raises `JobFailed`."""
         if self.result is not None:
             return decode_result(self.result)
-        told = decode_failure(self.failure or b"")
+        failure = decode_failure(self.failure or b"")
         raise JobFailed(
             job_id,
-            reason=told.reason,
-            error_type=told.error_type,
-            message=told.message,
-            traceback=told.traceback,
+            reason=failure.reason,
+            error_type=failure.error_type,
+            message=failure.message,
+            traceback=failure.traceback,
         )
 
     def value_or_error(self, job_id: str) -> object:
@@ -65,11 +62,11 @@ class _Ending(Struct, frozen=True):
             return error
 
 
-_Waiter = asyncio.Future[_Ending | Closed]
+_Waiter = asyncio.Future[_StoredResult | Closed]
 
 
 class _Waiters:
-    """Who waits for which job; several may wait for one."""
+    """Futures of callers by the job that they wait for; several may wait for one job."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, set[_Waiter]] = {}
@@ -96,19 +93,19 @@ class _Waiters:
         if not left:
             del self._by_id[job_id]
 
-    def tell(self, job_id: str, ending: _Ending | Closed) -> None:
-        """Wake those who wait for the job; each leaves by itself."""
+    def resolve(self, job_id: str, outcome: _StoredResult | Closed) -> None:
+        """Wake all callers that wait for the job; each removes its own future."""
         for waiter in self._by_id.get(job_id, ()):
             if not waiter.done():
-                waiter.set_result(ending)
+                waiter.set_result(outcome)
 
 
 class ResultReader:
-    """Gives results to any number of waiters, with one blocking read for all of them.
+    """Gives results to any number of callers, with one blocking read for all of them.
 
-    Workers write the ids of ended jobs to the queue's notices. The reader follows those from before
-    the first look at a waiter's keys, so nothing falls between look and notice. It belongs to one
-    event loop, opens its connections when they are first needed and keeps them until `close`.
+    Workers write the ids of finished jobs to the queue's notices stream. The reader follows that
+    stream from before the first read of a caller's keys, so that no result is missed in between. It
+    belongs to one event loop, opens its connections on first use and keeps them until `close`.
     """
 
     def __init__(self, server: Server, keys: QueueKeys) -> None:
@@ -116,152 +113,157 @@ class ResultReader:
         self._keys = keys
         self._waiters = _Waiters()
         self._opening = asyncio.Lock()
-        self._looks: Lane | None = None
-        self._reads: Lane | None = None  # its own: a blocked read delays all that follow it
-        self._task: asyncio.Task[None] | None = None
+        self._value_lane: Lane | None = None
+        self._notice_lane: Lane | None = None  # separate: a blocked read delays all calls after it
+        self._following: asyncio.Task[None] | None = None
         self._next_ids: list[str] = []
-        self._next_look: asyncio.Task[dict[str, _Ending]] | None = None
+        self._next_read: asyncio.Task[dict[str, _StoredResult]] | None = None
         self._needed_at = 0.0  # when somebody last waited
+        self._trouble = server.outage.part(f"reading results of queue {keys.name!r}")
         self._closed = False
 
     async def wait(self, job_id: str, timeout_s: float) -> object:
-        """What the job's handler returned, as soon as it is there; 0 seconds: looks once.
+        """Wait for the value that a job's handler returned; 0 seconds: read once.
 
-        Raises `JobFailed` if the job was buried, `ResultTimeout` when the time is up, `DecodeError`
-        for a result that cannot be read, and a `ServerError` if the server cannot be asked.
+        Raises `JobFailed` if the job was buried, `ResultTimeout` after the timeout, `DecodeError`
+        for an unreadable result, and a `ServerError` if the server cannot be asked.
         """
         waiter = self._waiters.add(check_job_id(job_id))
         try:
-            ending = await self._ending(job_id, waiter, timeout_s)
+            stored = await self._wait(job_id, waiter, timeout_s)
         finally:
             self._waiters.remove(job_id, waiter)
             self._needed_at = waiter.get_loop().time()
-        if ending is None:
+        if stored is None:
             raise ResultTimeout(job_id, timeout_s)
-        return ending.value(job_id)
+        return stored.value(job_id)
 
     async def get_many(self, job_ids: Sequence[str]) -> dict[str, object]:
-        """The results of those jobs that have ended, in the order given.
+        """The results of those jobs that have ended, in the given order.
 
-        The value of a job that was buried is its `JobFailed`; of one whose result cannot be read,
-        the `DecodeError`.
+        The value for a buried job is its `JobFailed`; for an unreadable result, the `DecodeError`.
         """
         wanted = list(dict.fromkeys(map(check_job_id, job_ids)))
         if not wanted:
             return {}
-        found = await self._look(await self._prepared(_LONGEST_LOOK_S), wanted)
-        return {job_id: ending.value_or_error(job_id) for job_id, ending in found.items()}
+        found = await self._read_values(await self._open_lane(_LONGEST_LIMIT_S), wanted)
+        return {job_id: stored.value_or_error(job_id) for job_id, stored in found.items()}
 
     async def get_raw(self, job_ids: Sequence[str]) -> list[bytes | None]:
-        """What is stored for each job, as it was stored; None if there is nothing."""
+        """The stored bytes of each result; None if there is none."""
         if not job_ids:
             return []
         keys = self._keys.results(map(check_job_id, job_ids))
-        return await values_of(await self._prepared(_LONGEST_LOOK_S), keys)
+        return await values_of(await self._open_lane(_LONGEST_LIMIT_S), keys)
 
     async def close(self) -> None:
-        """Disconnect; those who still wait get `Closed`. May be called twice."""
+        """Disconnect; calls that still wait raise `Closed`. May be called twice."""
         self._closed = True
         for job_id in self._waiters.all_ids():
-            self._waiters.tell(job_id, Closed(self._server.name))
+            self._waiters.resolve(job_id, Closed(self._server.name))
         async with self._opening:
-            if self._task is not None:
-                self._task.cancel()
-                await asyncio.wait([self._task])
-            for lane in (self._looks, self._reads):
+            if self._following is not None:
+                await cancel_all([self._following])
+            self._trouble.end(recovered=False)
+            for lane in (self._value_lane, self._notice_lane):
                 if lane is not None:
                     await lane.close()
 
-    async def _ending(self, job_id: str, waiter: _Waiter, timeout_s: float) -> _Ending | None:
-        """How the job ended; None if it did not in time."""
+    # --- one caller -----------------------------------------------------------------------------
+
+    async def _wait(self, job_id: str, waiter: _Waiter, timeout_s: float) -> _StoredResult | None:
+        """How the job ended; None if it did not end in time."""
         if timeout_s <= 0:
-            lane = await self._prepared(_LEAST_LOOK_S)
-            return (await self._look(lane, [job_id], limit_s=_LEAST_LOOK_S)).get(job_id)
+            lane = await self._open_lane(_SHORTEST_LIMIT_S)
+            found = await self._read_values(lane, [job_id], limit_s=_SHORTEST_LIMIT_S)
+            return found.get(job_id)
         loop = waiter.get_loop()
         deadline = loop.time() + timeout_s
-        limit_s = min(max(timeout_s, _LEAST_LOOK_S), _LONGEST_LOOK_S)
-        found = await self._look_together(job_id, limit_s)
+        limit_s = min(max(timeout_s, _SHORTEST_LIMIT_S), _LONGEST_LIMIT_S)
+        found = await self._join_read(job_id, limit_s)
         if job_id not in found:
             await asyncio.wait([waiter], timeout=max(0.0, deadline - loop.time()))
             if waiter.done():
-                return _checked(waiter.result())
-            # A peer's worker keeps results and tells nobody of them.
+                return _raise_if_closed(waiter.result())
+            # ChasquiMQ's workers store results without a notice, so read once more.
             with suppress(ServerError):
-                found = await self._look_together(job_id, _LEAST_LOOK_S)
+                found = await self._join_read(job_id, _SHORTEST_LIMIT_S)
         return found.get(job_id)
 
-    async def _look_together(self, job_id: str, limit_s: float) -> dict[str, _Ending]:
-        """One look for all who ask at about the same time; the reader sees what comes after it."""
-        if self._next_look is None:
-            self._next_look = asyncio.create_task(self._look_next(), name="tampu-results-look")
-            self._next_look.add_done_callback(_ignore_outcome)
+    async def _join_read(self, job_id: str, limit_s: float) -> dict[str, _StoredResult]:
+        """One read for all callers that ask at about the same time."""
+        if self._next_read is None:
+            self._next_read = asyncio.create_task(self._read_joined(), name="tampu-results-read")
+            self._next_read.add_done_callback(ignore_outcome)
         self._next_ids.append(job_id)
-        look = self._next_look
-        await asyncio.wait([look], timeout=limit_s)
-        if not look.done():
+        read = self._next_read
+        await asyncio.wait([read], timeout=limit_s)
+        if not read.done():
             raise ServerUnreachable(self._server.name, TOO_SLOW)
         try:
-            return look.result()
+            return read.result()
         except ServerError as error:
-            raise copy(error) from None  # each gets its own
+            raise copy(error) from None  # each caller gets its own
 
-    async def _look_next(self) -> dict[str, _Ending]:
+    async def _read_joined(self) -> dict[str, _StoredResult]:
         try:
-            lane = await self._prepared(_LONGEST_LOOK_S, follow=True)
+            lane = await self._open_lane(_LONGEST_LIMIT_S, follow=True)
         finally:
-            job_ids, self._next_ids, self._next_look = self._next_ids, [], None
-        return await self._look(lane, job_ids)
+            job_ids, self._next_ids, self._next_read = self._next_ids, [], None
+        return await self._read_values(lane, job_ids)
 
-    async def _prepared(self, limit_s: float, *, follow: bool = False) -> Lane:
-        """The lane to look over. With `follow`, the reader sees every notice from now on."""
+    async def _read_values(
+        self, lane: Lane, job_ids: Sequence[str], *, limit_s: float | None = None
+    ) -> dict[str, _StoredResult]:
+        """How jobs ended, for those that have."""
+        found: dict[str, _StoredResult] = {}
+        result_key, failure_key = self._keys.result, self._keys.failure
+        for start in range(0, len(job_ids), IDS_A_READ):
+            some = job_ids[start : start + IDS_A_READ]
+            keys = [*map(result_key, some), *map(failure_key, some)]
+            values = await values_of(lane, keys, limit_s=limit_s)
+            for job_id, value, failure in zip(some, values, values[len(some) :], strict=False):
+                if value is not None or failure is not None:
+                    found[job_id] = _StoredResult(value, failure)
+        return found
+
+    # --- connections, and the notices -----------------------------------------------------------
+
+    async def _open_lane(self, limit_s: float, *, follow: bool = False) -> Lane:
+        """The lane for values. With `follow`, the reader sees every notice from now on."""
         try:
-            # One opens for all; the others wait for it, but no longer than they may.
+            # One caller opens it for all; the others wait, but no longer than their limit.
             async with asyncio.timeout(limit_s), self._opening:
                 if follow:
                     await self._follow(limit_s)
-                self._looks = await self._opened(self._looks)
-                return self._looks
+                self._value_lane = await self._open(self._value_lane)
+                return self._value_lane
         except TimeoutError:
             raise ServerUnreachable(self._server.name, TOO_SLOW) from None
 
-    async def _follow(self, limit_s: float) -> None:
-        lane = self._reads = await self._opened(self._reads)
-        if self._task is None or self._task.done():
-            after = await last_id(lane, self._keys.notices, limit_s=limit_s)
-            reading = self._read(lane, after)
-            self._task = asyncio.create_task(reading, name="tampu-results")
-
-    async def _opened(self, lane: Lane | None) -> Lane:
+    async def _open(self, lane: Lane | None) -> Lane:
         if self._closed:
             raise Closed(self._server.name)
         return lane or await Lane.open(self._server, self._keys.notices)
 
-    async def _look(
-        self, lane: Lane, job_ids: Sequence[str], *, limit_s: float | None = None
-    ) -> dict[str, _Ending]:
-        """How jobs ended, of those that have."""
-        found: dict[str, _Ending] = {}
-        result, failure = self._keys.result, self._keys.failure
-        for start in range(0, len(job_ids), IDS_A_LOOK):
-            some = job_ids[start : start + IDS_A_LOOK]
-            keys = [*map(result, some), *map(failure, some)]
-            values = await values_of(lane, keys, limit_s=limit_s)
-            for job_id, kept, told in zip(some, values, values[len(some) :], strict=False):
-                if kept is not None or told is not None:
-                    found[job_id] = _Ending(kept, told)
-        return found
+    async def _follow(self, limit_s: float) -> None:
+        """Start to follow the notices, unless that runs already."""
+        lane = self._notice_lane = await self._open(self._notice_lane)
+        if self._following is None or self._following.done():
+            after = await last_id(lane, self._keys.notices, limit_s=limit_s)
+            following = self._read_notices(lane, after)
+            self._following = asyncio.create_task(following, name="tampu-results")
 
-    async def _read(self, lane: Lane, after: bytes) -> None:
-        """The reader's one task: wakes the waiters that a notice names, until nobody waits."""
+    async def _read_notices(self, lane: Lane, after: bytes) -> None:
+        """Wake the callers that notices name, until nobody waits any more."""
         loop = asyncio.get_running_loop()
-        pauses = Pauses(LaneOptions(), Random())  # noqa: S311 - spreads clients, guards nothing
-        troubled = False
         while self._waiters or loop.time() - self._needed_at < LINGER_S:
             try:
-                if troubled:
-                    # Notices may have gone by meanwhile, or their stream may be gone.
+                if self._trouble.is_on:
+                    # Notices may have been missed, or their stream was lost.
                     after = await last_id(lane, self._keys.notices)
                     await self._wake(lane, self._waiters.all_ids())
+                    self._trouble.end()
                 entries = await read_after(
                     lane, self._keys.notices, after, count=_NOTICES_A_READ, block_ms=BLOCK_MS
                 )
@@ -269,16 +271,13 @@ class ResultReader:
                     after = entries[-1][0]
                     await self._wake(lane, self._named_in(entries))
             except ServerError as error:
-                if not troubled:
-                    logger.warning("results cannot be read", extra={"problem": str(error)})
-                troubled = True
-                await asyncio.sleep(pauses.next_s())
+                await asyncio.sleep(self._trouble.begin(error))
             else:
-                troubled = False
-                pauses.reset()
+                self._trouble.end()
+        self._trouble.end(recovered=False)
 
     def _named_in(self, entries: Sequence[RawEntry]) -> list[str]:
-        """Whom to look for because of notices: those they name, or all if one cannot be read."""
+        """The waiting ids that notices name; all of them if a notice is missing or unreadable."""
         if len(entries) >= _NOTICES_A_READ:
             return self._waiters.all_ids()
         try:
@@ -288,17 +287,11 @@ class ResultReader:
         return self._waiters.among(named)
 
     async def _wake(self, lane: Lane, job_ids: Sequence[str]) -> None:
-        for job_id, ending in (await self._look(lane, job_ids)).items():
-            self._waiters.tell(job_id, ending)
+        for job_id, stored in (await self._read_values(lane, job_ids)).items():
+            self._waiters.resolve(job_id, stored)
 
 
-def _ignore_outcome(look: asyncio.Task[dict[str, _Ending]]) -> None:
-    """Look at a failure that nobody waits for any more, so that asyncio does not report it."""
-    if not look.cancelled():
-        look.exception()
-
-
-def _checked(told: _Ending | Closed) -> _Ending:
-    if isinstance(told, Closed):
-        raise told
-    return told
+def _raise_if_closed(outcome: _StoredResult | Closed) -> _StoredResult:
+    if isinstance(outcome, Closed):
+        raise outcome
+    return outcome

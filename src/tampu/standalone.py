@@ -5,7 +5,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from tampu.events import EVENTS_KEPT
-from tampu.metrics.sinks import MetricsSink, SafeSink, check_sink
+from tampu.metrics.facts import MetricsSink, SafeSink, check_sink
 from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect
@@ -19,10 +19,9 @@ from tampu.wire.keys import QueueKeys, check_name
 
 
 class StandaloneService(Runnable):
-    """A service that runs without a worker, with one elected leader per queue.
+    """A service that runs without a worker. It works while it leads.
 
-    `await service.run()` works until `stop()`; `async with service:` works inside the block. It
-    can be started only once.
+    One leads among all that offer the service on a queue, workers included.
     """
 
     kind: ClassVar[HolderKind]
@@ -48,7 +47,7 @@ class StandaloneService(Runnable):
         self._holder = new_holder(
             self.kind, uuid4(), name=None if name is None else check_name("name", name)
         )
-        self._life = Lifetime(self.service.name, self._open, _close)
+        self._life = Lifetime(self.service.name, self._open, lambda stack, _: stack.aclose())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self._keys.name!r}>"
@@ -81,17 +80,11 @@ class StandaloneService(Runnable):
             return stack.pop_all()
 
 
-async def _close(stack: AsyncExitStack, grace_s: float) -> None:
-    del grace_s  # no handler runs here
-    await stack.aclose()
-
-
 class Promoter(StandaloneService):
     """Moves the delayed jobs of one queue to the stream when they are due; runs no job.
 
-    For queues whose workers have `promote=False`. One leads among all that promote on a queue,
-    workers included. `await promoter.run()` works until `stop()`; `async with promoter:` works
-    inside the block. A promoter can be started only once.
+    For queues whose workers have `promote=False`. `await promoter.run()` works until `stop()`;
+    `async with promoter:` works inside the block. A promoter can be started only once.
     """
 
     kind = HolderKind.PROMOTER
@@ -101,9 +94,8 @@ class Promoter(StandaloneService):
 class ScheduleFirer(StandaloneService):
     """Fires the schedules of one queue when they are due; runs no job.
 
-    For queues whose workers have `schedule=False`. One leads among all that fire on a queue,
-    workers included. `await firer.run()` works until `stop()`; `async with firer:` works inside
-    the block. It can be started only once.
+    For queues whose workers have `schedule=False`. `await firer.run()` works until `stop()`;
+    `async with firer:` works inside the block. It can be started only once.
     """
 
     kind = HolderKind.SCHEDULER

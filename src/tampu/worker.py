@@ -59,7 +59,7 @@ class Worker(Runnable):
     @property
     def health(self) -> WorkerHealth | None:
         """The health of the worker now; None before it has started."""
-        engine = self._life.opened
+        engine = self._life.resource
         return None if engine is None else engine.health
 
     async def stop(self, grace: Duration | None = None) -> None:

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 async def working(
     app: App, queues: Mapping[str, int] | None = None, **options: Unpack[WorkerOptions]
 ) -> AsyncIterator[AppWorker]:
-    """A worker of the app that keeps results, and gives no grace at the end."""
+    """A worker of the app that stores results and stops without grace."""
     kept: WorkerOptions = {"store_results": True, "concurrency": 10, "grace": 0, **options}
     async with app, AppWorker(app, queues, **kept) as worker:
         yield worker

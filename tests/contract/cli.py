@@ -1,12 +1,15 @@
-"""Runs the command line as users do, in its own process."""
+"""Runs the command line in a process of its own, as users do."""
 
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any, Final
 
+from tests.contract.fork_server import ForkServer
 from tests.servers import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "tampu.cli")
@@ -14,6 +17,9 @@ LIMIT_S: Final = 30.0
 # Modules are compiled once for all commands, even if tests write no bytecode next to them.
 _COMPILED: Final = ROOT / ".pytest_cache" / "compiled"
 _LEFT_OUT: Final = ("TAMPU_URL", "PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR")
+_MEASURED: Final = "COVERAGE_PROCESS_CONFIG" in os.environ
+"""Whether coverage is measured: not in forks of a process, only in programs that are started."""
+_forks: Final = ForkServer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +50,24 @@ async def tampu(
     *args: str, url: str | None = None, typed: str = "", columns: int = 80
 ) -> CommandResult:
     """Run `tampu` with arguments; `typed` is its standard input."""
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        *args,
-        env=environment(url, columns),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    run = _run_anew if _MEASURED else _run
+    return await asyncio.to_thread(run, args, environment(url, columns), typed)
+
+
+def _run_anew(args: tuple[str, ...], env: dict[str, str], typed: str) -> CommandResult:
+    command = [*COMMAND, *args]
+    done = subprocess.run(
+        command, env=env, input=typed, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate(typed.encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return CommandResult(process.returncode, out.decode(), err.decode())
+    return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def _run(args: tuple[str, ...], env: dict[str, str], typed: str) -> CommandResult:
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(typed.encode())
+        stdin.seek(0)
+        streams = [each.fileno() for each in (stdin, stdout, stderr)]
+        code = _forks.run(args, env, streams, limit_s=LIMIT_S)
+        stdout.seek(0)
+        stderr.seek(0)
+        return CommandResult(code, stdout.read().decode(), stderr.read().decode())

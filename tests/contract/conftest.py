@@ -1,4 +1,4 @@
-"""Lanes, and who reads results, for the tests."""
+"""Fixtures of the contract suite."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,14 +12,16 @@ from tampu.queue import Queue
 from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
-from tests.contract.lanes import KEY, QUICK, Through
+from tests.contract.lanes import KEY, QUICK, OpenThroughProxy, hide_private_parts
 from tests.contract.queues import QUEUE
-from tests.contract.results import KEYS, Desk, readers
-from tests.contract.workers import Crew, crew_on
+from tests.contract.results import KEYS, ManualWorker, readers
+from tests.contract.workers import Harness, harness_on
 from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.selection import backend_of, default_server
 from tests.servers import BACKENDS, RunningServer
+
+PUBLIC_API = "public-api"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,15 +35,40 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What differs between loops does not depend on the server: uvloop runs on the default one."""
+    """uvloop and redis-py's public API run on the default server: the server makes no difference.
+
+    Neither does the loop to the public API, so it runs on one of them.
+    """
     if not config.getoption("--all-servers") and not config.getoption("--backend"):
         others = {each.name for each in BACKENDS} - {default_server().name}
-        items[:] = [each for each in items if not _is_uvloop_on(each, others)]
+        items[:] = [each for each in items if not (_is_special(each) and _runs_on(each, others))]
+    items[:] = [each for each in items if not (_uses_uvloop(each) and _uses_public_api(each))]
 
 
-def _is_uvloop_on(item: pytest.Item, servers: set[str]) -> bool:
+def _is_special(item: pytest.Item) -> bool:
+    return _uses_uvloop(item) or _uses_public_api(item)
+
+
+def _uses_uvloop(item: pytest.Item) -> bool:
+    return "[uvloop-" in item.name
+
+
+def _uses_public_api(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("redis_py") == PUBLIC_API
+
+
+def _runs_on(item: pytest.Item, servers: set[str]) -> bool:
     backend = backend_of(item)
-    return "[uvloop-" in item.name and backend is not None and backend.name in servers
+    return backend is not None and backend.name in servers
+
+
+@pytest.fixture(params=["fast", PUBLIC_API])
+def redis_py(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """redis-py as it is, and as if it hid the private parts that make lanes fast."""
+    if request.param == PUBLIC_API:
+        hide_private_parts(monkeypatch)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -63,21 +90,21 @@ async def lane(server: Server) -> AsyncIterator[Lane]:
 
 
 @pytest.fixture
-async def through(running: RunningServer) -> AsyncIterator[Through]:
+async def open_through_proxy(running: RunningServer) -> AsyncIterator[OpenThroughProxy]:
     async with AsyncExitStack() as stack:
 
-        async def opened(options: LaneOptions = QUICK) -> tuple[Lane, Proxy]:
+        async def open_lane(options: LaneOptions = QUICK) -> tuple[Lane, Proxy]:
             proxy = await stack.enter_async_context(Proxy(running.port))
             server = await stack.enter_async_context(await connect(proxy.url))
             lane = await Lane.open(server, KEY, options=options)
             return await stack.enter_async_context(lane), proxy
 
-        yield opened
+        yield open_lane
 
 
 @pytest.fixture
-def desk(lane: Lane) -> Desk:
-    return Desk(lane)
+def manual(lane: Lane) -> ManualWorker:
+    return ManualWorker(lane)
 
 
 @pytest.fixture
@@ -89,8 +116,8 @@ async def reader(server: Server) -> AsyncIterator[ResultReader]:
 
 
 @pytest.fixture
-async def crew(running: RunningServer) -> AsyncIterator[Crew]:
-    async with crew_on(running) as hired:
+async def harness(running: RunningServer) -> AsyncIterator[Harness]:
+    async with harness_on(running) as hired:
         yield hired
 
 

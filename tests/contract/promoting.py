@@ -1,19 +1,19 @@
-"""What tests of promoting share."""
+"""Helpers for tests of the promoter."""
 
 from typing import Any
 
 from tampu import Promoter
-from tests.contract.workers import KEYS, QUEUE, SOON, Crew
+from tests.contract.workers import KEYS, QUEUE, SOON, Harness
 from tests.waiting import wait_until
 
 
-def standing_alone(crew: Crew, **options: Any) -> Promoter:  # noqa: ANN401 - as they are given
-    return Promoter(QUEUE, crew.running.url, **options)
+def make_promoter(harness: Harness, **options: Any) -> Promoter:  # noqa: ANN401 - as they are given
+    return Promoter(QUEUE, harness.running.url, **options)
 
 
-async def until_led_by(crew: Crew, holder: str) -> None:
+async def until_leader_is(harness: Harness, holder: str) -> None:
     await wait_until(
-        lambda: crew.admin.get(KEYS.promoter_lock) == holder.encode(),
+        lambda: harness.admin.get(KEYS.promoter_lock) == holder.encode(),
         within=SOON,
         sentence=f"{holder} leads",
     )

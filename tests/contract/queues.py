@@ -1,4 +1,4 @@
-"""What tests of queues share: looking at what lies on the server."""
+"""What tests of queues share: reading what is on the server."""
 
 from typing import Any
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tampu.results import ResultReader
 from tampu.server.lane import Lane
-from tampu.server.scripts.adding import AddKeys, PlainJobs, add
+from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
 from tampu.server.scripts.settling import (
     BuriedEntry,
     Claim,
@@ -15,7 +15,7 @@ from tampu.server.scripts.settling import (
     bury,
     finish,
 )
-from tampu.server.streams import create_group, packed_read, read_entries
+from tampu.server.streams import create_group, pack_read, read_entries
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.keys import QueueKeys
 from tampu.wire.result import NOTICE_FIELD, encode_failure, encode_notice, encode_result
@@ -27,14 +27,14 @@ ADDING = AddKeys(
     stream=KEYS.stream,
     delayed=KEYS.delayed,
     memory=KEYS.producer("results-of-tests"),
-    bell=KEYS.bell,
+    wakeup=KEYS.wakeup,
 )
 CLAIM = Claim(KEYS.stream, b"default")
 SOON = 10.0
 
 
-class Desk:
-    """A producer and a worker without their classes: jobs are added, read and settled by hand."""
+class ManualWorker:
+    """Adds, reads and settles jobs with the scripts alone."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -44,8 +44,9 @@ class Desk:
         """Add jobs and read them; the ids of their entries."""
         await create_group(self._lane, KEYS.stream, CLAIM.group)
         self._number += 1
-        await add(self._lane, ADDING, PlainJobs([b"e", b""] * count), number=self._number)
-        read = packed_read(KEYS.stream, group=CLAIM.group, consumer=b"c", count=count, block_ms=0)
+        jobs = PlainJobs([b"e", b""] * count)
+        await add(self._lane, AddRequest(keys=ADDING, jobs=jobs, number=self._number))
+        read = pack_read(KEYS.stream, group=CLAIM.group, consumer=b"c", count=count, block_ms=0)
         return [entry_id for entry_id, _ in read_entries(await self._lane.send(read))]
 
     async def finish(self, values: dict[str, object]) -> None:
@@ -56,7 +57,7 @@ class Desk:
             for entry_id, (job_id, value) in zip(entry_ids, values.items(), strict=True)
         ]
         shelf = ResultTarget(notices=KEYS.notices, notice=encode_notice(list(values)), ttl_s=60)
-        assert await finish(self._lane, CLAIM, entries, shelf=shelf) == b"1" * len(values)
+        assert await finish(self._lane, CLAIM, entries, target=shelf) == b"1" * len(values)
 
     async def bury(self, job_id: str, reason: BuryReason, failure: Failure | None) -> None:
         """Have a job end among the dead letters."""
@@ -65,11 +66,11 @@ class Desk:
         buried = BuriedEntry(entry_id, [b"d", b"e"], failure=told, key=KEYS.failure(job_id))
         yard = DeadTarget(dead=KEYS.dead, notices=KEYS.notices, max_len=0, ttl_s=60)
         notice = encode_notice([job_id])
-        assert await bury(self._lane, CLAIM, [buried], graveyard=yard, notice=notice) == b"1"
+        assert await bury(self._lane, CLAIM, [buried], target=yard, notice=notice) == b"1"
 
 
 def readers() -> int:
-    """How many readers run in this loop."""
+    """How many readers of notices run in this loop."""
     return sum(task.get_name() == "tampu-results" for task in asyncio.all_tasks())
 
 
@@ -113,7 +114,7 @@ async def waiting(
     def looked() -> bool:
         names = [task.get_name() for task in asyncio.all_tasks()]
         known = set(reader._waiters.all_ids()) == set(job_ids)
-        return known and "tampu-results-look" not in names
+        return known and "tampu-results-read" not in names
 
     await wait_until(looked, within=SOON, sentence="all have looked")
     await until_blocked(running)

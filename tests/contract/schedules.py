@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from tampu import Schedule
-from tests.contract.workers import KEYS, Calls, Crew
+from tests.contract.workers import KEYS, Calls, Harness
 from tests.waiting import wait_until
 
 SOON = 20.0
@@ -21,52 +21,52 @@ def instants(calls: Calls) -> list[int]:
     return [at_ms for at_ms in found if at_ms is not None]
 
 
-def score(crew: Crew, key: str) -> int | None:
+def score(harness: Harness, key: str) -> int | None:
     """What a schedule is armed for."""
-    found = crew.admin.zscore(KEYS.repeat, key)
+    found = harness.admin.zscore(KEYS.repeat, key)
     return None if found is None else int(found)
 
 
-def arm(crew: Crew, key: str, at_ms: int) -> None:
+def arm(harness: Harness, key: str, at_ms: int) -> None:
     """Have a schedule be armed for an instant, as if nobody had fired it since."""
-    crew.admin.zadd(KEYS.repeat, {key: at_ms}, xx=True)
+    harness.admin.zadd(KEYS.repeat, {key: at_ms}, xx=True)
 
 
-def fields(crew: Crew, key: str) -> dict[bytes, bytes]:
+def fields(harness: Harness, key: str) -> dict[bytes, bytes]:
     """The schedule's hash."""
-    found: dict[bytes, bytes] = crew.admin.hgetall(KEYS.spec(key))
+    found: dict[bytes, bytes] = harness.admin.hgetall(KEYS.spec(key))
     return found
 
 
-async def the(crew: Crew, key: str) -> Schedule:
+async def the(harness: Harness, key: str) -> Schedule:
     """The schedule of a key, as the queue tells of it."""
-    (found,) = [each for each in await crew.queue.schedules() if each.key == key]
+    (found,) = [each for each in await harness.queue.schedules() if each.key == key]
     return found
 
 
-async def until_counted(crew: Crew, key: str, **counts: int) -> Schedule:
+async def until_counted(harness: Harness, key: str, **counts: int) -> Schedule:
     """The schedule, as soon as it has counted so many at least."""
 
     async def counted() -> bool:
-        found = (await the(crew, key)).counts
+        found = (await the(harness, key)).counts
         return all(getattr(found, name) >= least for name, least in counts.items())
 
     await wait_until(counted, within=SOON, sentence=f"{key} has counted {counts}")
-    return await the(crew, key)
+    return await the(harness, key)
 
 
-async def until_gone(crew: Crew, key: str) -> None:
+async def until_gone(harness: Harness, key: str) -> None:
     """Return when nothing is left of a schedule."""
 
     def is_gone() -> bool:
-        return score(crew, key) is None and not crew.admin.exists(KEYS.spec(key))
+        return score(harness, key) is None and not harness.admin.exists(KEYS.spec(key))
 
     await wait_until(is_gone, within=SOON, sentence=f"{key} is removed")
 
 
-def store_raw(crew: Crew, key: str, spec: Any, at_ms: int) -> None:  # noqa: ANN401 - bytes
+def store_raw(harness: Harness, key: str, spec: Any, at_ms: int) -> None:  # noqa: ANN401 - bytes
     """Store a spec as a peer's program does."""
-    with crew.admin.pipeline(transaction=True) as both:
+    with harness.admin.pipeline(transaction=True) as both:
         both.zadd(KEYS.repeat, {key: at_ms})
         both.hset(KEYS.spec(key), "spec", spec)
         both.execute()

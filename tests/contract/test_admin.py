@@ -23,7 +23,7 @@ from tampu.admin.workers import WorkerState, workers_of
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
-from tests.contract.workers import GROUP, KEYS, QUEUE, Boom, Calls, Crew, Gate
+from tests.contract.workers import GROUP, KEYS, QUEUE, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
-async def work(server: Server, crew: Crew) -> AsyncIterator[Lane]:
-    del crew  # it looks for tasks that are left: ours ends before
+async def work(server: Server, harness: Harness) -> AsyncIterator[Lane]:
+    del harness  # it looks for tasks that are left: ours ends before
     async with await Lane.open(server, KEYS.stream) as opened:
         yield opened
 
@@ -53,9 +53,9 @@ class TestQueues:
             names = await queue_names(server)
         assert names == ["b", "only-dead", "only-delayed", "only-repeats"]
 
-    async def test_exist_once_something_was_added(self, work: Lane, crew: Crew) -> None:
+    async def test_exist_once_something_was_added(self, work: Lane, harness: Harness) -> None:
         assert not await queue_exists(work, KEYS)
-        await crew.queue.add("x", delay=60)
+        await harness.queue.add("x", delay=60)
         assert await queue_exists(work, KEYS)
 
     async def test_are_removed_with_every_key_and_no_neighbours(
@@ -74,16 +74,16 @@ class TestQueues:
 
 class TestOverview:
     async def test_tells_since_when_the_first_waits_and_who_works(
-        self, work: Lane, crew: Crew
+        self, work: Lane, harness: Harness
     ) -> None:
         gate = Gate()
-        worker = await crew.hire(gate, concurrency=1)
-        await crew.queue.add("runs")
+        worker = await harness.start_worker(gate, concurrency=1)
+        await harness.queue.add("runs")
         await gate.until(1)
-        crew.admin.xgroup_create(KEYS.stream, "others", "$")
-        await crew.queue.add("waits")
-        entry = crew.admin.xrevrange(KEYS.stream, count=1)[0][0]
-        await crew.queue.add("x", delay=60)
+        harness.admin.xgroup_create(KEYS.stream, "others", "$")
+        await harness.queue.add("waits")
+        entry = harness.admin.xrevrange(KEYS.stream, count=1)[0][0]
+        await harness.queue.add("x", delay=60)
         seen = await summarise_queue(work, KEYS, "others")
         (alive,) = (await summarise_queue(work, KEYS)).workers
         gate.open.set()
@@ -100,51 +100,55 @@ class TestOverview:
         seen = await summarise_queue(work, KEYS)
         assert (seen.oldest_waiting_at, seen.next_due_at, seen.workers) == (None, None, [])
 
-    async def test_knows_a_worker_that_is_gone_from_a_peer(self, work: Lane, crew: Crew) -> None:
+    async def test_knows_a_worker_that_is_gone_from_a_peer(
+        self, work: Lane, harness: Harness
+    ) -> None:
         for peer in ("t-gone", "c-peer"):
-            crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer=peer)
+            harness.hold_as_peer(harness.add_entry({"d": b"x"}), deliveries=1, peer=peer)
         seen = {each.id: each for each in await workers_of(work, KEYS, GROUP.encode())}
         assert seen["t-gone"].state is WorkerState.GONE
         assert seen["c-peer"].state is WorkerState.UNKNOWN
         assert [each.active for each in seen.values()] == [1, 1]
-        crew.admin.delete(KEYS.stream)
+        harness.admin.delete(KEYS.stream)
 
 
 class TestPurging:
-    async def test_removes_what_waits_and_leaves_what_runs(self, work: Lane, crew: Crew) -> None:
+    async def test_removes_what_waits_and_leaves_what_runs(
+        self, work: Lane, harness: Harness
+    ) -> None:
         gate = Gate()
-        await crew.hire(gate, concurrency=1)
-        runs = await crew.queue.add("runs", "kept")
+        await harness.start_worker(gate, concurrency=1)
+        runs = await harness.queue.add("runs", "kept")
         await gate.until(1)
-        await crew.queue.add_each("waits", range(1500))
+        await harness.queue.add_each("waits", range(1500))
         purged = await purge_jobs(work, KEYS, [Purgeable.WAITING])
-        assert purged.waiting + crew.pending() == 1501
-        assert crew.admin.xlen(KEYS.stream) == crew.pending() >= 1
+        assert purged.waiting + harness.pending() == 1501
+        assert harness.admin.xlen(KEYS.stream) == harness.pending() >= 1
         gate.open.set()
-        await crew.settled()
+        await harness.until_settled()
         assert gate.jobs[0].id == runs.id
         assert len(gate) + purged.waiting == 1501
 
-    async def test_frees_the_ids_of_what_it_removes(self, work: Lane, crew: Crew) -> None:
-        await crew.queue.add("x", job_id="waits")
-        await crew.queue.add("x", job_id="delayed", delay=60)
-        await crew.queue.add("x", delay=60)
+    async def test_frees_the_ids_of_what_it_removes(self, work: Lane, harness: Harness) -> None:
+        await harness.queue.add("x", job_id="waits")
+        await harness.queue.add("x", job_id="delayed", delay=60)
+        await harness.queue.add("x", delay=60)
         assert await purge_jobs(work, KEYS) == PurgeCounts(waiting=1, delayed=2, dead=0)
         for job_id in ("waits", "delayed"):
-            assert not (await crew.queue.add("x", job_id=job_id, delay=60)).duplicate
+            assert not (await harness.queue.add("x", job_id=job_id, delay=60)).duplicate
         assert (await purge_jobs(work, KEYS, [Purgeable.DEAD])).delayed == 0
-        assert (await crew.queue.counts()).delayed == 2
+        assert (await harness.queue.counts()).delayed == 2
 
     async def test_removes_dead_letters_and_what_cannot_be_read(
-        self, work: Lane, crew: Crew
+        self, work: Lane, harness: Harness
     ) -> None:
-        await crew.hire(Boom(), attempts=1)
-        await crew.queue.add("x")
-        await crew.dead()
-        await crew.leave()
-        crew.put({"nothing": "here"})
-        crew.put({"d": b"\xc1"})
-        crew.admin.zadd(KEYS.delayed, {b"\x01": 99_999_999_999_999})
+        await harness.start_worker(Boom(), attempts=1)
+        await harness.queue.add("x")
+        await harness.dead_letters()
+        await harness.close()
+        harness.add_entry({"nothing": "here"})
+        harness.add_entry({"d": b"\xc1"})
+        harness.admin.zadd(KEYS.delayed, {b"\x01": 99_999_999_999_999})
         assert await purge_jobs(work, KEYS) == PurgeCounts(waiting=2, delayed=1, dead=1)
 
     async def test_of_a_queue_that_is_not_there_removes_nothing(
@@ -156,11 +160,11 @@ class TestPurging:
 
 
 class TestDraining:
-    async def test_returns_when_nothing_waits_or_runs(self, work: Lane, crew: Crew) -> None:
+    async def test_returns_when_nothing_waits_or_runs(self, work: Lane, harness: Harness) -> None:
         gate = Gate()
-        await crew.hire(gate)
-        await crew.queue.add("x")
-        await crew.queue.add("x", delay=60)
+        await harness.start_worker(gate)
+        await harness.queue.add("x")
+        await harness.queue.add("x", delay=60)
         told: list[int] = []
         draining = asyncio.create_task(
             drain(work, KEYS, timeout_s=10, on_counts=lambda counts: told.append(counts.active))
@@ -172,24 +176,26 @@ class TestDraining:
         counts = await draining
         assert is_drained(counts) and not is_drained(counts, delayed=True)
 
-    async def test_gives_up_when_the_time_is_up(self, work: Lane, crew: Crew) -> None:
-        await crew.queue.add("x", delay=60)
+    async def test_gives_up_when_the_time_is_up(self, work: Lane, harness: Harness) -> None:
+        await harness.queue.add("x", delay=60)
         assert is_drained(await drain(work, KEYS, timeout_s=0))
         counts = await drain(work, KEYS, timeout_s=0.05, delayed=True)
         assert not is_drained(counts, delayed=True)
 
 
 class TestFlow:
-    async def test_tells_what_was_added_done_and_failed(self, work: Lane, crew: Crew) -> None:
+    async def test_tells_what_was_added_done_and_failed(self, work: Lane, harness: Harness) -> None:
         flow = RateMeter(work, KEYS)
         first = await flow.sample()
         assert first.rates.added is None
-        await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1)
-        await crew.queue.add_each("good", range(30))
-        await crew.queue.add_each("bad", range(10))
-        await crew.settled()
-        await crew.dead(10)
-        await wait_until(lambda: len(crew.events()) >= 90, within=10, sentence="events are written")
+        await harness.start_worker({"good": Calls(), "bad": Boom()}, attempts=1)
+        await harness.queue.add_each("good", range(30))
+        await harness.queue.add_each("bad", range(10))
+        await harness.until_settled()
+        await harness.dead_letters(10)
+        await wait_until(
+            lambda: len(harness.events()) >= 90, within=10, sentence="events are written"
+        )
         seen = await flow.sample()
         rates = seen.rates
         assert rates.added is not None and rates.done is not None and rates.failed is not None
@@ -198,9 +204,9 @@ class TestFlow:
         assert (seen.queue, seen.counts.dead, len(seen.workers)) == (QUEUE, 10, 1)
 
     async def test_of_many_events_takes_the_newest_and_their_time(
-        self, work: Lane, crew: Crew
+        self, work: Lane, harness: Harness
     ) -> None:
-        with crew.admin.pipeline(transaction=False) as writing:
+        with harness.admin.pipeline(transaction=False) as writing:
             for number in range(2 * EVENTS_PER_SAMPLE):  # two a millisecond, for a second
                 fields = {"e": "completed" if number % 4 else "failed", "id": "x", "ts": "1"}
                 writing.xadd(KEYS.events, fields, id=f"{5_000 + number // 2}-{number % 2}")
@@ -214,15 +220,15 @@ class TestFlow:
         assert few.done == pytest.approx(1500, rel=0.01)
 
     async def test_counts_what_left_as_done_where_no_events_are_written(
-        self, work: Lane, crew: Crew
+        self, work: Lane, harness: Harness
     ) -> None:
         flow = RateMeter(work, KEYS)
-        await crew.hire(Calls(), events=False)
+        await harness.start_worker(Calls(), events=False)
         await flow.sample()
-        await crew.queue.add_each("x", range(50))
-        await crew.settled()
+        await harness.queue.add_each("x", range(50))
+        await harness.until_settled()
         rates = (await flow.sample()).rates
-        if crew.admin.info("server")["redis_version"].startswith("6."):
+        if harness.admin.info("server")["redis_version"].startswith("6."):
             assert (rates.added, rates.done, rates.failed) == (None, None, None)
         else:
             assert rates.added == rates.done
@@ -230,13 +236,13 @@ class TestFlow:
             assert rates.failed is None
 
 
-async def test_a_dead_letter_is_had_by_its_own_id(crew: Crew) -> None:
-    await crew.hire(Boom(), attempts=1, store_results=True)
-    job = await crew.queue.add("x", {"to": "ada"})
+async def test_a_dead_letter_is_had_by_its_own_id(harness: Harness) -> None:
+    await harness.start_worker(Boom(), attempts=1, store_results=True)
+    job = await harness.queue.add("x", {"to": "ada"})
     with pytest.raises(JobFailed):
         await job.result()
-    (letter,) = await crew.dead()
-    assert await crew.queue.dead.get(letter.dead_id) == letter
-    assert await crew.queue.dead.get("1-1") is None
+    (letter,) = await harness.dead_letters()
+    assert await harness.queue.dead.get(letter.dead_id) == letter
+    assert await harness.queue.dead.get("1-1") is None
     with pytest.raises(OptionError, match="expected the id of a dead letter"):
-        await crew.queue.dead.get(job.id)
+        await harness.queue.dead.get(job.id)

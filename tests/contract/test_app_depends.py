@@ -1,4 +1,4 @@
-"""What tasks depend on is made before the run and closed behind it, however it ends."""
+"""Dependencies: created before the task runs and closed after it, however it ends."""
 
 import asyncio
 import functools
@@ -19,7 +19,7 @@ def app(running: RunningServer) -> App:
     return App(running.url)
 
 
-async def test_every_kind_of_factory_is_made_once_a_job_and_closed_in_reverse(app: App) -> None:
+async def test_dependencies_are_created_once_per_job_and_closed_in_reverse(app: App) -> None:
     log: list[str] = []
 
     def plain() -> str:
@@ -67,7 +67,7 @@ async def test_every_kind_of_factory_is_made_once_a_job_and_closed_in_reverse(ap
 
 
 @pytest.mark.parametrize("kind", ["async", "plain", "plain with async dependency"])
-async def test_generators_see_the_error_and_cannot_undo_it(app: App, kind: str) -> None:
+async def test_generators_see_the_error_and_cannot_suppress_it(app: App, kind: str) -> None:
     log: list[str] = []
 
     def swallowing() -> Iterator[None]:
@@ -119,7 +119,7 @@ async def test_a_plain_task_with_plain_dependencies_stays_in_its_thread(app: App
     assert threads.pop().startswith("tampu-handler")
 
 
-async def test_a_plain_task_with_an_async_dependency_runs_in_a_thread_all_the_same(
+async def test_a_plain_task_with_an_async_dependency_runs_in_a_thread(
     app: App,
 ) -> None:
     async def loop() -> asyncio.AbstractEventLoop:
@@ -133,7 +133,7 @@ async def test_a_plain_task_with_an_async_dependency_runs_in_a_thread_all_the_sa
         assert (await (await task.enqueue()).result()).startswith("task in tampu-handler")
 
 
-async def test_what_an_async_function_behind_a_plain_decorator_uses_stays_open(app: App) -> None:
+async def test_dependencies_stay_open_for_an_async_function_in_a_plain_decorator(app: App) -> None:
     log: list[str] = []
 
     def session() -> Iterator[str]:
@@ -159,7 +159,7 @@ async def test_what_an_async_function_behind_a_plain_decorator_uses_stays_open(a
     assert log == ["used", "closed"]
 
 
-async def test_a_dependency_that_cannot_be_closed_fails_the_run(app: App) -> None:
+async def test_a_dependency_that_cannot_be_closed_fails_the_attempt(app: App) -> None:
     async def transaction() -> AsyncIterator[None]:
         yield
         raise ConnectionError("not committed")
@@ -173,7 +173,7 @@ async def test_a_dependency_that_cannot_be_closed_fails_the_run(app: App) -> Non
             await (await task.enqueue()).result()
 
 
-async def test_a_factory_that_raises_fails_the_attempt_and_the_next_makes_anew(app: App) -> None:
+async def test_a_factory_that_raises_fails_the_attempt_and_is_called_again(app: App) -> None:
     made: list[int] = []
 
     def flaky(job: Job[Any]) -> int:
@@ -211,7 +211,7 @@ async def test_a_returned_retry_is_seen_as_raised(app: App) -> None:
     assert log == ["rolled back", "committed"]
 
 
-async def test_at_a_time_limit_a_threads_dependencies_stay_open_until_it_ends(app: App) -> None:
+async def test_after_a_timeout_dependencies_stay_open_until_the_thread_ends(app: App) -> None:
     log: list[str] = []
 
     async def closing() -> AsyncIterator[None]:
@@ -232,8 +232,8 @@ async def test_at_a_time_limit_a_threads_dependencies_stay_open_until_it_ends(ap
     assert log == ["ended", "closed"]
 
 
-class TestAppWide:
-    async def test_lives_from_the_workers_start_to_its_stop_inside_the_lifespan(
+class TestScopeApp:
+    async def test_a_value_lives_as_long_as_the_worker_inside_the_lifespan(
         self, running: RunningServer
     ) -> None:
         log: list[str] = []
@@ -280,7 +280,7 @@ class TestAppWide:
             "lifespan left",
         ]
 
-    async def test_a_worker_whose_app_wide_value_cannot_be_made_does_not_start(
+    async def test_a_worker_does_not_start_if_a_value_cannot_be_created(
         self, running: RunningServer
     ) -> None:
         left: list[str] = []

@@ -1,4 +1,4 @@
-"""Middleware is around every run, and can lose no outcome."""
+"""Middleware: runs around every attempt and cannot hide its outcome."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ class Noting:
         self._log.append(f"{self._name} done")
 
 
-async def test_the_first_is_outermost_and_all_see_failures_and_retries(
+async def test_the_first_is_outermost_and_all_see_failures(
     running: RunningServer,
 ) -> None:
     log: list[str] = []
@@ -57,7 +57,7 @@ async def test_the_first_is_outermost_and_all_see_failures_and_retries(
     ]
 
 
-async def test_it_is_around_plain_tasks_too(running: RunningServer) -> None:
+async def test_it_applies_to_plain_tasks_too(running: RunningServer) -> None:
     log: list[str] = []
     app = App(running.url, middleware=[Noting("around", log)])
     task = app.task(name="plain")(lambda: 5)
@@ -66,7 +66,7 @@ async def test_it_is_around_plain_tasks_too(running: RunningServer) -> None:
     assert log == ["around 1", "around done"]
 
 
-async def test_a_failure_cannot_be_swallowed(running: RunningServer) -> None:
+async def test_it_cannot_suppress_a_failure(running: RunningServer) -> None:
     @asynccontextmanager
     async def swallowing(job: Job[Any]) -> AsyncIterator[None]:
         with suppress(ValueError):
@@ -83,7 +83,7 @@ async def test_a_failure_cannot_be_swallowed(running: RunningServer) -> None:
             await (await task.enqueue()).result()
 
 
-async def test_what_fails_behind_a_run_leaves_it_done(
+async def test_an_error_after_the_task_does_not_change_its_outcome(
     running: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
@@ -96,10 +96,10 @@ async def test_what_fails_behind_a_run_leaves_it_done(
     with caplog.at_level(logging.WARNING):
         async with working(app):
             assert await (await task.enqueue()).result() == "done"
-    assert "something around a run failed" in caplog.text
+    assert "failing after job" in caplog.text
 
 
-async def test_what_fails_before_a_run_fails_the_attempt(running: RunningServer) -> None:
+async def test_an_error_before_the_task_fails_the_attempt(running: RunningServer) -> None:
     ran: list[int] = []
 
     @asynccontextmanager
@@ -121,7 +121,7 @@ async def test_what_fails_before_a_run_fails_the_attempt(running: RunningServer)
     assert ran == [0, 1]
 
 
-async def test_it_may_say_what_becomes_of_a_failure(running: RunningServer) -> None:
+async def test_it_may_retry_or_bury_a_failed_job(running: RunningServer) -> None:
     @asynccontextmanager
     async def patient(job: Job[Any]) -> AsyncIterator[None]:
         try:
@@ -152,10 +152,10 @@ async def test_it_sees_arguments_that_do_not_fit(running: RunningServer) -> None
         await app.queue().add("task", {"n": "one"})
         (letter,) = await dead(app)
     assert letter.reason is BuryReason.UNRECOVERABLE
-    assert log == ["around 1", "around saw task task: argument n must be int."]
+    assert log == ["around 1", "around saw Task 'task', argument 'n': expected int."]
 
 
-async def test_a_time_limit_passes_through_it(running: RunningServer) -> None:
+async def test_it_sees_a_timeout(running: RunningServer) -> None:
     left: list[type[BaseException]] = []
 
     @asynccontextmanager

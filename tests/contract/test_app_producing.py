@@ -1,4 +1,4 @@
-"""Adding jobs of tasks: with and without a loop, from several loops, opened and closed."""
+"""Adding jobs of tasks: with and without an event loop, and from several loops."""
 
 import asyncio
 import subprocess
@@ -60,7 +60,7 @@ class TestWithoutLoop:
         portals = [each for each in threading.enumerate() if each.name == "tampu-portal"]
         assert len(portals) == 1
 
-    async def test_a_plain_program_ends_by_itself(self, app: App, tmp_path: Path) -> None:
+    async def test_a_program_without_a_loop_ends_by_itself(self, app: App, tmp_path: Path) -> None:
         @app.task
         async def send(to: str) -> str:
             return to.upper()
@@ -105,14 +105,14 @@ class TestOpening:
         assert (await app.queue().counts()).waiting == 2
         await app.close()
 
-    async def test_who_enters_within_closes_nothing(self, app: App) -> None:
+    async def test_an_inner_block_closes_nothing(self, app: App) -> None:
         async with app:
             queue = app.queue()
             async with app:
                 await queue.counts()
             await queue.counts()
 
-    async def test_a_second_loop_has_queues_of_its_own(self, app: App) -> None:
+    async def test_a_second_loop_has_its_own_queues(self, app: App) -> None:
         @app.task
         async def send() -> None: ...
 

@@ -25,7 +25,7 @@ from tampu import (
     Worker,
     current_job,
 )
-from tests.contract import isolated
+from tests.contract import isolated_tasks
 from tests.contract.apps import dead, working
 from tests.servers import RunningServer
 
@@ -69,7 +69,7 @@ class TestResults:
             name, thread, same = await (await whoami.enqueue()).result()
         assert (name, thread.startswith("tampu-handler"), same) == ("whoami", True, True)
 
-    async def test_models_of_pydantic_travel_both_ways(self, app: App) -> None:
+    async def test_pydantic_models_work_as_arguments_and_results(self, app: App) -> None:
         @app.task
         async def copy(invoice: Invoice, more: list[Invoice]) -> Invoice:
             assert isinstance(more[0], Invoice)
@@ -86,10 +86,10 @@ class TestResults:
             return lies  # type: ignore[no-any-return]
 
         async with working(app):
-            with pytest.raises(DecodeError, match="result cannot be decoded: it is not Order"):
+            with pytest.raises(DecodeError, match="Cannot decode the result: expected Order"):
                 await (await lie.enqueue()).result()
 
-    async def test_arguments_are_a_map_of_names_on_the_wire(self, app: App) -> None:
+    async def test_arguments_are_sent_as_a_map_of_names(self, app: App) -> None:
         @app.task
         async def send(to: str, copies: int = 1) -> None: ...
 
@@ -101,7 +101,7 @@ class TestResults:
             job = await send.enqueue("ada")
             assert await app.queue().result(job.id) == {"to": "ada"}
 
-    async def test_other_programs_add_its_jobs_by_name(self, app: App) -> None:
+    async def test_other_programs_can_add_its_jobs_by_name(self, app: App) -> None:
         @app.task
         async def send(to: str, copies: int = 1) -> str:
             return to * copies
@@ -110,7 +110,7 @@ class TestResults:
             job = await app.queue().add("send", {"to": "ada"})
             assert await job.result() == "ada"
 
-    async def test_a_local_result_never_changes_what_a_task_is(self, app: App) -> None:
+    async def test_a_plain_call_adds_no_job(self, app: App) -> None:
         @app.task
         async def send(to: str) -> str:
             return to
@@ -121,18 +121,20 @@ class TestResults:
 
 
 class TestIsolation:
-    async def test_tasks_run_in_child_processes_with_all_around_them(
+    async def test_tasks_run_in_child_processes_with_middleware_and_dependencies(
         self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(isolated.app, "url", running.url)
-        async with working(isolated.app, concurrency=1):
-            picture = isolated.Picture("cat", 100)
-            shrunk = await isolated.shrink.enqueue(picture, os.getpid())
-            assert await shrunk.result(timeout=20) == isolated.Picture("cat", 50)
-            stored = await isolated.store.enqueue("cat")
+        monkeypatch.setattr(isolated_tasks.app, "url", running.url)
+        async with working(isolated_tasks.app, concurrency=1):
+            picture = isolated_tasks.Picture("cat", 100)
+            shrunk = await isolated_tasks.shrink.enqueue(picture, os.getpid())
+            assert await shrunk.result(timeout=20) == isolated_tasks.Picture("cat", 50)
+            stored = await isolated_tasks.store.enqueue("cat")
             assert await stored.result(timeout=20) == "cat opened for attempt 1 store"
-            assert await (await isolated.plain.enqueue()).result(timeout=20) == "plainly opened"
-            assert await (await isolated.marked.enqueue()).result(timeout=20) == "marked"
+            assert (
+                await (await isolated_tasks.plain.enqueue()).result(timeout=20) == "plainly opened"
+            )
+            assert await (await isolated_tasks.marked.enqueue()).result(timeout=20) == "marked"
         assert "TAMPU_TEST_MARK" not in os.environ
 
 
@@ -154,18 +156,21 @@ class TestWrongArguments:
     @pytest.mark.parametrize(
         ("data", "sentence"),
         [
-            ({"to": 5}, "task send: argument to must be str."),
-            ({}, "task send: argument to is missing."),
-            ({"to": "a", "cc": SECRET}, "task send: argument cc is unknown; it takes to, order."),
+            ({"to": 5}, "Task 'send', argument 'to': expected str."),
+            ({}, "Task 'send', argument 'to': required, but missing."),
+            (
+                {"to": "a", "cc": SECRET},
+                "Task 'send', argument 'cc': unknown; the task accepts to, order.",
+            ),
             (
                 {"to": "a", "order": {"number": SECRET, "at": "2026-11-15T00:00:00Z"}},
-                "task send: argument order must be tests.contract.test_app_running.Order | None, "
-                "and does not fit at number.",
+                "Task 'send', argument 'order': expected tests.contract.test_app_running.Order | "
+                "None; invalid at number.",
             ),
-            (SECRET, "task send: the data of the job is no map of arguments."),
+            (SECRET, "Task 'send': the job's data must be a map of arguments."),
         ],
     )
-    async def test_on_arrival_they_are_a_dead_letter_at_once_with_the_field_named(
+    async def test_a_job_with_wrong_arguments_is_buried_at_once(
         self, app: App, data: object, sentence: str
     ) -> None:
         ran: list[str] = []
@@ -185,7 +190,7 @@ class TestWrongArguments:
                 await job.result()
         assert ran == []
 
-    async def test_a_name_that_is_no_task_is_a_dead_letter(self, app: App) -> None:
+    async def test_a_job_without_a_task_is_buried(self, app: App) -> None:
         @app.task
         async def send() -> None: ...
 
@@ -197,7 +202,7 @@ class TestWrongArguments:
 
 
 class TestOptions:
-    async def test_the_tasks_policy_holds_for_its_jobs(self, app: App) -> None:
+    async def test_options_of_a_task_apply_to_its_jobs(self, app: App) -> None:
         attempts: list[int] = []
 
         @app.task(attempts=2, backoff=Backoff.fixed(0))
@@ -210,7 +215,7 @@ class TestOptions:
             await dead(app)
         assert attempts == [1, 2]
 
-    async def test_a_time_limit_holds_for_a_run_with_all_around_it(self, app: App) -> None:
+    async def test_a_timeout_includes_dependencies(self, app: App) -> None:
         @app.task(timeout="50ms", attempts=1)
         async def slow() -> None:
             await asyncio.Event().wait()
@@ -219,7 +224,7 @@ class TestOptions:
             with pytest.raises(JobFailed, match="JobTimeout"):
                 await (await slow.enqueue()).result()
 
-    async def test_options_of_a_call_reach_its_job_and_no_other(self, app: App) -> None:
+    async def test_options_of_a_call_apply_to_its_job_only(self, app: App) -> None:
         @app.task
         async def send(to: str, job: Job[Any] = INJECTED) -> list[object]:
             return [to, job.id, job.tenant]
@@ -231,7 +236,7 @@ class TestOptions:
             other = await send.enqueue("bob")
             assert await other.result() == ["bob", other.id, None]
 
-    async def test_another_queue_is_served_by_the_same_tasks(self, app: App) -> None:
+    async def test_jobs_in_another_queue_run_the_same_tasks(self, app: App) -> None:
         @app.task
         async def send(to: str) -> str:
             return to
@@ -242,7 +247,7 @@ class TestOptions:
             with pytest.raises(OptionError, match="delay"):
                 await send.options(delay="soon").enqueue("ada")
 
-    async def test_a_router_brings_its_tasks(self, app: App) -> None:
+    async def test_tasks_of_a_router_run(self, app: App) -> None:
         router = Router(queue="routed")
 
         @router.task
@@ -270,11 +275,11 @@ class TestMany:
             results = [await job.result() for job in jobs]
         assert results == [(n * 2, "acme" if n == 5 else None) for n in range(8)]
 
-    async def test_only_calls_of_the_task_are_taken(self, app: App) -> None:
+    async def test_only_calls_of_the_task_are_accepted(self, app: App) -> None:
         one = app.task(name="one")(lambda: None)
         two = app.task(name="two")(lambda: None)
         async with app:
             for calls in ([two.call()], [NewJob("one")]):
-                with pytest.raises(OptionError, match="takes calls of one"):
+                with pytest.raises(OptionError, match=r"expected calls created by one\.call"):
                     await one.enqueue_many(calls)  # type: ignore[arg-type]
             assert await one.enqueue_many([]) == []

@@ -50,7 +50,7 @@ class TestQueues:
                 assert await job.result() < 20_000
                 await wait_until(lambda: done == 20_000, within=30, sentence="the flood is over")
 
-    async def test_each_queue_has_slots_of_its_own(self, app: App) -> None:
+    async def test_each_queue_has_its_own_concurrency(self, app: App) -> None:
         going: list[str] = []
         go_on = asyncio.Event()
 
@@ -73,7 +73,7 @@ class TestQueues:
 
 
 class TestLife:
-    async def test_run_works_until_stop_and_leaves_nothing(
+    async def test_run_works_until_stop_and_leaves_nothing_open(
         self, app: App, running: RunningServer
     ) -> None:
         @app.task
@@ -92,7 +92,7 @@ class TestLife:
                 assert await (await second.enqueue()).result() == 2
                 await worker.stop()
                 await asyncio.wait_for(working, SOON)
-            with pytest.raises(WrongContext, match="second start"):
+            with pytest.raises(WrongContext, match="it can be started only once"):
                 await worker.start()
 
         await nothing_left(running, act)
@@ -114,7 +114,7 @@ class TestLife:
             await worker.stop(grace=SOON)
         assert ended.is_set()
 
-    async def test_past_the_grace_the_job_of_a_thread_goes_back_at_once(self, app: App) -> None:
+    async def test_after_the_grace_the_job_of_a_thread_is_released_at_once(self, app: App) -> None:
         started, go_on = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
@@ -137,7 +137,7 @@ class TestLife:
             finally:
                 go_on.set()
 
-    async def test_if_one_queue_cannot_be_served_none_is(
+    async def test_if_one_queue_fails_to_start_none_starts(
         self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         app = App(running.url)
@@ -155,9 +155,7 @@ class TestLife:
 
         await nothing_left(running, act)
 
-    async def test_a_lifespan_that_fails_keeps_it_from_starting(
-        self, running: RunningServer
-    ) -> None:
+    async def test_a_lifespan_that_raises_prevents_the_start(self, running: RunningServer) -> None:
         @asynccontextmanager
         async def lifespan(app: App) -> AsyncIterator[None]:
             raise ValueError("no database")
@@ -172,9 +170,7 @@ class TestLife:
 
         await nothing_left(running, act)
 
-    async def test_a_lifespan_that_gives_no_context_manager_is_named(
-        self, running: RunningServer
-    ) -> None:
+    async def test_a_lifespan_must_return_a_context_manager(self, running: RunningServer) -> None:
         def lifespan(app: App) -> Any:  # noqa: ANN401 - of another type than is asked for
             return None
 
@@ -187,7 +183,7 @@ class TestLife:
 
         await nothing_left(running, act)
 
-    async def test_a_lifespan_that_ends_early_is_told_of_and_raised_at_the_stop(
+    async def test_a_lifespan_that_ends_early_is_logged_and_raised_at_the_stop(
         self, running: RunningServer, caplog: pytest.LogCaptureFixture
     ) -> None:
         fail = asyncio.Event()
@@ -209,14 +205,14 @@ class TestLife:
             worker = AppWorker(app)
             await worker.start()
             fail.set()
-            await wait_until(lambda: bool(caplog.records), within=SOON, sentence="it is told of")
+            await wait_until(lambda: bool(caplog.records), within=SOON, sentence="it is logged")
             with pytest.raises(ExceptionGroup):
                 await worker.stop()
 
         await nothing_left(running, act)
-        assert "the lifespan has ended while the worker runs" in caplog.text
+        assert "the lifespan ended while the worker was running" in caplog.text
 
-    async def test_who_cancels_the_start_leaves_nothing(self, running: RunningServer) -> None:
+    async def test_a_cancelled_start_leaves_nothing_open(self, running: RunningServer) -> None:
         entering, log = asyncio.Event(), list[str]()
 
         @asynccontextmanager
@@ -241,9 +237,7 @@ class TestLife:
         await nothing_left(running, act)
         assert log == ["left"]
 
-    async def test_the_state_of_the_lifespan_is_there_while_it_runs(
-        self, running: RunningServer
-    ) -> None:
+    async def test_the_state_exists_while_the_worker_runs(self, running: RunningServer) -> None:
         state = object()
 
         @asynccontextmanager
@@ -263,7 +257,7 @@ class TestLife:
 
 
 class TestSchedules:
-    async def test_are_stored_once_by_two_workers_and_keep_their_place(self, app: App) -> None:
+    async def test_two_workers_store_them_once(self, app: App) -> None:
         @app.schedule(Every("1h"), args={"n": 5}, attempts=3)
         async def hourly(n: int) -> int:
             return n
@@ -276,7 +270,7 @@ class TestSchedules:
         assert again.next_at == first.next_at
         assert again.settings.attempts == 3
 
-    async def test_a_changed_rule_replaces_the_one_before(self, running: RunningServer) -> None:
+    async def test_a_changed_rule_replaces_the_old_one(self, running: RunningServer) -> None:
         for rule in (Cron("0 9 * * *"), Cron("0 10 * * *")):
             app = App(running.url)
             app.schedule(rule)(app.task(name="tick")(lambda: None))
@@ -284,7 +278,7 @@ class TestSchedules:
                 (stored,) = await app.queue().schedules()
             assert stored.rule == rule
 
-    async def test_fire_jobs_that_the_task_runs(self, app: App) -> None:
+    async def test_they_fire_jobs_for_the_task(self, app: App) -> None:
         fired: list[Any] = []
 
         @app.schedule(Every("50ms"), args={"to": "ada"}, key="often")
@@ -296,7 +290,7 @@ class TestSchedules:
             await wait_until(lambda: len(fired) >= 2, within=SOON, sentence="it fires")
         assert fired[:2] == [("ada", 1)] * 2
 
-    async def test_of_a_router_go_to_their_queue_with_its_worker_only(self, app: App) -> None:
+    async def test_those_of_a_router_are_stored_by_a_worker_of_their_queue(self, app: App) -> None:
         router = Router(queue="routed")
         router.schedule(Every("1h"))(router.task(name="tick")(lambda: None))
         app.include(router)
@@ -308,7 +302,7 @@ class TestSchedules:
 
 
 class TestOptions:
-    async def test_the_apps_hold_unless_the_worker_has_its_own(
+    async def test_options_of_the_app_are_defaults_for_the_worker(
         self, running: RunningServer
     ) -> None:
         app = App(running.url, worker={"store_results": True, "concurrency": 3})
@@ -324,8 +318,8 @@ class TestOptions:
             assert worker.queues == {"default": 2}
 
 
-class TestPulse:
-    async def test_all_queues_are_told_of_as_one(self, app: App) -> None:
+class TestHealth:
+    async def test_the_health_covers_all_queues(self, app: App) -> None:
         go_on = asyncio.Event()
 
         @app.task(queue="a")
@@ -334,12 +328,12 @@ class TestPulse:
 
         second = app.task(name="second", queue="b")(first.function)
         worker = AppWorker(app, grace=0)
-        assert worker.pulse is None
+        assert worker.health is None
         async with app, worker:
             await first.enqueue()
             await second.enqueue()
             await wait_until(
-                lambda: worker.pulse is not None and worker.pulse.running == 2,
+                lambda: worker.health is not None and worker.health.running == 2,
                 within=SOON,
                 sentence="both run",
             )

@@ -5,7 +5,7 @@ import pytest
 from tampu import Bury, DeadLetter
 from tampu.job import Job
 from tests.contract.cli import tampu
-from tests.contract.workers import QUEUE, Boom, Calls, Crew, Gate
+from tests.contract.workers import QUEUE, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
 
 JOB_KEYS = [
@@ -18,9 +18,9 @@ LETTER_KEYS = [
 ]
 
 
-async def test_job_show_prints_the_state_of_a_job(running: RunningServer, crew: Crew) -> None:
+async def test_job_show_prints_the_state_of_a_job(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await crew.queue.add("later", {"raw": b"\x00\xff"}, delay="1h", job_id="later")
+    await harness.queue.add("later", {"raw": b"\x00\xff"}, delay="1h", job_id="later")
     shown = await tampu("job", "show", QUEUE, "later", url=url)
     assert shown.code == 0
     assert "State     delayed" in shown.lines
@@ -37,11 +37,11 @@ async def test_job_show_prints_the_state_of_a_job(running: RunningServer, crew: 
 
 
 async def test_job_wait_prints_the_result_or_why_there_is_none(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1, store_results=True)
-    good, bad = await crew.queue.add("good", {"a": [1]}), await crew.queue.add("bad")
+    await harness.start_worker({"good": Calls(), "bad": Boom()}, attempts=1, store_results=True)
+    good, bad = await harness.queue.add("good", {"a": [1]}), await harness.queue.add("bad")
     done = await tampu("job", "wait", QUEUE, good.id, "--json", url=url)
     assert (done.code, done.json) == (0, {"job_id": good.id, "result": {"a": [1]}})
     failed = await tampu("job", "wait", QUEUE, bad.id, url=url)
@@ -59,13 +59,13 @@ async def test_job_wait_prints_the_result_or_why_there_is_none(
 
 
 async def test_job_cancel_cancels_delayed_jobs_and_names_the_others(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add("x", delay=60, job_id="a")
+    await harness.queue.add("x", delay=60, job_id="a")
     done = await tampu("job", "cancel", QUEUE, "a", "b", "--json", url=running.url)
     assert (done.code, done.json) == (1, {"queue": QUEUE, "cancelled": {"a": True, "b": False}})
     assert done.err == "tampu: Not cancelled, because not delayed: b.\n"
-    assert (await crew.queue.counts()).delayed == 0
+    assert (await harness.queue.counts()).delayed == 0
 
 
 async def fail(job: Job[object]) -> None:
@@ -73,17 +73,17 @@ async def fail(job: Job[object]) -> None:
     raise Bury("no address") if job.name == "odd" else ValueError("x" * 200)
 
 
-async def bury_three(crew: Crew) -> list[DeadLetter]:
-    worker = await crew.hire(fail, attempts=1)
-    await crew.queue.add_each("boom", [{"to": "ada"}, {"to": "bob"}])
-    await crew.queue.add("odd")
-    letters = await crew.dead(3)
+async def bury_three(harness: Harness) -> list[DeadLetter]:
+    worker = await harness.start_worker(fail, attempts=1)
+    await harness.queue.add_each("boom", [{"to": "ada"}, {"to": "bob"}])
+    await harness.queue.add("odd")
+    letters = await harness.dead_letters(3)
     await worker.stop()
     return letters
 
 
-async def test_dead_letters_are_listed_and_shown(running: RunningServer, crew: Crew) -> None:
-    url, letters = running.url, await bury_three(crew)
+async def test_dead_letters_are_listed_and_shown(running: RunningServer, harness: Harness) -> None:
+    url, letters = running.url, await bury_three(harness)
     listed = await tampu("dead", "ls", QUEUE, url=url)
     assert listed.lines[0].split() == ["Id", "Age", "Name", "Reason", "Attempts", "Error"]
     assert [line.split()[0] for line in listed.lines[1:4]] == [each.dead_id for each in letters]
@@ -103,14 +103,16 @@ async def test_dead_letters_are_listed_and_shown(running: RunningServer, crew: C
     assert (missing.code, missing.err) == (1, "tampu: Queue 'work' has no dead letter '1-1'.\n")
 
 
-async def test_dead_letters_are_replayed_and_deleted(running: RunningServer, crew: Crew) -> None:
-    url, letters = running.url, await bury_three(crew)
+async def test_dead_letters_are_replayed_and_deleted(
+    running: RunningServer, harness: Harness
+) -> None:
+    url, letters = running.url, await bury_three(harness)
     refused = await tampu("dead", "replay", QUEUE, url=url, typed="n\n")
     question = "Put up to 3 of 3 dead letters back on work? [y/N] "
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == f"{question}tampu: Nothing was changed.\n"
     assert (await tampu("dead", "replay", QUEUE, url=url)).code == 1  # no answer
-    assert (await crew.queue.counts()).dead == 3
+    assert (await harness.queue.counts()).dead == 3
     done = await tampu("dead", "replay", QUEUE, "--name", "odd", "--yes", "--json", url=url)
     assert done.json == {"queue": QUEUE, "replayed": 1, "not_found": []}
     one = await tampu("dead", "replay", QUEUE, letters[0].dead_id, url=url, typed="y\n")
@@ -130,10 +132,10 @@ async def test_dead_letters_are_replayed_and_deleted(running: RunningServer, cre
     assert (await tampu("dead", "ls", QUEUE, url=url)).out == "There are no dead letters.\n"
 
 
-async def test_a_queue_is_purged_after_a_question(running: RunningServer, crew: Crew) -> None:
+async def test_a_queue_is_purged_after_a_question(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await crew.queue.add_each("x", range(3))
-    await crew.queue.add("x", delay=60)
+    await harness.queue.add_each("x", range(3))
+    await harness.queue.add("x", delay=60)
     refused = await tampu("queue", "purge", QUEUE, url=url, typed="\n")
     assert refused.code == 1
     question = "Remove all waiting, delayed and dead jobs of work? [y/N] "
@@ -152,11 +154,13 @@ async def test_a_queue_is_purged_after_a_question(running: RunningServer, crew: 
     assert (await tampu("inspect", QUEUE, url=url)).code == 1
 
 
-async def test_drain_waits_until_no_job_waits_or_runs(running: RunningServer, crew: Crew) -> None:
+async def test_drain_waits_until_no_job_waits_or_runs(
+    running: RunningServer, harness: Harness
+) -> None:
     url = running.url
     gate = Gate()
-    await crew.hire(gate)
-    await crew.queue.add("x")
+    await harness.start_worker(gate)
+    await harness.queue.add("x")
     await gate.until(1)
     late = await tampu("queue", "drain", QUEUE, "--timeout", "100ms", "--json", url=url)
     assert (late.code, late.json["drained"], late.json["active"]) == (1, False, 1)
@@ -165,15 +169,15 @@ async def test_drain_waits_until_no_job_waits_or_runs(running: RunningServer, cr
     gate.open.set()
     done = await tampu("queue", "drain", QUEUE, url=url)
     assert (done.code, done.out) == (0, "work is drained: 0 waiting, 0 active, 0 delayed.\n")
-    await crew.queue.add("x", delay=60)
+    await harness.queue.add("x", delay=60)
     waits = ("queue", "drain", QUEUE, "--delayed", "--timeout", "50ms")
     assert (await tampu(*waits, url=url)).code == 1
 
 
 async def test_ids_of_dead_letters_that_do_not_exist_are_named(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    url, letters = running.url, await bury_three(crew)
+    url, letters = running.url, await bury_three(harness)
     there, missing = letters[0].dead_id, ("1-1", "2-2")
     replayed = await tampu("dead", "replay", QUEUE, missing[0], there, missing[1], "-y", url=url)
     sentence = "tampu: Not found among the dead letters of 'work': 1-1, 2-2.\n"

@@ -7,7 +7,7 @@ import pytest
 
 from tampu.queue import Queue
 from tests.contract.cli import COMMAND, environment, tampu
-from tests.contract.workers import QUEUE, Calls, Crew, Gate
+from tests.contract.workers import QUEUE, Calls, Gate, Harness
 from tests.servers import RunningServer
 
 COUNTS = ["waiting", "active", "delayed", "dead", "schedules"]
@@ -20,11 +20,11 @@ EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]
 
 @pytest.mark.every_server
 async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_queues(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
     gate = Gate()
-    worker = await crew.hire(gate, concurrency=1)
-    await crew.queue.add("x", {"secret": 1})
+    worker = await harness.start_worker(gate, concurrency=1)
+    await harness.queue.add("x", {"secret": 1})
     await gate.until(1)
     async with Queue("reports", running.url) as reports:
         await reports.add_each("row", range(3))
@@ -80,11 +80,11 @@ async def test_a_queue_that_does_not_exist_is_an_error_that_names_similar_ones(
 
 
 async def test_events_shows_the_newest_those_from_a_point_and_new_ones(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    worker = await crew.hire(Calls())
-    await crew.queue.add_each("x", range(5))
-    await crew.settled()
+    worker = await harness.start_worker(Calls())
+    await harness.queue.add_each("x", range(5))
+    await harness.until_settled()
     await worker.stop()  # writes all its events
     url = running.url
     told = (await tampu("events", QUEUE, "--json", url=url)).json
@@ -108,8 +108,10 @@ async def test_events_shows_the_newest_those_from_a_point_and_new_ones(
     assert [json.loads(line) for line in followed.lines] == told["events"][:3]
 
 
-async def test_events_follows_until_it_is_interrupted(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_events_follows_until_it_is_interrupted(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.queue.add("x")
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *("events", QUEUE, "-f", "--from", "0"),
@@ -118,7 +120,7 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None and process.stderr is not None
-    await crew.hire(Calls())
+    await harness.start_worker(Calls())
     line = await asyncio.wait_for(process.stdout.readline(), 30)
     assert b" active id=" in line
     process.send_signal(2)
@@ -126,10 +128,12 @@ async def test_events_follows_until_it_is_interrupted(running: RunningServer, cr
     assert await process.stderr.read() == b""
 
 
-async def test_a_reader_that_stops_early_is_no_error(running: RunningServer, crew: Crew) -> None:
-    await crew.hire(Calls())
-    await crew.queue.add_each("x", range(2000))
-    await crew.settled()
+async def test_a_reader_that_stops_early_is_no_error(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.start_worker(Calls())
+    await harness.queue.add_each("x", range(2000))
+    await harness.until_settled()
     events = f"{' '.join(COMMAND)} events {QUEUE} --from 0 -n 4000"
     process = await asyncio.create_subprocess_exec(
         *("bash", "-o", "pipefail", "-c", f"{events} | head -1"),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from tampu import Cron, Every, Missed, Overlap, TimeWindow
 from tests.contract.cli import tampu
-from tests.contract.workers import QUEUE, Crew
+from tests.contract.workers import QUEUE, Harness
 from tests.servers import RunningServer
 
 KEYS = [
@@ -18,12 +18,12 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 CRON = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 
-async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: Crew) -> None:
+async def test_schedules_are_listed_and_previewed(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
-    await crew.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
+    await harness.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
+    await harness.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
     hours = TimeWindow(tz="UTC", days="mon-fri", segments=[("09:00", "17:00")])
-    await crew.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
+    await harness.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
     listed = await tampu("schedule", "ls", QUEUE, url=url)
     assert listed.lines[0].split() == ["Key", "Job", "Next", "Fired", "Rule"]
     assert "0 9 * * 1-5 Europe/Berlin" in listed.out
@@ -52,10 +52,10 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, crew: 
 
 
 async def test_a_preview_with_fewer_instants_than_asked_for_says_so(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await crew.queue.schedule("few", CRON, key="few", limit=2)
+    await harness.queue.schedule("few", CRON, key="few", limit=2)
     few = await tampu("schedule", "preview", QUEUE, "few", "-n", "5", url=url)
     assert (few.code, len(few.lines)) == (0, 2)
     assert few.err.startswith("tampu: Only 2 of 5 instants: the schedule ends there, or ")
@@ -66,9 +66,9 @@ async def test_a_preview_with_fewer_instants_than_asked_for_says_so(
     assert "10000" in many.err
 
 
-async def test_schedules_are_paused_and_resumed(running: RunningServer, crew: Crew) -> None:
+async def test_schedules_are_paused_and_resumed(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedule("digest", CRON, key="digest")
     paused = await tampu("schedule", "pause", QUEUE, "digest", "--json", url=url)
     assert paused.json == {"queue": QUEUE, "key": "digest", "paused": True}
     again = await tampu("schedule", "pause", QUEUE, "digest", url=url)
@@ -81,10 +81,10 @@ async def test_schedules_are_paused_and_resumed(running: RunningServer, crew: Cr
 
 
 async def test_schedules_are_triggered_backfilled_and_removed(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await crew.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedule("digest", CRON, key="digest")
     fired = (await tampu("schedule", "trigger", QUEUE, "digest", "--json", url=url)).json
     assert list(fired) == ["queue", "key", "job_id"]
     filling = ("schedule", "backfill", QUEUE, "digest", "--start", "2026-11-02T00:00Z")
@@ -99,7 +99,7 @@ async def test_schedules_are_triggered_backfilled_and_removed(
         2,
         f"tampu: Invalid --end '2026-11-07T00:00': {problem}\n",
     )
-    assert (await crew.queue.counts()).waiting == 6
+    assert (await harness.queue.counts()).waiting == 6
 
     kept = await tampu("schedule", "rm", QUEUE, "digest", url=url, typed="no\n")
     assert (kept.code, kept.err) == (
@@ -108,4 +108,4 @@ async def test_schedules_are_triggered_backfilled_and_removed(
     )
     gone = await tampu("schedule", "rm", QUEUE, "digest", "-y", "--json", url=url)
     assert gone.json == {"queue": QUEUE, "key": "digest", "removed": True}
-    assert await crew.queue.schedules() == []
+    assert await harness.queue.schedules() == []

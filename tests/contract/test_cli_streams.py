@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.contract.cli import COMMAND, LIMIT_S, environment
 from tests.contract.worker_command import SHOP
-from tests.contract.workers import QUEUE, Boom, Crew
+from tests.contract.workers import QUEUE, Boom, Harness
 from tests.servers import RunningServer
 from tests.terminal import terminal
 from tests.waiting import wait_until
@@ -31,22 +31,24 @@ def shell(script: str, running: RunningServer, **more: str) -> "subprocess.Compl
     )
 
 
-async def test_closed_streams_do_no_harm(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_closed_streams_do_no_harm(running: RunningServer, harness: Harness) -> None:
+    await harness.queue.add("x")
     for script, code in CLOSED.items():
         done = shell(script, running)
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
 
 
-async def test_a_full_disk_is_one_sentence(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_a_full_disk_is_one_sentence(running: RunningServer, harness: Harness) -> None:
+    await harness.queue.add("x")
     for command in ("inspect", "--help", f"job show {QUEUE} nope --json"):
         done = shell(f'"$@" {command} > /dev/full', running)
         assert (done.returncode, done.stderr.decode()) == (1, f"tampu: {FULL}\n")
 
 
-async def test_a_command_ends_when_its_reader_stops(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_a_command_ends_when_its_reader_stops(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.queue.add("x")
     for command in ("watch --every 50ms", "inspect --json"):
         done = shell(f'"$@" {command} | head -1', running)
         assert (done.returncode, done.stderr) == (0, b"")
@@ -64,9 +66,9 @@ async def test_a_worker_runs_even_if_nothing_can_be_printed(
 
 
 async def test_a_character_that_the_locale_lacks_is_escaped(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add("größe", "漢", delay="1h", job_id="a")
+    await harness.queue.add("größe", "漢", delay="1h", job_id="a")
     shown = shell(f'"$@" job show {QUEUE} a', running, PYTHONIOENCODING="ascii")
     assert (shown.returncode, shown.stderr) == (0, b"")
     assert rb"gr\xf6\xdfe" in shown.stdout
@@ -76,13 +78,13 @@ async def test_a_character_that_the_locale_lacks_is_escaped(
 
 
 async def test_the_error_of_a_job_cannot_control_the_terminal(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.hire(Boom(ValueError("\x1b[2J\x9b31m")), attempts=1, store_results=True)
-    job = await crew.queue.add("x")
+    await harness.start_worker(Boom(ValueError("\x1b[2J\x9b31m")), attempts=1, store_results=True)
+    job = await harness.queue.add("x")
 
     async def is_dead() -> bool:
-        return (await crew.queue.counts()).dead == 1
+        return (await harness.queue.counts()).dead == 1
 
     await wait_until(is_dead, within=10, sentence="the job is a dead letter")
     for command in ("dead ls", "events", f"job show {QUEUE} {job.id} --all #", "dead ls --json"):
@@ -95,9 +97,11 @@ async def test_the_error_of_a_job_cannot_control_the_terminal(
     assert b"\\u001b[2J" in failed.stderr
 
 
-async def test_ctrl_c_at_a_question_ends_the_command(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add("x")
+async def test_ctrl_c_at_a_question_ends_the_command(
+    running: RunningServer, harness: Harness
+) -> None:
+    await harness.queue.add("x")
     with terminal("queue", "purge", QUEUE, url=running.url, code=130) as screen:
         screen.until("[y/N] ")
         screen.type(b"\x03")
-    assert (await crew.queue.counts()).waiting == 1
+    assert (await harness.queue.counts()).waiting == 1

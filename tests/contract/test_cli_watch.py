@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from tests.contract.cli import COMMAND, environment, tampu
-from tests.contract.workers import QUEUE, Calls, Crew
+from tests.contract.workers import QUEUE, Calls, Harness
 from tests.servers import RunningServer
 from tests.terminal import terminal
 
@@ -16,13 +16,13 @@ KEYS = [
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 
-async def test_watch_fills_a_terminal_until_q(running: RunningServer, crew: Crew) -> None:
-    await crew.queue.add_each("x", range(7))
+async def test_watch_fills_a_terminal_until_q(running: RunningServer, harness: Harness) -> None:
+    await harness.queue.add_each("x", range(7))
     with terminal("watch", "--every", "100ms", "--no-color", url=running.url) as screen:
         screen.until(OTHER_SCREEN)
         first = screen.until("Press q to leave.")
         screen.until(f"{QUEUE}         7")
-        await crew.queue.add("x")
+        await harness.queue.add("x")
         screen.until(f"{QUEUE}         8")
         screen.type(b"x")
         screen.type(b"q")
@@ -32,9 +32,9 @@ async def test_watch_fills_a_terminal_until_q(running: RunningServer, crew: Crew
 
 
 async def test_watch_draws_again_when_the_terminal_changes_its_size(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add("x")
+    await harness.queue.add("x")
     with terminal("watch", "--every", "1h", url=running.url) as screen:
         screen.until(f"{QUEUE}         1")
         screen.until("Z  Press q to leave.")
@@ -45,9 +45,9 @@ async def test_watch_draws_again_when_the_terminal_changes_its_size(
 
 
 async def test_watch_shows_the_workers_of_a_single_queue_until_ctrl_c(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    worker = await crew.hire(Calls())
+    worker = await harness.start_worker(Calls())
     with terminal("watch", QUEUE, "--every", "100ms", url=running.url) as screen:
         screen.until(worker.id)
         screen.type(b"\x03")
@@ -55,9 +55,9 @@ async def test_watch_shows_the_workers_of_a_single_queue_until_ctrl_c(
 
 
 async def test_watch_continues_after_an_outage_of_the_server(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add("x")
+    await harness.queue.add("x")
     with terminal("watch", QUEUE, "--every", "50ms", url=running.url) as screen:
         screen.until(f"{QUEUE}         1")
         running.pause()
@@ -71,9 +71,9 @@ async def test_watch_continues_after_an_outage_of_the_server(
 
 
 async def test_watch_prints_a_line_for_each_queue_and_update_without_a_terminal(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    await crew.queue.add_each("x", range(2))
+    await harness.queue.add_each("x", range(2))
     told = await tampu("watch", "--every", "50ms", "--count", "2", url=running.url)
     assert (told.code, told.err, len(told.lines)) == (0, "", 2)
     assert " work waiting=2 active=0 delayed=0 dead=0 added/s=" in told.lines[1]

@@ -1,13 +1,11 @@
-"""Every way to a server, and every way it can fail, on real servers."""
+"""Every way to connect to a server, and every way it can fail."""
 
 import asyncio
 import gc
 import logging
-import os
-import signal
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +15,6 @@ import trustme
 
 from tampu.errors import (
     AccessDenied,
-    EmbeddedFailed,
     OptionError,
     ServerError,
     ServerTooOld,
@@ -26,18 +23,15 @@ from tampu.errors import (
     Verdict,
 )
 from tampu.server.connect import Server, connect
-from tampu.server.embedded import keeper
 from tampu.server.lane import Lane
 from tests.conftest import Start
-from tests.embedded import end_server, is_free, server_pid
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
 
 KEY = b"{chasqui:connect}:stream"
-SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
+SECRET = "open-sesame"  # noqa: S105 - must not show up anywhere
 
 
 async def says_pong(server: Server) -> bool:
@@ -46,7 +40,7 @@ async def says_pong(server: Server) -> bool:
 
 
 @pytest.fixture
-def guarded(start: Start) -> RunningServer:
+def protected(start: Start) -> RunningServer:
     """A server with a password."""
     return start("--requirepass", SECRET)
 
@@ -73,11 +67,13 @@ class TestUrls:
         async with await connect(url) as server, await Lane.open(server, KEY) as lane:
             assert await lane.call("CLIENT", "GETNAME") == b"tampu-here"
 
-    async def test_a_password_alone(self, guarded: RunningServer) -> None:
-        assert await says_pong(await connect(f"redis://:{SECRET}@127.0.0.1:{guarded.port}"))
+    async def test_a_password_alone(self, protected: RunningServer) -> None:
+        assert await says_pong(await connect(f"redis://:{SECRET}@127.0.0.1:{protected.port}"))
 
-    async def test_user_and_password(self, guarded: RunningServer) -> None:
-        assert await says_pong(await connect(f"redis://default:{SECRET}@127.0.0.1:{guarded.port}"))
+    async def test_user_and_password(self, protected: RunningServer) -> None:
+        assert await says_pong(
+            await connect(f"redis://default:{SECRET}@127.0.0.1:{protected.port}")
+        )
 
     async def test_none_means_the_environment_variable(
         self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
@@ -92,15 +88,15 @@ class TestClients:
     @pytest.mark.parametrize(
         "settings", [{}, {"decode_responses": True}, {"protocol": 2}, {"protocol": 3}], ids=str
     )
-    async def test_a_client_of_the_user_s_own_works_however_it_is_set_up(
+    async def test_a_client_of_the_user_works_with_any_settings(
         self, running: RunningServer, settings: dict[str, object]
     ) -> None:
         async with redis_client.Redis(port=running.port, **settings) as client:  # type: ignore[arg-type]
             async with await connect(client) as server, await Lane.open(server, KEY) as lane:
                 assert await lane.call("ECHO", b"\xff\x00") == b"\xff\x00"
-            assert await client.ping(), "his client must stay open"
+            assert await client.ping(), "the client must stay open"
 
-    async def test_a_small_blocking_pool_is_not_used_up(self, running: RunningServer) -> None:
+    async def test_a_small_blocking_pool_is_not_exhausted(self, running: RunningServer) -> None:
         pool = redis_client.BlockingConnectionPool(port=running.port, max_connections=1, timeout=1)
         async with redis_client.Redis(connection_pool=pool) as client:
             async with await connect(client) as server, await Lane.open(server, KEY) as lane:
@@ -108,13 +104,15 @@ class TestClients:
                 assert await client.ping()
         await pool.aclose()
 
-    async def test_a_client_with_retries_of_its_own_does_not_slow_us_down(self) -> None:
+    async def test_retries_of_a_user_s_client_are_not_used(self) -> None:
         began = time.monotonic()
         with pytest.raises(ServerUnreachable):
-            await connect(redis_client.Redis(port=free_port()))  # ten tries by default
+            await connect(
+                redis_client.Redis(port=free_port())
+            )  # redis-py retries ten times by default
         assert time.monotonic() - began < 15  # ten tries would take more than half a minute
 
-    async def test_something_that_is_neither_url_nor_client_is_refused(self) -> None:
+    async def test_a_target_that_is_neither_url_nor_client_is_refused(self) -> None:
         with pytest.raises(OptionError, match=r"redis\.asyncio client"):
             await connect(42)  # type: ignore[arg-type]
         with pytest.raises(OptionError) as caught:
@@ -124,55 +122,57 @@ class TestClients:
 
 class TestCredentials:
     @pytest.mark.parametrize("user", [None, "default"])
-    async def test_a_plain_callback_is_asked_at_every_connect(
-        self, guarded: RunningServer, user: str | None
+    async def test_a_callback_is_called_at_every_connect(
+        self, protected: RunningServer, user: str | None
     ) -> None:
-        asked = []
+        calls = []
 
         def callback() -> tuple[str | None, str]:
-            asked.append(1)
+            calls.append(1)
             return user, SECRET
 
-        server = await connect(guarded.url, credentials=callback)
+        server = await connect(protected.url, credentials=callback)
         assert await says_pong(server)
-        assert len(asked) == 2
+        assert len(calls) == 2
 
-    async def test_a_rotated_password_is_picked_up_after_a_lost_connection(
-        self, guarded: RunningServer
+    async def test_a_rotated_password_is_used_after_a_lost_connection(
+        self, protected: RunningServer
     ) -> None:
         password = SECRET
 
         async def callback() -> tuple[str | None, str]:
             return None, password
 
-        async with await connect(guarded.url, credentials=callback) as server:
+        async with await connect(protected.url, credentials=callback) as server:
             async with await Lane.open(server, KEY) as lane:
-                with guarded.admin(password=SECRET) as admin:
+                with protected.admin(password=SECRET) as admin:
                     admin.config_set("requirepass", "another")
                     password = "another"  # noqa: S105
                     admin.client_kill_filter(_type="normal", skipme=True)
                 assert await lane.send(b"PING\r\n", repeatable=True) == b"PONG"
 
     async def test_a_callback_that_raises_is_access_denied_without_its_message(
-        self, guarded: RunningServer
+        self, protected: RunningServer
     ) -> None:
         def callback() -> tuple[str | None, str]:
             raise ValueError(SECRET)
 
         with pytest.raises(AccessDenied, match="ValueError") as caught:
-            await connect(guarded.url, credentials=callback)
+            await connect(protected.url, credentials=callback)
         assert SECRET not in str(caught.value)
 
-    async def test_a_callback_without_a_password_says_nothing_to_the_server(
+    async def test_a_callback_without_a_password_sends_no_credentials(
         self, running: RunningServer
     ) -> None:
         async with await connect(running.url, credentials=lambda: (None, None)) as server:
             assert await says_pong(server)
 
-    async def test_a_callback_beside_a_password_is_refused(self, guarded: RunningServer) -> None:
+    async def test_a_callback_cannot_be_combined_with_a_password(
+        self, protected: RunningServer
+    ) -> None:
         bound = partial(tuple[None, str], (None, SECRET))  # its text shows the secret
-        url = f"redis://:x@127.0.0.1:{guarded.port}"
-        for target in (url, redis_client.Redis(port=guarded.port)):
+        url = f"redis://:x@127.0.0.1:{protected.port}"
+        for target in (url, redis_client.Redis(port=protected.port)):
             with pytest.raises(OptionError, match="credentials") as caught:
                 await connect(target, credentials=bound)
             assert SECRET not in str(caught.value)
@@ -190,7 +190,7 @@ class TestFailures:
         assert SECRET not in repr(caught.value)
         return caught.value
 
-    async def test_nobody_listens(self) -> None:
+    async def test_no_server_on_the_port(self) -> None:
         error = await self.fails(f"redis://127.0.0.1:{free_port()}", ServerUnreachable)
         assert "Connection refused" in str(error)
         assert "TAMPU_URL" in str(error)
@@ -199,52 +199,52 @@ class TestFailures:
     async def test_a_host_that_does_not_exist(self) -> None:
         await self.fails("redis://no-such-host.invalid", ServerUnreachable)
 
-    async def test_a_socket_that_is_not_there(self, tmp_path: Path) -> None:
+    async def test_a_socket_that_does_not_exist(self, tmp_path: Path) -> None:
         error = await self.fails(f"unix://{tmp_path}/none.sock", ServerUnreachable)
         assert "No such file" in str(error)
 
-    async def test_a_server_that_accepts_and_says_nothing(self, start: Start) -> None:
+    async def test_a_server_that_accepts_and_does_not_answer(self, start: Start) -> None:
         running = start()
         running.pause()
         error = await self.fails(running.url, ServerError, connect_timeout_s=0.3)
         assert "in time" in str(error)
 
     @pytest.mark.parametrize("user", ["", "default", "nobody"])
-    async def test_a_wrong_password(self, guarded: RunningServer, user: str) -> None:
-        url = f"redis://{user}:{SECRET}x@127.0.0.1:{guarded.port}"
+    async def test_a_wrong_password(self, protected: RunningServer, user: str) -> None:
+        url = f"redis://{user}:{SECRET}x@127.0.0.1:{protected.port}"
         error = await self.fails(url, AccessDenied)
-        assert "check user and password" in str(error)
+        assert "Check the user and password" in str(error)
 
-    async def test_no_password(self, guarded: RunningServer) -> None:
-        await self.fails(guarded.url, AccessDenied)
+    async def test_no_password(self, protected: RunningServer) -> None:
+        await self.fails(protected.url, AccessDenied)
 
     async def test_a_password_for_a_server_without_one(self, running: RunningServer) -> None:
         await self.fails(f"redis://:{SECRET}@127.0.0.1:{running.port}", AccessDenied)
 
-    async def test_a_server_without_the_commands_we_need(self, start: Start) -> None:
+    async def test_a_server_without_a_required_command(self, start: Start) -> None:
         old = start("--rename-command", "XAUTOCLAIM", "")
         error = await self.fails(old.url, ServerTooOld)
         assert "Redis 6.2" in str(error)
 
-    async def test_a_server_with_no_room_for_another_connection(self, start: Start) -> None:
+    async def test_a_server_without_room_for_another_connection(self, start: Start) -> None:
         full = start("--maxclients", "1")
         async with redis_client.Redis(port=full.port) as other:
             await other.ping()
-            # The server's words may be lost with the connection that it closes.
+            # The server's message may be lost with the connection that it closes.
             error = await self.fails(full.url, ServerError)
             assert error.verdict is Verdict.RETRY
             assert "max number of clients" in str(error) or "closed" in str(error)
 
-    async def test_plain_to_a_port_that_wants_tls(self, secure: "Secure") -> None:
+    async def test_a_plain_url_to_a_tls_port(self, secure: "Secure") -> None:
         error = await self.fails(f"redis://127.0.0.1:{secure.port}", ServerUnreachable)
-        assert "it may want TLS, as in rediss://" in str(error)
+        assert "write rediss:// instead of redis://" in str(error)
 
-    async def test_tls_to_a_plain_port(self, running: RunningServer) -> None:
+    async def test_a_tls_url_to_a_plain_port(self, running: RunningServer) -> None:
         url = f"rediss://127.0.0.1:{running.port}"
         error = await self.fails(url, ServerUnreachable, connect_timeout_s=0.5)
-        assert "it may be a port without TLS" in str(error)
+        assert "write redis:// instead of rediss://" in str(error)
 
-    async def test_a_certificate_nobody_vouches_for(self, secure: "Secure") -> None:
+    async def test_an_untrusted_certificate(self, secure: "Secure") -> None:
         error = await self.fails(f"rediss://127.0.0.1:{secure.port}", TlsFailed)
         assert "not trusted" in str(error)
         assert "ssl_ca_certs" in str(error)
@@ -255,18 +255,20 @@ class TestFailures:
         assert "not trusted" in str(error)
 
     @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
-    async def test_a_file_that_is_not_there(self, secure: "Secure", option: str) -> None:
-        with pytest.raises(OptionError, match=f"Invalid {option} .* must be a file"):
+    async def test_a_certificate_file_that_does_not_exist(
+        self, secure: "Secure", option: str
+    ) -> None:
+        with pytest.raises(OptionError, match=f"Invalid {option} .* there is no such file"):
             await connect(f"rediss://127.0.0.1:{secure.port}?{option}=/nowhere/it.pem")
 
-    async def test_one_limit_holds_for_all_steps(self, running: RunningServer) -> None:
+    async def test_one_time_limit_covers_all_steps(self, running: RunningServer) -> None:
         async with Proxy(running.port) as proxy:
             proxy.latency_s = 0.4
             await self.fails(proxy.url, ServerUnreachable, connect_timeout_s=0.3)
 
 
 class Secure:
-    """A server behind TLS: a proxy that speaks it, in front of a plain server."""
+    """A server with TLS: a proxy with TLS in front of a plain server."""
 
     def __init__(self, port: int, ca: Path) -> None:
         self.port, self.ca = port, ca
@@ -288,11 +290,11 @@ class TestTls:
         url = f"rediss://127.0.0.1:{secure.port}/0?ssl_ca_certs={secure.ca}"
         assert await says_pong(await connect(url))
 
-    async def test_checks_can_be_switched_off_by_name(self, secure: Secure) -> None:
+    async def test_certificate_checks_can_be_switched_off(self, secure: Secure) -> None:
         url = f"rediss://127.0.0.1:{secure.port}/0?ssl_cert_reqs=none"
         assert await says_pong(await connect(url))
 
-    async def test_a_client_certificate_is_shown(
+    async def test_a_client_certificate_is_sent(
         self, running: RunningServer, tmp_path: Path
     ) -> None:
         authority = trustme.CA()
@@ -313,56 +315,7 @@ class TestTls:
                 await says_pong(await connect(url))
 
 
-class TestEmbedded:
-    @pytest.fixture
-    def home(self, tmp_path: Path) -> Iterator[Path]:
-        yield tmp_path / "data"
-        end_server(tmp_path / "data")
-
-    async def test_a_directory_is_a_server(self, home: Path) -> None:
-        server = await connect(f"embedded:{home}")
-        assert server.name == f"embedded:{home}"
-        assert await says_pong(server)
-
-    async def test_without_url_and_variable_it_lies_in_the_working_directory(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(home.parent)
-        monkeypatch.delenv("TAMPU_URL", raising=False)
-        try:
-            assert await says_pong(await connect())
-            assert (home.parent / ".tampu" / ".gitignore").read_text() == "*\n"
-        finally:
-            end_server(home.parent / ".tampu")
-
-    async def test_a_server_killed_under_a_lane_comes_back(self, home: Path) -> None:
-        async with await connect(f"embedded:{home}") as server:
-            async with await Lane.open(server, KEY) as lane, await Lane.open(server, KEY) as other:
-                await lane.call("SET", b"a", b"kept")
-                os.kill(server_pid(home), signal.SIGKILL)
-                for each in (lane, other):
-                    assert await each.send(b"GET a\r\n", repeatable=True) == b"kept"
-        assert is_unused(home)
-
-    async def test_a_connect_that_is_cancelled_holds_nothing(self, home: Path) -> None:
-        connecting = asyncio.create_task(connect(f"embedded:{home}"))
-        await asyncio.sleep(0)
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        await wait_until(lambda: is_unused(home), within=10, sentence="the hold is given back")
-
-    async def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(EmbeddedFailed, match="a file, not a directory"):
-            await connect(f"embedded:{tmp_path}/file")
-
-
-def is_unused(home: Path) -> bool:
-    return home.exists() and is_free(home / keeper.USERS_LOCK)
-
-
-async def test_a_user_who_may_not_ask_gets_the_level_every_server_has(
+async def test_a_user_without_permission_for_info_gets_the_oldest_dialect(
     running: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:
@@ -379,12 +332,12 @@ async def test_a_user_who_may_not_ask_gets_the_level_every_server_has(
 
 
 async def test_no_secret_reaches_a_log_or_a_repr(
-    guarded: RunningServer, caplog: pytest.LogCaptureFixture
+    protected: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    url = f"redis://default:{SECRET}@127.0.0.1:{guarded.port}/0"
+    url = f"redis://default:{SECRET}@127.0.0.1:{protected.port}/0"
     async with await connect(url) as server, await Lane.open(server, KEY) as lane:
-        with guarded.admin(password=SECRET) as admin:
+        with protected.admin(password=SECRET) as admin:
             admin.client_kill_filter(_type="normal", skipme=True)
         await lane.send(b"PING\r\n", repeatable=True)
         for thing in (server, lane, server.name, server.dialect):

@@ -63,7 +63,7 @@ class TestRead:
         assert (await store.read("t")).state == state(8)
         assert admin.get(KEYS.plain) == encode_task_state(state(7))
 
-    @pytest.mark.parametrize("key", [KEYS.plain, KEYS.course])
+    @pytest.mark.parametrize("key", [KEYS.plain, KEYS.task])
     async def test_an_unreadable_state_is_reported(
         self, store: CoordinatedStore, admin: redis.Redis, key: bytes
     ) -> None:
@@ -87,7 +87,7 @@ class TestRead:
         self, store: CoordinatedStore, admin: redis.Redis, field: str
     ) -> None:
         await claim_run(store)
-        admin.hset(KEYS.course, field, "odd")
+        admin.hset(KEYS.task, field, "odd")
         view = await store.read("t")
         assert (view.version == 0) == (field == "version")
         assert (view.in_flight is None) == (field != "version")
@@ -97,7 +97,7 @@ class TestRead:
     async def test_a_key_of_another_type_is_an_error(
         self, store: CoordinatedStore, admin: redis.Redis
     ) -> None:
-        admin.set(KEYS.course, "odd")
+        admin.set(KEYS.task, "odd")
         with pytest.raises(CommandRefused):
             await store.read("t")
 
@@ -137,7 +137,7 @@ class TestAdvance:
     async def test_only_the_last_calls_are_remembered(self, lane: Lane, admin: redis.Redis) -> None:
         for number in range(40):
             await scripts.advance(lane, KEYS, Decided(number, b"{}"), call_token=f"{number:032}")
-        tokens = admin.hget(KEYS.course, "last")
+        tokens = admin.hget(KEYS.task, "last")
         assert tokens is not None
         assert [int(token) for token in tokens.split()] == list(range(39, 23, -1))
 
@@ -218,7 +218,7 @@ class TestReclaim:
     ) -> None:
         first, second = Term("a" * 32, 1000), Term("b" * 32, 30_000)
         await scripts.claim(lane, KEYS, Decided(0, b"{}"), run=RUN, term=first)
-        admin.hset(KEYS.course, "until", 1)
+        admin.hset(KEYS.task, "until", 1)
         for _ in range(2):
             assert await scripts.reclaim(lane, KEYS, second, before=first.token)
 
@@ -226,9 +226,9 @@ class TestReclaim:
         self, store: CoordinatedStore, admin: redis.Redis
     ) -> None:
         first = await claim_run(store)
-        admin.hset(KEYS.course, "until", 1)
+        admin.hset(KEYS.task, "until", 1)
         second = await store.reclaim("t", first)
-        admin.hset(KEYS.course, "until", 1)
+        admin.hset(KEYS.task, "until", 1)
         assert await store.reclaim("t", first) is None
         assert await store.renew("t", second or "")
 
@@ -253,7 +253,7 @@ class TestRenew:
         token = await claim_run(store)
         await store.complete(1, token, state(2))
         assert not await store.renew("t", token)
-        assert sorted(admin.hkeys(KEYS.course)) == [b"last", b"state", b"version"]
+        assert sorted(admin.hkeys(KEYS.task)) == [b"last", b"state", b"version"]
 
 
 class TestComplete:
@@ -302,7 +302,7 @@ class TestForget:
         admin.set(KEYS.plain, encode_task_state(state()))
         await store.advance(0, state(1))
         assert await store.forget("t", 1)
-        assert admin.keys() == [KEYS.course]
+        assert admin.keys() == [KEYS.task]
         assert await store.forget("t", 1), "the same call again"
 
     async def test_the_end_of_a_task_is_visible_for_ten_leases(
@@ -310,7 +310,7 @@ class TestForget:
     ) -> None:
         await store.advance(0, state(1))
         await store.forget("t", 1)
-        assert 290_000 < admin.pttl(KEYS.course) <= 300_000
+        assert 290_000 < admin.pttl(KEYS.task) <= 300_000
         view = await store.read("t")
         assert (view.ended, view.state) == (True, state(1))
         assert not await store.advance(1, state(2)), "a decision from before the end"
@@ -323,7 +323,7 @@ class TestForget:
         assert await store.advance((await store.read("t")).version, state())
         view = await store.read("t")
         assert (view.ended, view.state) == (False, state())
-        assert admin.pttl(KEYS.course) == -1
+        assert admin.pttl(KEYS.task) == -1
 
     async def test_a_task_of_a_plain_store_can_be_forgotten(
         self, store: CoordinatedStore, admin: redis.Redis

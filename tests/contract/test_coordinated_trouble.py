@@ -66,7 +66,7 @@ class TestTrouble:
 
             assert await lose_reply(far.advance(0, state(1))) is True
             first = await lose_reply(far.claim(1, state(2), RUN))
-            admin.hset(KEYS.course, "until", 1)
+            admin.hset(KEYS.task, "until", 1)
             second = await lose_reply(far.reclaim("t", str(first)))
             assert (await lose_reply(far.renew("t", str(second)))) is True
             assert await lose_reply(far.complete(2, str(second), state(3))) is Completion.DONE
@@ -85,11 +85,11 @@ async def _load_all_scripts(store: CoordinatedStore) -> None:
 
 async def _lose_reply(proxy: Proxy, admin: redis.Redis, call: Awaitable[object]) -> object:
     """The answer of a call that the server carries out, but whose first reply is lost."""
-    before = admin.hgetall(KEYS.course)
+    before = admin.hgetall(KEYS.task)
     proxy.hold_replies = True
     pending = asyncio.ensure_future(call)
     await wait_until(
-        lambda: admin.hgetall(KEYS.course) != before,
+        lambda: admin.hgetall(KEYS.task) != before,
         within=10,
         sentence="the server carried it out",
     )
@@ -140,11 +140,11 @@ async def test_in_a_cluster_each_task_has_one_slot(three_nodes: Cluster) -> None
 async def _check_task(three_nodes: Cluster, store: CoordinatedStore, task_id: str) -> int:
     """Make all calls for a task; return its node."""
     keys = shared_task_keys(TaskKeys(), task_id)
-    assert key_slot(keys.course) == key_slot(keys.plain)
+    assert key_slot(keys.task) == key_slot(keys.plain)
     token = await store.claim(0, state(1, task_id=task_id), RUN)
     assert token is not None
     assert await store.renew(task_id, token)
     assert await store.complete(1, token, state(2, task_id=task_id)) is Completion.DONE
     assert (await store.read(task_id)).version == 2
     assert await store.forget(task_id, 2)
-    return three_nodes.owner(keys.course).port
+    return three_nodes.owner(keys.task).port

@@ -10,7 +10,7 @@ import redis
 
 from tampu import EventKind, NewJob, OptionError, Queue, SyncQueue
 from tampu.server.lane import Lane
-from tampu.server.scripts.delayed import left
+from tampu.server.scripts.delayed import count_unfinished
 from tampu.wire.entry import decode_member, encode_member
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import Event, decode_event
@@ -40,7 +40,7 @@ def admin(running: RunningServer) -> Iterator[Any]:
 def keys_left(admin: redis.Redis) -> set[bytes]:
     """What the queue has on the server, but for what producers are remembered by and the bell."""
     found: Any = admin.keys("*")
-    return {key for key in found if b":producer:" not in key and key != KEYS.bell}
+    return {key for key in found if b":producer:" not in key and key != KEYS.wakeup}
 
 
 def ids_delayed(admin: redis.Redis) -> set[str]:
@@ -372,12 +372,12 @@ def test_a_queue_for_threads_does_the_same(running: RunningServer, admin: redis.
 async def test_what_is_left_counts_what_waits_runs_or_is_due(
     queue: Queue, lane: Lane, admin: redis.Redis
 ) -> None:
-    assert await left(lane, KEYS) == 0
+    assert await count_unfinished(lane, KEYS) == 0
     await queue.add_each("x", range(3))
     await queue.add("x", delay="1h")
-    assert await left(lane, KEYS) == 3
+    assert await count_unfinished(lane, KEYS) == 3
     admin.xgroup_create(KEYS.stream, "default", "0")
     admin.xreadgroup("default", "somebody", {KEYS.stream: ">"}, count=2)
-    assert await left(lane, KEYS) == 3
+    assert await count_unfinished(lane, KEYS) == 3
     admin.zadd(KEYS.delayed, {"due": 1})
-    assert await left(lane, KEYS) == 4
+    assert await count_unfinished(lane, KEYS) == 4

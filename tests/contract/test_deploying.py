@@ -20,7 +20,7 @@ from tampu.server.connect import connect
 from tampu.server.dialect import USED
 from tampu.server.lane import Lane
 from tampu.wire.keys import EVERY_QUEUE
-from tests.contract.workers import KEYS, QUEUE, SOON, Crew
+from tests.contract.workers import KEYS, QUEUE, SOON, Harness
 from tests.guide.pages import GUIDE, block_of
 from tests.servers import ROOT, RunningServer
 from tests.stores import state_of
@@ -146,10 +146,10 @@ async def _has_fired(queue: Queue) -> bool:
     return schedule.counts.fired > 1
 
 
-async def test_a_user_with_the_rule_takes_over_from_the_dead(url: str, crew: Crew) -> None:
-    job = await crew.queue.add("work", 1)
-    (entry,) = crew.admin.xrange(KEYS.stream)
-    crew.held_by_peer(entry[0], deliveries=1)
+async def test_a_user_with_the_rule_takes_over_from_the_dead(url: str, harness: Harness) -> None:
+    job = await harness.queue.add("work", 1)
+    (entry,) = harness.admin.xrange(KEYS.stream)
+    harness.hold_as_peer(entry[0], deliveries=1)
     async with Worker(QUEUE, work, url, store_results=True, lease=1):
         assert await job.result(timeout=SOON) == 1
 

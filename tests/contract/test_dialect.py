@@ -1,4 +1,4 @@
-"""Each server is recognised for what it is."""
+"""Each server is recognised."""
 
 import pytest
 
@@ -9,7 +9,9 @@ from tests.servers import Backend
 pytestmark = pytest.mark.every_server
 
 
-async def test_the_server_is_known_by_product_and_version(server: Server, backend: Backend) -> None:
+async def test_product_version_and_newer_commands_are_detected(
+    server: Server, backend: Backend
+) -> None:
     dialect = server.dialect
     assert dialect.version[0] == backend.version[0]
     assert (dialect.product is Product.VALKEY) == backend.name.startswith("valkey")

@@ -5,33 +5,36 @@ import pytest
 from tampu import Every, OptionError
 from tampu.standalone import ScheduleFirer
 from tests.contract.schedules import SOON
-from tests.contract.workers import KEYS, QUEUE, Calls, Crew
+from tests.contract.workers import KEYS, QUEUE, Calls, Harness
 from tests.waiting import wait_until
 
 
-async def test_it_fires_for_workers_that_do_not(crew: Crew) -> None:
+async def test_it_fires_for_workers_that_do_not(harness: Harness) -> None:
     calls = Calls()
-    await crew.hire(calls, schedule=False)
-    await crew.queue.schedule("tick", Every("50ms"), 7)
-    async with ScheduleFirer(QUEUE, crew.running.url, name="host-7") as repeater:
+    await harness.start_worker(calls, schedule=False)
+    await harness.queue.schedule("tick", Every("50ms"), 7)
+    async with ScheduleFirer(QUEUE, harness.running.url, name="host-7") as repeater:
         assert repeater.id.startswith("s-host-7-")
         await calls.until(2)
-        assert crew.admin.get(KEYS.scheduler_lock) == repeater.id.encode()
-    assert crew.admin.get(KEYS.scheduler_lock) is None
+        assert harness.admin.get(KEYS.scheduler_lock) == repeater.id.encode()
+    assert harness.admin.get(KEYS.scheduler_lock) is None
     assert set(calls.data) == {7}
 
 
-async def test_of_two_one_leads_and_the_other_takes_over(crew: Crew) -> None:
+async def test_of_two_one_leads_and_the_other_takes_over(harness: Harness) -> None:
     calls = Calls()
-    await crew.hire(calls, schedule=False)
-    await crew.queue.schedule("tick", Every("50ms"))
-    first, second = ScheduleFirer(QUEUE, crew.running.url), ScheduleFirer(QUEUE, crew.running.url)
+    await harness.start_worker(calls, schedule=False)
+    await harness.queue.schedule("tick", Every("50ms"))
+    first, second = (
+        ScheduleFirer(QUEUE, harness.running.url),
+        ScheduleFirer(QUEUE, harness.running.url),
+    )
     await first.start()
     await calls.until(1)
     async with second:
         await first.stop()
         await wait_until(
-            lambda: crew.admin.get(KEYS.scheduler_lock) == second.id.encode(),
+            lambda: harness.admin.get(KEYS.scheduler_lock) == second.id.encode(),
             within=SOON,
             sentence="the second leads",
         )

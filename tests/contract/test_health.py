@@ -9,7 +9,7 @@ from tampu.admin.health import Finding, Grade, examine, judge_server
 from tampu.server.connect import connect
 from tampu.util.clock import now_ms
 from tests.conftest import Start
-from tests.contract.workers import KEYS, Crew
+from tests.contract.workers import KEYS, Harness
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.every_server
@@ -72,17 +72,17 @@ async def test_a_replica_is_no_place_for_jobs(start: Start) -> None:
 
 
 async def test_jobs_in_the_hands_of_the_dead_are_told_of(
-    running: RunningServer, crew: Crew
+    running: RunningServer, harness: Harness
 ) -> None:
-    crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer="t-gone")
+    harness.hold_as_peer(harness.add_entry({"d": b"x"}), deliveries=1, peer="t-gone")
     found = await findings(running.url)
     assert found["workers"].grade is Grade.FAIL
     assert "start a worker" in found["workers"].sentence
-    crew.held_by_peer(crew.put({"d": b"x"}), deliveries=1, peer="c-peer")
+    harness.hold_as_peer(harness.add_entry({"d": b"x"}), deliveries=1, peer="c-peer")
     found = await findings(running.url)
     assert found["workers"].grade is Grade.WARN
     assert "1 dead workers hold 1 jobs; 1 live workers take them over" in found["workers"].sentence
-    crew.admin.delete(KEYS.stream)
+    harness.admin.delete(KEYS.stream)
 
 
 async def test_keys_without_an_end_are_named(running: RunningServer, admin: redis.Redis) -> None:

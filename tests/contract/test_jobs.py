@@ -8,43 +8,45 @@ from tampu import BuryReason, OptionError
 from tampu.admin.jobs import JobInfo, JobState, find_job
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
-from tests.contract.workers import KEYS, Boom, Calls, Crew, Gate, envelope
+from tests.contract.workers import KEYS, Boom, Calls, Gate, Harness, envelope
 
 pytestmark = pytest.mark.every_server
 
 
 @pytest.fixture
-async def work(server: Server, crew: Crew) -> AsyncIterator[Lane]:
-    del crew  # it looks for tasks that are left: ours ends before
+async def work(server: Server, harness: Harness) -> AsyncIterator[Lane]:
+    del harness  # it looks for tasks that are left: ours ends before
     async with await Lane.open(server, KEYS.stream) as opened:
         yield opened
 
 
-async def test_a_job_that_waits(work: Lane, crew: Crew) -> None:
-    await crew.queue.add_each("x", range(3))
-    job = await crew.queue.add("welcome", {"to": "ada"})
+async def test_a_job_that_waits(work: Lane, harness: Harness) -> None:
+    await harness.queue.add_each("x", range(3))
+    job = await harness.queue.add("welcome", {"to": "ada"})
     found = await find_job(work, KEYS, job.id)
     assert (found.state, found.name, found.data) == (JobState.WAITING, "welcome", {"to": "ada"})
     assert (found.attempt, found.created_at) == (0, job.created_at)
     assert found.entry_id is not None
 
 
-async def test_a_job_that_runs_names_its_worker(work: Lane, crew: Crew) -> None:
+async def test_a_job_that_runs_names_its_worker(work: Lane, harness: Harness) -> None:
     gate = Gate()
-    worker = await crew.hire(gate)
-    job = await crew.queue.add("x")
+    worker = await harness.start_worker(gate)
+    job = await harness.queue.add("x")
     await gate.until(1)
     found = await find_job(work, KEYS, job.id)
     gate.open.set()
     assert (found.state, found.worker, found.attempt) == (JobState.ACTIVE, worker.id, 1)
 
 
-async def test_delayed_jobs_with_and_without_an_index(work: Lane, crew: Crew) -> None:
-    await crew.queue.add("x", delay=60, job_id="indexed")
-    crew.admin.zadd(KEYS.delayed, {b"\x01\0\0\0n" + envelope(job_id="a-retry", attempt=2): 5_000})
+async def test_delayed_jobs_with_and_without_an_index(work: Lane, harness: Harness) -> None:
+    await harness.queue.add("x", delay=60, job_id="indexed")
+    harness.admin.zadd(
+        KEYS.delayed, {b"\x01\0\0\0n" + envelope(job_id="a-retry", attempt=2): 5_000}
+    )
     indexed = await find_job(work, KEYS, "indexed")
     retry = await find_job(work, KEYS, "a-retry")
-    crew.admin.delete(KEYS.delayed)
+    harness.admin.delete(KEYS.delayed)
     assert (indexed.state, indexed.name) == (JobState.DELAYED, "x")
     assert indexed.due_at is not None and indexed.created_at is not None
     assert (indexed.due_at - indexed.created_at).total_seconds() == pytest.approx(60, abs=5)
@@ -52,11 +54,11 @@ async def test_delayed_jobs_with_and_without_an_index(work: Lane, crew: Crew) ->
     assert retry.due_at is not None and retry.due_at.timestamp() == 5
 
 
-async def test_a_dead_letter_and_a_result(work: Lane, crew: Crew) -> None:
-    await crew.hire({"good": Calls(), "bad": Boom()}, attempts=1, store_results=True)
-    good, bad = await crew.queue.add("good", [1, 2]), await crew.queue.add("bad", 3)
+async def test_a_dead_letter_and_a_result(work: Lane, harness: Harness) -> None:
+    await harness.start_worker({"good": Calls(), "bad": Boom()}, attempts=1, store_results=True)
+    good, bad = await harness.queue.add("good", [1, 2]), await harness.queue.add("bad", 3)
     await good.result()
-    (letter,) = await crew.dead()
+    (letter,) = await harness.dead_letters()
     assert await find_job(work, KEYS, good.id) == JobInfo(
         id=good.id, state=JobState.DONE, result=[1, 2]
     )
@@ -65,21 +67,21 @@ async def test_a_dead_letter_and_a_result(work: Lane, crew: Crew) -> None:
     assert found.dead is not None and found.dead.reason is BuryReason.RETRIES_EXHAUSTED
 
 
-async def test_a_job_that_is_nowhere_is_unknown(work: Lane, crew: Crew) -> None:
-    crew.put({"d": b"\xc1"})
-    crew.put({"nothing": "here"})
+async def test_a_job_that_is_nowhere_is_unknown(work: Lane, harness: Harness) -> None:
+    harness.add_entry({"d": b"\xc1"})
+    harness.add_entry({"nothing": "here"})
     found = await find_job(work, KEYS, "nope")
-    crew.admin.delete(KEYS.stream)
+    harness.admin.delete(KEYS.stream)
     assert (found.state, found.searched_all) == (JobState.UNKNOWN, True)
 
 
-async def test_a_search_ends_at_its_bound_and_says_so(work: Lane, crew: Crew) -> None:
-    jobs = await crew.queue.add_each("x", range(2500))
+async def test_a_search_ends_at_its_bound_and_says_so(work: Lane, harness: Harness) -> None:
+    jobs = await harness.queue.add_each("x", range(2500))
     missed = await find_job(work, KEYS, jobs[-1].id, most=1000)
     assert (missed.state, missed.searched_all) == (JobState.UNKNOWN, False)
     assert (await find_job(work, KEYS, jobs[-1].id)).state is JobState.WAITING
     assert (await find_job(work, KEYS, jobs[-1].id, most=None)).state is JobState.WAITING
-    crew.admin.delete(KEYS.stream)
+    harness.admin.delete(KEYS.stream)
 
 
 async def test_an_id_that_cannot_be_is_an_error(work: Lane) -> None:

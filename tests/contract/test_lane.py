@@ -1,4 +1,4 @@
-"""A lane on real servers: order, cancellation, loss, waiting, unblocking."""
+"""A lane on real servers: order, cancellation, lost connections, unblocking."""
 
 import asyncio
 from contextlib import suppress
@@ -18,12 +18,14 @@ from tampu.errors import (
     ServerUnreachable,
 )
 from tampu.server.connect import Server, connect
-from tampu.server.lane import Lane, LaneOptions, Pauses
-from tampu.server.protocol import Reply, pack
+from tampu.server.lane import Lane, LaneOptions
+from tampu.server.protocol import LaneProtocol, PublicProtocol, Reply, pack
 from tests.conftest import Start
-from tests.contract.lanes import IMPATIENT, KEY, PATIENT, QUICK, Through, until_lost
+from tests.contract.lanes import IMPATIENT, KEY, PATIENT, QUICK, OpenThroughProxy, until_lost
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("redis_py")
 
 
 @pytest.mark.every_server
@@ -33,21 +35,30 @@ async def test_a_call_gets_its_reply(lane: Lane) -> None:
     assert await lane.call("INCR", b"{chasqui:lane}:n") == 1
 
 
+async def test_a_lane_uses_the_fastest_protocol_that_redis_py_allows(
+    lane: Lane, redis_py: str
+) -> None:
+    await lane.call("PING")
+    assert lane._connection is not None
+    fastest = LaneProtocol if redis_py == "fast" else PublicProtocol
+    assert type(lane._connection._protocol) is fastest
+
+
 @pytest.mark.every_server
 async def test_many_calls_in_flight_are_answered_in_order(lane: Lane) -> None:
     futures = [lane.send(pack("ECHO", n)) for n in range(5000)]
     assert await asyncio.gather(*futures) == [str(n).encode() for n in range(5000)]
 
 
-async def test_a_large_batch_passes_in_both_directions(lane: Lane) -> None:
+async def test_a_large_command_and_a_large_reply_pass(lane: Lane) -> None:
     large = bytes(8_000_000)
     assert await lane.call("ECHO", large) == large
 
 
-async def test_ten_thousand_cancellations_behind_a_slow_proxy_mix_nothing_up(
-    through: Through,
+async def test_ten_thousand_cancelled_calls_do_not_mix_up_replies(
+    open_through_proxy: OpenThroughProxy,
 ) -> None:
-    lane, proxy = await through(PATIENT)
+    lane, proxy = await open_through_proxy(PATIENT)
     proxy.latency_s = 0.005
     rng = Random(7)  # noqa: S311 - which calls to cancel
     cancelled = answered = 0
@@ -70,10 +81,10 @@ async def test_ten_thousand_cancellations_behind_a_slow_proxy_mix_nothing_up(
     assert proxy.accepted == 2, "a cancelled call cost the connection"
 
 
-async def test_a_cancelled_call_that_was_not_sent_is_never_sent(
-    through: Through, running: RunningServer
+async def test_a_call_that_is_cancelled_before_it_is_sent_is_never_sent(
+    open_through_proxy: OpenThroughProxy, running: RunningServer
 ) -> None:
-    lane, _ = await through()
+    lane, _ = await open_through_proxy()
     before = lane.send(pack("PING"))
     lane.send(pack("INCR", b"{chasqui:lane}:n")).cancel()
     assert await before == b"PONG"
@@ -82,8 +93,10 @@ async def test_a_cancelled_call_that_was_not_sent_is_never_sent(
         assert admin.exists("{chasqui:lane}:n") == 0
 
 
-async def test_a_call_in_flight_when_the_connection_breaks_is_lost(through: Through) -> None:
-    lane, proxy = await through()
+async def test_a_call_in_flight_when_the_connection_breaks_is_lost(
+    open_through_proxy: OpenThroughProxy,
+) -> None:
+    lane, proxy = await open_through_proxy()
     proxy.hold_replies = True
     call = lane.send(pack("INCR", b"{chasqui:lane}:n"))
     await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the reply was lost")
@@ -95,22 +108,26 @@ async def test_a_call_in_flight_when_the_connection_breaks_is_lost(through: Thro
 
 
 async def test_a_repeatable_call_is_sent_again_after_a_lost_connection(
-    through: Through, running: RunningServer
+    open_through_proxy: OpenThroughProxy, running: RunningServer
 ) -> None:
-    lane, proxy = await through()
+    lane, proxy = await open_through_proxy()
     proxy.hold_replies = True
     call = lane.send(pack("INCR", b"{chasqui:lane}:n"), repeatable=True)
     with running.admin() as admin:
         await wait_until(
-            lambda: admin.get("{chasqui:lane}:n") == b"1", within=10, sentence="carried out once"
+            lambda: admin.get("{chasqui:lane}:n") == b"1",
+            within=10,
+            sentence="the server carried it out once",
         )
     proxy.hold_replies = False
     proxy.cut()
     assert await call == 2
 
 
-async def test_repeated_calls_keep_their_order(through: Through, running: RunningServer) -> None:
-    lane, proxy = await through()
+async def test_repeated_calls_keep_their_order(
+    open_through_proxy: OpenThroughProxy, running: RunningServer
+) -> None:
+    lane, proxy = await open_through_proxy()
     proxy.hold_requests = True
     calls = [
         lane.send(pack("RPUSH", b"{chasqui:lane}:list", n), repeatable=True) for n in range(50)
@@ -124,7 +141,7 @@ async def test_repeated_calls_keep_their_order(through: Through, running: Runnin
 
 
 @pytest.mark.every_server
-async def test_calls_wait_while_the_server_is_away_and_then_run(start: Start) -> None:
+async def test_calls_wait_while_the_server_is_down(start: Start) -> None:
     running = start("--appendonly", "yes", "--appendfsync", "always")
     async with (
         await connect(running.url) as server,
@@ -138,7 +155,7 @@ async def test_calls_wait_while_the_server_is_away_and_then_run(start: Start) ->
         assert await waiting == b"1"
 
 
-async def test_a_call_that_finds_no_server_within_its_limit_says_so(start: Start) -> None:
+async def test_a_call_without_a_server_fails_at_its_limit_with_the_reason(start: Start) -> None:
     running = start()
     async with (
         await connect(running.url) as server,
@@ -150,8 +167,8 @@ async def test_a_call_that_finds_no_server_within_its_limit_says_so(start: Start
             await lane.call("PING", limit_s=1.5)
 
 
-async def test_a_connection_that_falls_silent_is_given_up(through: Through) -> None:
-    lane, proxy = await through(IMPATIENT)
+async def test_a_silent_connection_is_replaced(open_through_proxy: OpenThroughProxy) -> None:
+    lane, proxy = await open_through_proxy(IMPATIENT)
     proxy.hold_replies = True
     with pytest.raises(ConnectionLost, match=r"no reply for 0\.5 s"):
         await lane.call("PING")
@@ -159,7 +176,7 @@ async def test_a_connection_that_falls_silent_is_given_up(through: Through) -> N
     assert await lane.call("PING", repeatable=True) == b"PONG"
 
 
-async def test_a_paused_server_is_waited_for_by_repeatable_calls(start: Start) -> None:
+async def test_repeatable_calls_wait_for_a_paused_server(start: Start) -> None:
     running = start()
     async with (
         await connect(running.url) as server,
@@ -174,9 +191,7 @@ async def test_a_paused_server_is_waited_for_by_repeatable_calls(start: Start) -
 
 
 @pytest.mark.every_server
-async def test_client_kill_every_few_calls_loses_no_repeatable_call(
-    lane: Lane, running: RunningServer
-) -> None:
+async def test_repeatable_calls_survive_client_kill(lane: Lane, running: RunningServer) -> None:
     with running.admin() as admin:
         for n in range(30):
             calls = [lane.send(pack("ECHO", i), repeatable=True) for i in range(20)]
@@ -185,57 +200,7 @@ async def test_client_kill_every_few_calls_loses_no_repeatable_call(
 
 
 @pytest.mark.every_server
-async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServer) -> None:
-    call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
-    with running.admin() as admin:
-        await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
-        )
-        await lane.unblock()
-        assert await asyncio.wait_for(call, 10) is None
-        assert await lane.call("PING") == b"PONG"
-        assert admin.info("clients")["blocked_clients"] == 0
-
-
-@pytest.mark.every_server
-async def test_unblocking_races_with_sending_and_always_wins(lane: Lane) -> None:
-    for n in range(100):
-        call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
-        for _ in range(n % 5):
-            await asyncio.sleep(0)
-        await lane.unblock()
-        assert await asyncio.wait_for(call, 10) is None
-
-
-@pytest.mark.every_server
-async def test_what_a_blocking_read_was_given_is_not_swallowed_by_unblock(
-    lane: Lane, running: RunningServer
-) -> None:
-    with running.admin() as admin:
-        for n in range(50):
-            call = lane.send(pack("BLPOP", b"{chasqui:lane}:list", 30), block_s=30)
-            await asyncio.sleep(0)
-            admin.rpush("{chasqui:lane}:list", n)
-            await lane.unblock()
-            reply = await asyncio.wait_for(call, 10)
-            left = admin.lpop("{chasqui:lane}:list")
-            assert (reply is None) != (left is None), "an item was lost or came twice"
-
-
-async def test_unblock_without_a_blocked_read_does_nothing(lane: Lane) -> None:
-    await lane.unblock()
-    assert await lane.call("PING") == b"PONG"
-
-
-@pytest.mark.every_server
-async def test_a_blocking_read_outlasts_the_lane_s_patience(server: Server) -> None:
-    async with await Lane.open(server, KEY, options=IMPATIENT) as lane:
-        reading = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
-        assert await reading is None
-
-
-@pytest.mark.every_server
-async def test_a_refusal_leaves_the_lane_in_step(lane: Lane) -> None:
+async def test_a_refusal_does_not_shift_later_replies(lane: Lane) -> None:
     await lane.call("SET", b"{chasqui:lane}:s", b"x")
     wrong = lane.send(pack("XLEN", b"{chasqui:lane}:s"))
     right = lane.send(pack("GET", b"{chasqui:lane}:s"))
@@ -246,7 +211,7 @@ async def test_a_refusal_leaves_the_lane_in_step(lane: Lane) -> None:
 
 
 @pytest.mark.every_server
-async def test_an_unknown_command_s_arguments_stay_out_of_the_error(lane: Lane) -> None:
+async def test_the_arguments_of_an_unknown_command_are_not_in_the_error(lane: Lane) -> None:
     with pytest.raises(CommandRefused) as caught:
         await lane.call("NOSUCH", b"a-secret-payload")
     assert "a-secret-payload" not in str(caught.value)
@@ -262,7 +227,7 @@ async def test_out_of_memory_is_queue_full(start: Start) -> None:
 
 
 @pytest.mark.every_server
-async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -> None:
+async def test_a_write_to_a_read_only_server_is_tried_until_its_limit(start: Start) -> None:
     master, replica = start(), start()
     with replica.admin() as admin:
         admin.replicaof("127.0.0.1", master.port)
@@ -280,7 +245,7 @@ async def test_a_read_only_server_is_tried_again_until_the_limit(start: Start) -
 
 
 @pytest.mark.every_server
-async def test_a_right_that_is_missing_is_access_denied(running: RunningServer) -> None:
+async def test_a_missing_permission_is_access_denied(running: RunningServer) -> None:
     with running.admin() as admin:
         admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+ping", "+client")
         try:
@@ -294,34 +259,59 @@ async def test_a_right_that_is_missing_is_access_denied(running: RunningServer) 
             admin.acl_deluser("few")
 
 
-class Odd(Connection):
-    """A connection class of a user's own that breaks in a way nobody foresaw."""
+async def test_an_outage_is_logged_once_for_all_lanes_of_a_server(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start()
+    async with (
+        await connect(running.url) as server,
+        await Lane.open(server, KEY, options=QUICK) as first,
+        await Lane.open(server, KEY, options=QUICK) as second,
+    ):
+        running.kill()
+        for lane in (first, second):
+            await until_lost(lane)
+        running.restart()
+        for lane in (first, second):
+            assert await lane.call("PING", repeatable=True) == b"PONG"
+        await wait_until(
+            lambda: "is available again" in caplog.text, within=10, sentence="the end is logged"
+        )
+    lines = [record for record in caplog.records if record.name.startswith("tampu.server")]
+    begin, end = [record.getMessage() for record in lines]
+    assert begin.startswith(f"{server.name} is unavailable, retrying: ")
+    assert end.startswith(f"{server.name} is available again after ")
+    assert {vars(record)["server"] for record in lines} == {server.name}
+
+
+class BrokenConnection(Connection):
+    """A user's connection class that raises an unexpected error."""
 
     broken = False
 
     async def connect(self) -> None:
-        if Odd.broken:
-            raise RuntimeError("not foreseen")
+        if BrokenConnection.broken:
+            raise RuntimeError("unexpected")
         await super().connect()  # type: ignore[no-untyped-call]
 
 
-async def test_something_unforeseen_leaves_no_call_waiting(
+async def test_after_an_unexpected_error_no_call_is_left_waiting(
     running: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = ConnectionPool(connection_class=Odd, host="127.0.0.1", port=running.port)
+    pool = ConnectionPool(connection_class=BrokenConnection, host="127.0.0.1", port=running.port)
     async with await connect(Redis(connection_pool=pool)) as server:
         async with await Lane.open(server, KEY, options=QUICK) as lane:
-            monkeypatch.setattr(Odd, "broken", True)
+            monkeypatch.setattr(BrokenConnection, "broken", True)
             with running.admin() as admin:
                 admin.client_kill_filter(_type="normal", skipme=True)
             with pytest.raises(Closed):
                 while True:
                     with suppress(ConnectionLost):
                         await lane.send(pack("PING"), repeatable=True)
-    assert "lane died" in caplog.text
+    assert f"the lane to {server.name} failed: RuntimeError('unexpected')" in caplog.text
 
 
-async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
+async def test_closing_fails_open_calls_and_leaves_no_task_and_no_socket(
     server: Server, running: RunningServer
 ) -> None:
     before = asyncio.all_tasks()
@@ -345,10 +335,10 @@ async def test_closing_fails_what_is_left_and_leaves_nothing_behind(
         )
 
 
-async def test_a_full_write_buffer_and_a_cancelled_writer_keep_the_connection(
-    through: Through,
+async def test_cancelled_calls_in_a_full_write_buffer_do_not_cost_the_connection(
+    open_through_proxy: OpenThroughProxy,
 ) -> None:
-    lane, proxy = await through(PATIENT)
+    lane, proxy = await open_through_proxy(PATIENT)
     large = bytes(4_000_000)
     calls = [asyncio.create_task(lane.call("ECHO", large)) for _ in range(8)]
     await asyncio.sleep(0)
@@ -363,23 +353,3 @@ async def test_a_full_write_buffer_and_a_cancelled_writer_keep_the_connection(
 def test_a_time_that_is_not_above_zero_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match=name):
         LaneOptions(**{name: 0.0})
-
-
-def test_pauses_double_up_to_a_limit_and_are_spread() -> None:
-    options = LaneOptions(first_pause_s=0.1, longest_pause_s=1.0)
-    rounds = []
-    for seed in range(200):
-        pauses = Pauses(options, Random(seed))  # noqa: S311
-        rounds.append([pauses.next_s() for _ in range(6)])
-        pauses.reset()
-        assert pauses.next_s() <= 0.1
-    for waits, ceiling in zip(zip(*rounds, strict=True), (0.1, 0.2, 0.4, 0.8, 1, 1), strict=True):
-        assert max(waits) <= ceiling
-        assert max(waits) - min(waits) > ceiling / 4
-        assert min(waits) >= (ceiling / 2 if ceiling > 0.1 else 0)
-
-
-def test_who_is_told_where_to_go_goes_at_once_but_only_once() -> None:
-    pauses = Pauses(LaneOptions(first_pause_s=0.1), Random(1))  # noqa: S311
-    assert pauses.next_s(at_once=True) == 0
-    assert pauses.next_s(at_once=True) >= 0.1

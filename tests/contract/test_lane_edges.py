@@ -1,4 +1,4 @@
-"""A lane where it is easily wrong: at its end, at its limits, between two connections."""
+"""A lane in edge cases: while it closes, at its limits, between two connections."""
 
 import asyncio
 import gc
@@ -16,14 +16,25 @@ from tampu.server.lane import Lane, LaneOptions
 from tampu.server.protocol import pack
 from tampu.server.send_queue import PendingCall
 from tests.conftest import Start
-from tests.contract.lanes import COUNTER, IMPATIENT, KEY, PATIENT, QUICK, Through, until_lost
+from tests.contract.lanes import (
+    COUNTER,
+    IMPATIENT,
+    KEY,
+    PATIENT,
+    QUICK,
+    OpenThroughProxy,
+    until_lost,
+    wait_until_blocked,
+)
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("redis_py")
 
 
 @contextmanager
 def replica_of_another(start: Start) -> Iterator[RunningServer]:
-    """A server that refuses writes until somebody makes it a master."""
+    """A server that refuses writes until it is made a master."""
     master, replica = start(), start()
     with replica.admin() as admin:
         admin.replicaof("127.0.0.1", master.port)
@@ -37,21 +48,14 @@ async def lane_to(running: RunningServer, options: LaneOptions = QUICK) -> Async
             yield lane
 
 
-async def is_blocked(running: RunningServer) -> None:
-    with running.admin() as admin:
-        await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
-        )
-
-
-async def between_two_connections(caplog: pytest.LogCaptureFixture) -> None:
+async def wait_until_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     await wait_until(
-        lambda: "connection ended" in caplog.text, within=10, sentence="the link has ended"
+        lambda: "is unavailable" in caplog.text, within=10, sentence="the connection has ended"
     )
 
 
-class TestEnding:
-    async def test_closing_while_the_connection_breaks_always_ends(
+class TestClosing:
+    async def test_close_returns_while_the_connection_breaks(
         self, server: Server, running: RunningServer
     ) -> None:
         with running.admin() as admin:
@@ -64,10 +68,10 @@ class TestEnding:
                 async with asyncio.timeout(10):
                     await lane.close()
 
-    async def test_a_lane_that_is_closed_at_once_leaves_no_socket(
+    async def test_a_lane_that_is_closed_right_away_leaves_no_socket(
         self, server: Server, running: RunningServer
     ) -> None:
-        kept = []  # so that it is not the garbage collector that closes them
+        kept = []  # so that the garbage collector does not close them
         for _ in range(5):
             kept.append(await Lane.open(server, KEY))
             await kept[-1].close()
@@ -79,18 +83,20 @@ class TestEnding:
             )
 
     @pytest.mark.every_server
-    async def test_a_refused_call_that_waits_for_others_fails_at_close(self, start: Start) -> None:
+    async def test_a_refused_call_that_waits_for_a_blocking_read_fails_at_close(
+        self, start: Start
+    ) -> None:
         with replica_of_another(start) as replica:
             async with lane_to(replica) as lane:
                 refused = lane.send(pack("SET", b"a", b"b"))
                 reading = lane.send(pack("XREAD", "BLOCK", 5000, "STREAMS", b"s", "$"), block_s=5)
-                await is_blocked(replica)
+                await wait_until_blocked(replica)
                 await lane.close()
                 await asyncio.wait([refused, reading], timeout=10)
                 assert isinstance(refused.exception(), Closed)
                 assert isinstance(reading.exception(), ConnectionLost)
 
-    async def test_a_close_that_is_cancelled_still_ends_the_calls(self, lane: Lane) -> None:
+    async def test_a_cancelled_close_still_fails_the_calls(self, lane: Lane) -> None:
         call = lane.send(pack("BLPOP", b"none", 30), block_s=30)
         closing = asyncio.create_task(lane.close())
         await asyncio.sleep(0)
@@ -110,20 +116,22 @@ class TestEnding:
             with pytest.raises(Closed):
                 await asyncio.wait_for(waiting, 10)
 
-    async def test_an_answered_call_is_forgotten_at_once(self, lane: Lane) -> None:
+    async def test_an_answered_call_is_not_kept_in_memory(self, lane: Lane) -> None:
         await asyncio.gather(*(lane.send(pack("PING")) for _ in range(500)))
         await asyncio.sleep(0)
         gc.collect()
-        assert sum(isinstance(thing, PendingCall) for thing in gc.get_objects()) < 5
+        assert sum(isinstance(each, PendingCall) for each in gc.get_objects()) < 5
 
 
 class TestOutcomes:
     @pytest.mark.every_server
-    async def test_a_call_refused_once_and_then_carried_out_is_unknown(
-        self, start: Start, through: Through, running: RunningServer
+    async def test_a_call_that_was_refused_once_and_then_lost_is_unknown(
+        self, start: Start, open_through_proxy: OpenThroughProxy, running: RunningServer
     ) -> None:
         master = start()
-        lane, proxy = await through(LaneOptions(limit_s=3.0, patience_s=9.0, longest_pause_s=0.1))
+        lane, proxy = await open_through_proxy(
+            LaneOptions(limit_s=3.0, patience_s=9.0, longest_pause_s=0.1)
+        )
         await lane.call("PING")
         proxy.lost_reply = b":1\r\n"
         with running.admin() as admin:
@@ -138,34 +146,39 @@ class TestOutcomes:
                 await call
             assert admin.get(COUNTER) == b"1"
 
-    async def test_a_lost_call_stays_unknown_whatever_comes_later(
-        self, through: Through, running: RunningServer, caplog: pytest.LogCaptureFixture
+    async def test_a_lost_call_stays_unknown_when_the_lane_closes(
+        self,
+        open_through_proxy: OpenThroughProxy,
+        running: RunningServer,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        lane, proxy = await through(LaneOptions(first_pause_s=1.0))
+        lane, proxy = await open_through_proxy(LaneOptions(first_pause_s=1.0))
         await lane.call("PING")
         proxy.hold_replies = True
         call = lane.send(pack("INCR", COUNTER), repeatable=True)
         with running.admin() as admin:
             await wait_until(
-                lambda: admin.get(COUNTER) == b"1", within=10, sentence="it was carried out"
+                lambda: admin.get(COUNTER) == b"1", within=10, sentence="the server carried it out"
             )
         proxy.cut()
-        await between_two_connections(caplog)
+        await wait_until_disconnected(caplog)
         await lane.close()
         with pytest.raises(ConnectionLost):
             await call
 
-    async def test_a_written_call_without_a_reply_in_its_limit_is_unknown(
-        self, through: Through
+    async def test_a_sent_call_without_a_reply_within_its_limit_is_unknown(
+        self, open_through_proxy: OpenThroughProxy
     ) -> None:
-        lane, proxy = await through(PATIENT)
+        lane, proxy = await open_through_proxy(PATIENT)
         await lane.call("PING")
         proxy.hold_replies = True
         with pytest.raises(ConnectionLost, match=r"no reply within 0\.2 s"):
             await lane.call("PING", limit_s=0.2)
 
-    async def test_calls_fail_in_the_order_of_their_limits(self, through: Through) -> None:
-        lane, proxy = await through(PATIENT)
+    async def test_calls_fail_in_the_order_of_their_limits(
+        self, open_through_proxy: OpenThroughProxy
+    ) -> None:
+        lane, proxy = await open_through_proxy(PATIENT)
         await lane.call("PING")
         proxy.hold_replies = True
         failed: list[str] = []
@@ -176,7 +189,7 @@ class TestOutcomes:
         limits = [re.findall(r"within (\S+) s", text) for text in failed]
         assert limits == [["0.1"], ["0.3"], ["0.5"]]
 
-    async def test_each_call_gets_an_error_of_its_own(self, start: Start) -> None:
+    async def test_each_call_gets_its_own_error_object(self, start: Start) -> None:
         running = start()
         async with lane_to(running) as lane:
             running.kill()
@@ -186,7 +199,7 @@ class TestOutcomes:
             assert len(set(map(id, errors))) == 5
 
     @pytest.mark.every_server
-    async def test_a_denied_reconnect_fails_the_calls_that_wait(self, start: Start) -> None:
+    async def test_a_denied_reconnect_fails_waiting_calls(self, start: Start) -> None:
         running = start("--requirepass", "old")
         url = f"redis://:old@127.0.0.1:{running.port}"
         async with await connect(url) as server:
@@ -200,16 +213,16 @@ class TestOutcomes:
                             with suppress(ConnectionLost):
                                 await lane.call("PING")
 
-    async def test_a_redirection_behind_the_end_begins_nothing(self, lane: Lane) -> None:
+    async def test_a_redirection_after_the_end_starts_no_task(self, lane: Lane) -> None:
         await lane.call("PING")
-        link = lane._link
-        assert link is not None
+        connection = lane._connection
+        assert connection is not None
         await lane.close()
         before = asyncio.all_tasks()
-        link._in_flight.append(
+        connection._in_flight.append(
             PendingCall(pack("PING"), future=asyncio.get_running_loop().create_future())
         )
-        link._take(as_refusal("ASK 1 127.0.0.1:1"))
+        connection._take(as_refusal("ASK 1 127.0.0.1:1"))
         assert asyncio.all_tasks() == before
 
 
@@ -223,16 +236,18 @@ class TestWaiting:
                 time.sleep(1.3 * IMPATIENT.patience_s)  # noqa: ASYNC251 - as a blocking handler does
                 assert await call == bytes(300_000)
 
-    async def test_an_idle_lane_s_silence_does_not_count(self, server: Server) -> None:
+    async def test_the_silence_of_an_idle_lane_does_not_count(self, server: Server) -> None:
         options = LaneOptions(patience_s=2.0)
         async with await Lane.open(server, KEY, options=options) as lane:
             await lane.call("PING")
             await asyncio.sleep(2.1)  # time itself is the subject
             assert await lane.call("BLPOP", b"none", "0.2") is None  # slow, within the patience
 
-    async def test_a_blocking_read_behind_it_buys_a_call_no_time(self, through: Through) -> None:
-        lane, proxy = await through(IMPATIENT)
-        await lane.call("PING")
+    async def test_a_blocking_read_gives_earlier_calls_no_more_time(
+        self, open_through_proxy: OpenThroughProxy
+    ) -> None:
+        lane, proxy = await open_through_proxy(IMPATIENT)
+        await lane.call("PING", repeatable=True)
         proxy.hold_replies = True
         call = lane.send(pack("PING"))
         reading = lane.send(pack("BLPOP", b"none", 30), block_s=30)
@@ -241,10 +256,12 @@ class TestWaiting:
                 await call
         reading.cancel()
 
-    async def test_the_time_a_read_may_block_is_added_to_its_limit(self, lane: Lane) -> None:
+    async def test_the_blocking_time_of_a_read_is_added_to_its_limit(self, lane: Lane) -> None:
         assert await lane.call("BLPOP", b"none", 1, block_s=1, limit_s=0.5) is None
 
-    async def test_calls_given_up_while_the_server_is_away_are_not_kept(self, start: Start) -> None:
+    async def test_calls_cancelled_while_the_server_is_down_are_not_kept_in_memory(
+        self, start: Start
+    ) -> None:
         running = start()
         async with lane_to(running) as lane:
             running.kill()
@@ -253,10 +270,10 @@ class TestWaiting:
                 lane.send(pack("ECHO", bytes(1000))).cancel()
                 await asyncio.sleep(0)
             gc.collect()
-            assert sum(isinstance(thing, PendingCall) for thing in gc.get_objects()) < 5
+            assert sum(isinstance(each, PendingCall) for each in gc.get_objects()) < 5
 
     @pytest.mark.every_server
-    async def test_a_server_that_loads_its_data_is_waited_for(self, start: Start) -> None:
+    async def test_calls_wait_for_a_server_that_loads_its_data(self, start: Start) -> None:
         # Reading its file, a server listens after every 1024 commands: here every 0.2 s, for 1.2 s.
         running = start("--appendonly", "yes", "--key-load-delay", "200")
         async with lane_to(running, PATIENT) as lane:
@@ -273,27 +290,27 @@ class TestWaiting:
 
 
 class TestReconnecting:
-    async def test_what_is_sent_again_goes_before_what_came_later(
-        self, through: Through, caplog: pytest.LogCaptureFixture
+    async def test_repeated_calls_go_before_later_ones(
+        self, open_through_proxy: OpenThroughProxy, caplog: pytest.LogCaptureFixture
     ) -> None:
-        lane, proxy = await through(LaneOptions(first_pause_s=1.0))
+        lane, proxy = await open_through_proxy(LaneOptions(first_pause_s=1.0))
         await lane.call("PING")
         proxy.hold_requests = True
         first = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3)]
         await wait_until(lambda: proxy.swallowed > 0, within=10, sentence="the calls were lost")
         proxy.cut()
-        await between_two_connections(caplog)
+        await wait_until_disconnected(caplog)
         later = [lane.send(pack("RPUSH", COUNTER, n), repeatable=True) for n in range(3, 6)]
         proxy.hold_requests = False
         assert await asyncio.gather(*first, *later) == [1, 2, 3, 4, 5, 6]
         assert await lane.call("LRANGE", COUNTER, 0, -1) == [b"%d" % n for n in range(6)]
 
     @pytest.mark.every_server
-    async def test_a_blocking_read_goes_on_at_the_next_master(self, start: Start) -> None:
+    async def test_a_blocking_read_continues_after_a_failover(self, start: Start) -> None:
         master, running = start(), start()
         async with lane_to(running) as lane:
             reading = lane.send(pack("BLPOP", b"list", 10), block_s=10)
-            await is_blocked(running)
+            await wait_until_blocked(running)
             with running.admin() as admin:
                 admin.replicaof("127.0.0.1", master.port)
                 await asyncio.wait([reading], timeout=0.2)
@@ -302,7 +319,7 @@ class TestReconnecting:
                 admin.rpush("list", "x")
             assert await asyncio.wait_for(reading, 10) == [b"list", b"x"]
 
-    async def test_a_server_that_refuses_is_not_stormed(self, start: Start) -> None:
+    async def test_a_server_that_refuses_calls_gets_few_connections(self, start: Start) -> None:
         with replica_of_another(start) as replica, replica.admin() as admin:
             async with lane_to(replica, LaneOptions()) as lane:
                 before = admin.info("stats")["total_connections_received"]
@@ -314,7 +331,7 @@ class TestReconnecting:
                 assert admin.info("stats")["total_connections_received"] - before < 12
                 write.cancel()
 
-    async def test_a_connection_that_proved_good_is_replaced_at_once(
+    async def test_a_connection_that_worked_is_replaced_without_a_long_pause(
         self, server: Server, running: RunningServer
     ) -> None:
         options = LaneOptions(first_pause_s=0.01, longest_pause_s=60.0)
@@ -325,11 +342,11 @@ class TestReconnecting:
                         admin.client_kill_filter(_type="normal", skipme=True)
                         assert await lane.call("PING", repeatable=True) == b"PONG"
 
-    async def test_a_server_that_hangs_up_on_calls_is_not_stormed(self) -> None:
+    async def test_a_server_that_hangs_up_on_calls_gets_few_connections(self) -> None:
         accepted = 0
 
         async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            """Answer the greeting, INFO and CLIENT ID, and nothing of use."""
+            """Answer the handshake, INFO and CLIENT ID, and close at the first real call."""
             nonlocal accepted
             accepted += 1
             while piece := await reader.read(4096):
@@ -352,43 +369,12 @@ class TestReconnecting:
                 call.cancel()
         assert 2 < accepted < 15
 
-    async def test_a_reply_that_nobody_asked_for_costs_the_connection(
-        self, through: Through
+    async def test_a_reply_without_a_call_ends_the_connection(
+        self, open_through_proxy: OpenThroughProxy
     ) -> None:
-        lane, proxy = await through()
+        lane, proxy = await open_through_proxy()
         await lane.call("PING")
         seen = proxy.accepted
         await proxy.inject(b"+what\r\n")
         await wait_until(lambda: proxy.accepted > seen, within=10, sentence="a new connection")
         assert await lane.call("ECHO", b"in step") == b"in step"
-
-
-@pytest.mark.every_server
-class TestUnblocking:
-    async def test_a_read_that_is_lost_with_its_connection_is_not_sent_again(
-        self, through: Through, running: RunningServer
-    ) -> None:
-        lane, proxy = await through()
-        reading = lane.send(pack("BLPOP", b"none", 30), repeatable=True, block_s=30)
-        await is_blocked(running)
-        unblocking = asyncio.create_task(lane.unblock())
-        proxy.cut()
-        with suppress(ServerError):
-            await unblocking
-        assert await asyncio.wait_for(reading, 10) is None
-
-    async def test_without_the_right_to_ask_a_read_ends_by_itself(
-        self, running: RunningServer
-    ) -> None:
-        with running.admin() as admin:
-            admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+blpop", "+ping")
-            try:
-                url = f"redis://few:pw@127.0.0.1:{running.port}/0"
-                async with await connect(url) as server, await Lane.open(server, KEY) as lane:
-                    reading = lane.send(pack("BLPOP", b"none", 2), block_s=2)
-                    await is_blocked(running)
-                    await lane.unblock()
-                    assert not reading.done()
-                    assert await reading is None
-            finally:
-                admin.acl_deluser("few")

@@ -1,48 +1,57 @@
-"""The harness that compares peers, with the one peer that is always there."""
+"""The comparison of peers, with tampu as the only peer."""
 
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import asked
-from benchmarks.peers.home import find_home
-from benchmarks.peers.pins import TAMPU
-from benchmarks.peers.side import PeerFailed, ProducerSide, WorkerSide
+from benchmarks.peers import protocol
+from benchmarks.peers.catalog import TAMPU
+from benchmarks.peers.environment import prepare_environment
+from benchmarks.peers.processes import PeerFailed, ProducerProcess, WorkerProcess
 from tests.servers import RunningServer
 
 LIMIT_S = 15
 
 
-def surroundings(running: RunningServer, folder: Path, scenario: str) -> dict[str, str]:
+def variables_for(running: RunningServer, folder: Path, scenario: str) -> dict[str, str]:
     notes = str(folder / "notes")
     return {"PEER_URL": running.url, "PEER_NOTES": notes, "PEER_SCENARIO": scenario}
 
 
-def test_what_a_producer_adds_is_noted_by_a_worker(running: RunningServer, tmp_path: Path) -> None:
-    home = find_home(TAMPU)
-    told = surroundings(running, tmp_path, asked.DISPATCH)
-    with WorkerSide(home, told) as worker, ProducerSide(home, told) as producer:
-        at = producer.ask(asked.ONCE)["at"]
-        note = worker.note(LIMIT_S)
+def test_a_worker_writes_a_note_for_a_job_that_a_producer_added(
+    running: RunningServer, tmp_path: Path
+) -> None:
+    environment = prepare_environment(TAMPU)
+    variables = variables_for(running, tmp_path, protocol.DISPATCH)
+    with (
+        WorkerProcess(environment, variables) as worker,
+        ProducerProcess(environment, variables) as producer,
+    ):
+        at = producer.request(protocol.ADD_ONE)["at"]
+        note = worker.next_note(LIMIT_S)
     assert note is not None
     assert 0 < note.at - at < LIMIT_S
 
 
 def test_a_worker_counts_the_jobs_of_a_filled_queue(running: RunningServer, tmp_path: Path) -> None:
-    home = find_home(TAMPU)
-    told = surroundings(running, tmp_path, asked.CONSUME)
-    with ProducerSide(home, told) as producer:
-        added = producer.ask(asked.ADD_MANY, jobs=300, a_call=100, limit_s=LIMIT_S)
+    environment = prepare_environment(TAMPU)
+    variables = variables_for(running, tmp_path, protocol.CONSUME)
+    with ProducerProcess(environment, variables) as producer:
+        added = producer.request(protocol.ADD_MANY, jobs=300, jobs_per_call=100, limit_s=LIMIT_S)
         producer.end()
     assert added["jobs"] == 300
-    with WorkerSide(home, told) as worker:
-        notes = [worker.note(LIMIT_S) for _ in range(4)]
-    assert [note.what for note in notes if note] == [1, 100, 200, 300]
+    with WorkerProcess(environment, variables) as worker:
+        notes = [worker.next_note(LIMIT_S) for _ in range(4)]
+    assert [note.value for note in notes if note] == [1, 100, 200, 300]
 
 
-def test_a_side_that_cannot_work_says_so(tmp_path: Path) -> None:
-    home = find_home(TAMPU)
-    told = {"PEER_URL": "nowhere://", "PEER_NOTES": str(tmp_path / "notes"), "PEER_SCENARIO": ""}
-    with ProducerSide(home, told) as producer:
-        with pytest.raises(PeerFailed, match=r"tampu's add gave no answer: .+"):
-            producer.ask(asked.ONCE)
+def test_a_program_that_fails_is_reported(tmp_path: Path) -> None:
+    environment = prepare_environment(TAMPU)
+    variables = {
+        "PEER_URL": "nowhere://",
+        "PEER_NOTES": str(tmp_path / "notes"),
+        "PEER_SCENARIO": "",
+    }
+    with ProducerProcess(environment, variables) as producer:
+        with pytest.raises(PeerFailed, match=r"tampu's add did not answer: .+"):
+            producer.request(protocol.ADD_ONE)

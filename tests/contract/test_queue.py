@@ -1,4 +1,4 @@
-"""Adding jobs: what comes to lie on the server, and what the producer gets."""
+"""Adding jobs: what is written to the server, and what the producer gets."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def everything(admin: redis.Redis) -> dict[bytes, bytes]:
 
 
 class TestAdd:
-    async def test_a_job_lies_in_the_stream_as_a_peer_would_write_it(
+    async def test_a_job_is_written_to_the_stream_as_chasquimq_would_write_it(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         job = await queue.add("welcome", {"to": "ada"})
@@ -71,7 +71,7 @@ class TestAdd:
         ((member, _),) = delayed(admin)
         assert member.startswith(b"\x00\x00\x00\x00")
 
-    async def test_options_reach_the_envelope_and_the_extras(
+    async def test_options_are_written_to_the_envelope_and_the_extras(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         backoff = Backoff.exponential(0.1, max=30, multiplier=2, jitter=0.1)
@@ -93,13 +93,13 @@ class TestAdd:
         assert found.extras.deadline_ms is not None
         assert abs(found.extras.deadline_ms - job.created_at_ms - 3_600_000) < 1000
 
-    async def test_options_that_are_none_are_as_if_not_given(
+    async def test_options_that_are_none_count_as_not_given(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", delay=None, job_id=None, headers=None)
         assert flat_entries(admin)[0][::2] == [b"d", b"n"]
 
-    async def test_a_delayed_job_lies_in_the_delayed_set_only(
+    async def test_a_delayed_job_is_only_in_the_delayed_set(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", {"x": 1}, delay="90s", timeout=5)
@@ -123,7 +123,7 @@ class TestAdd:
     @pytest.mark.parametrize(
         "when", [{"delay": 0}, {"at": datetime(2001, 1, 1, tzinfo=UTC)}, {"delay": "0s"}]
     )
-    async def test_what_is_due_already_goes_to_the_stream(
+    async def test_a_job_that_is_already_due_goes_to_the_stream(
         self, queue: Queue, admin: redis.Redis, when: dict[str, Any]
     ) -> None:
         await queue.add("a", job_id="x", **when)
@@ -149,7 +149,7 @@ class TestAdd:
             (EncodeError, "a", 2**64, {}),
         ],
     )
-    async def test_bad_input_is_told_and_nothing_is_written(
+    async def test_invalid_input_raises_and_nothing_is_written(
         self,
         queue: Queue,
         admin: redis.Redis,
@@ -164,7 +164,7 @@ class TestAdd:
 
 
 class TestIds:
-    async def test_the_same_id_adds_once_whatever_path_and_producer(
+    async def test_an_id_is_added_once_by_any_method_and_producer(
         self, queue: Queue, admin: redis.Redis, running: RunningServer
     ) -> None:
         async with Queue(QUEUE, running.url) as other:
@@ -192,7 +192,7 @@ class TestIds:
         assert {admin.ttl(KEYS.marker("x")), admin.ttl(KEYS.index("x"))} <= {3659, 3660}
         assert admin.exists(KEYS.stream) == 0
 
-    async def test_concurrent_adders_of_one_id_add_once(
+    async def test_concurrent_adds_of_one_id_add_it_once(
         self, queue: Queue, admin: redis.Redis, running: RunningServer
     ) -> None:
         async with Queue(QUEUE, running.url) as other:
@@ -219,7 +219,7 @@ class TestIds:
 
 class TestAddMany:
     @pytest.mark.parametrize("count", [1000, 2501])
-    async def test_as_many_as_were_given_in_their_order(
+    async def test_all_jobs_are_added_in_their_order(
         self, queue: Queue, admin: redis.Redis, count: int
     ) -> None:
         jobs = await queue.add_many(NewJob("a", number) for number in range(count))
@@ -228,7 +228,7 @@ class TestAddMany:
         assert [job.envelope.id for job in found] == [job.id for job in jobs]
         assert [job.data for job in jobs] == list(range(count))
 
-    async def test_each_has_its_own_name_and_options_and_the_order_stays(
+    async def test_each_job_has_its_own_name_and_options(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         jobs = await queue.add_many(
@@ -247,13 +247,13 @@ class TestAddMany:
         assert [jobs[2].id, jobs[4].id, jobs[5].id] == ["later", "now", "now"]
         assert admin.zcard(KEYS.delayed) == 1
 
-    async def test_ids_that_overlap_are_added_once(self, queue: Queue, admin: redis.Redis) -> None:
+    async def test_repeated_ids_are_added_once(self, queue: Queue, admin: redis.Redis) -> None:
         await queue.add_many([NewJob("a", job_id=i, delay=60) for i in ("1", "2", "3")])
         again = await queue.add_many([NewJob("a", job_id=i, delay=60) for i in ("2", "3", "4")])
         assert [job.duplicate for job in again] == [True, True, False]
         assert admin.zcard(KEYS.delayed) == 4
 
-    async def test_no_jobs_write_nothing(self, queue: Queue, admin: redis.Redis) -> None:
+    async def test_an_empty_list_writes_nothing(self, queue: Queue, admin: redis.Redis) -> None:
         assert await queue.add_many([]) == []
         assert await queue.add_each("a", []) == []
         assert await queue.add_each("a", [], delay=5) == []
@@ -271,7 +271,7 @@ class TestAddMany:
             None,
         ],
     )
-    async def test_one_that_cannot_be_leaves_the_server_untouched(
+    async def test_one_invalid_job_leaves_the_server_untouched(
         self,
         queue: Queue,
         admin: redis.Redis,
@@ -282,7 +282,7 @@ class TestAddMany:
             await queue.add_many([*good, bad])
         assert everything(admin) == {}
 
-    async def test_large_payloads_are_split_into_calls_that_a_server_takes(
+    async def test_large_payloads_are_split_into_several_calls(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         datas = ["x" * 900_000 + str(number) for number in range(12)]
@@ -291,7 +291,7 @@ class TestAddMany:
         assert [job.data for job in waiting(admin)] == datas
         assert script_calls(admin) == 3
 
-    async def test_each_of_the_data_is_a_job_of_the_same_options(
+    async def test_add_each_adds_one_job_per_item_with_the_same_options(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add_each("a", iter(range(3)))
@@ -299,7 +299,7 @@ class TestAddMany:
         assert [(job.name, job.data) for job in waiting(admin)] == [("a", 0), ("a", 1), ("a", 2)]
         assert admin.zcard(KEYS.delayed) == 3
 
-    async def test_one_id_cannot_be_that_of_many(self, queue: Queue, admin: redis.Redis) -> None:
+    async def test_add_each_refuses_a_job_id(self, queue: Queue, admin: redis.Redis) -> None:
         with pytest.raises(OptionError, match=r"^Invalid job_id 'x'"):
             await queue.add_each("a", [1], job_id="x")
         assert everything(admin) == {}
@@ -307,7 +307,7 @@ class TestAddMany:
         assert job.id == "x"
 
 
-async def test_listeners_are_told_of_what_was_added_if_asked_for(
+async def test_adds_are_written_to_the_events_stream_if_events_are_on(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url, events=True) as queue:
@@ -322,7 +322,7 @@ async def test_listeners_are_told_of_what_was_added_if_asked_for(
     assert told[1].fields == {"delay_ms": 60_000}
 
 
-async def test_queues_of_other_names_are_not_touched(
+async def test_other_queues_are_not_touched(
     queue: Queue, running: RunningServer, admin: redis.Redis
 ) -> None:
     other = QueueKeys("other")

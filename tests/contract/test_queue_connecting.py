@@ -1,4 +1,4 @@
-"""Connecting, closing and looking at a queue."""
+"""Connecting and closing a queue; its counts and results."""
 
 import asyncio
 import pickle
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.every_server
 
 
 class TestConnecting:
-    async def test_many_tasks_race_to_the_first_use_of_one_connection(
+    async def test_tasks_that_race_to_the_first_use_share_one_connection(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         before = len(admin.client_list())
@@ -42,7 +42,7 @@ class TestConnecting:
         )
         await queue.close()
 
-    async def test_after_close_it_says_so_and_holds_no_socket(
+    async def test_after_close_it_raises_closed_and_holds_no_socket(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         before = len(admin.client_list())
@@ -57,13 +57,13 @@ class TestConnecting:
             lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
         )
 
-    async def test_a_queue_that_was_never_used_is_closed_too(self) -> None:
+    async def test_a_queue_that_was_never_used_can_be_closed(self) -> None:
         queue = Queue(QUEUE, "redis://127.0.0.1:1/0")
         await queue.close()
         with pytest.raises(Closed):
             await queue.add("a")
 
-    async def test_adds_that_have_begun_are_carried_out_before_it_closes(
+    async def test_running_adds_finish_before_it_closes(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url) as queue:
@@ -72,7 +72,7 @@ class TestConnecting:
         added = await asyncio.gather(*adding)
         assert sorted(waiting_ids(admin)) == sorted(job.id for job in added)
 
-    async def test_a_client_of_the_user_s_stays_open(
+    async def test_the_client_of_the_user_stays_open(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Redis(port=running.port) as client:
@@ -89,24 +89,24 @@ class TestConnecting:
             await queue.add("a")
         assert len(waiting(admin)) == 1
 
-    async def test_options_are_told_before_the_server_is_asked(self) -> None:
+    async def test_invalid_options_raise_before_it_connects(self) -> None:
         queue = Queue(QUEUE, f"redis://127.0.0.1:{free_port()}/0")
         with pytest.raises(OptionError):
             await queue.add("a", delay=-1)
         with pytest.raises(ServerUnreachable):
             await queue.add("a")
 
-    async def test_a_second_loop_is_told_that_it_is_one(self, queue: Queue) -> None:
+    async def test_a_queue_cannot_be_used_in_a_second_loop(self, queue: Queue) -> None:
         with pytest.raises(WrongContext, match="event loop"):
             await asyncio.to_thread(asyncio.run, queue.counts())
 
-    def test_a_queue_is_not_pickled(self) -> None:
+    def test_a_queue_cannot_be_pickled(self) -> None:
         with pytest.raises(TypeError):
             pickle.dumps(Queue(QUEUE, "redis://:s3cret@127.0.0.1:1/0"))
 
 
-class TestLooking:
-    async def test_counts_tell_where_jobs_are(self, queue: Queue, admin: redis.Redis) -> None:
+class TestCountsAndResults:
+    async def test_counts_say_where_jobs_are(self, queue: Queue, admin: redis.Redis) -> None:
         assert str(await queue.counts()) == (
             "Counts(waiting=0, active=0, delayed=0, dead=0, schedules=0)"
         )
@@ -120,7 +120,7 @@ class TestLooking:
         assert (found.waiting, found.active, found.delayed) == (3, 2, 2)
         assert (found.dead, found.schedules) == (1, 1)
 
-    async def test_active_are_the_jobs_of_the_group_that_was_named(
+    async def test_active_jobs_are_those_of_the_group(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, group="other") as queue:
@@ -130,14 +130,14 @@ class TestLooking:
             admin.xreadgroup("default", "w", {KEYS.stream: ">"}, count=2)
             assert (await queue.counts()).active == 0
 
-    async def test_a_key_of_a_wrong_kind_is_an_error_not_a_number(
+    async def test_a_key_of_the_wrong_type_is_an_error_not_a_count(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         admin.set(KEYS.delayed, "x")
         with pytest.raises(Exception, match="WRONGTYPE"):
             await queue.counts()
 
-    async def test_results_that_are_there(self, queue: Queue, admin: redis.Redis) -> None:
+    async def test_results_returns_those_that_exist(self, queue: Queue, admin: redis.Redis) -> None:
         job = await queue.add("a")
         admin.set(KEYS.result(job.id), b"\x81\xa2ok\x01")
         assert await job.result(timeout=10) == {"ok": 1}
@@ -146,7 +146,7 @@ class TestLooking:
         with pytest.raises(ResultTimeout):
             await queue.result("unknown", timeout=0.05)
 
-    async def test_progress_is_the_worker_s_to_tell(self, queue: Queue) -> None:
+    async def test_a_producer_cannot_report_progress(self, queue: Queue) -> None:
         job = await queue.add("a")
         with pytest.raises(WrongContext):
             job.progress(50)

@@ -43,7 +43,7 @@ def wait_commands(server: RunningServer, command: str) -> int:
         return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
-async def test_fsync_returns_when_the_job_is_on_disk_or_says_that_it_cannot(start: Start) -> None:
+async def test_fsync_returns_when_the_job_is_on_disk_or_is_refused(start: Start) -> None:
     on_disk = start("--appendonly", "yes", "--appendfsync", "always")
     if not await can_confirm(on_disk):
         with pytest.raises(OptionError, match=r"^Invalid durability 'fsync'"):
@@ -59,7 +59,7 @@ async def test_fsync_returns_when_the_job_is_on_disk_or_says_that_it_cannot(star
             assert waiting_ids(admin) == [one.id, *[job.id for job in many]]
 
 
-async def test_fsync_where_nothing_is_written_to_disk_is_told_before_anything_is_added(
+async def test_fsync_is_refused_where_nothing_is_written_to_disk(
     running: RunningServer,
 ) -> None:
     queue = Queue(QUEUE, running.url, durability="fsync")
@@ -88,7 +88,7 @@ async def test_without_a_replica_the_jobs_are_added_but_not_durable(
         assert len(waiting(admin)) == 1
 
 
-async def test_a_replica_that_lags_too_long_is_told(
+async def test_a_replica_that_lags_too_long_raises_not_durable(
     pair: tuple[RunningServer, RunningServer],
 ) -> None:
     master, replica = pair
@@ -102,7 +102,7 @@ async def test_a_replica_that_lags_too_long_is_told(
         assert [job.name for job in waiting(admin)] == ["a", "b"]
 
 
-async def test_a_wait_that_is_lost_with_its_connection_is_waited_again(
+async def test_a_wait_that_is_lost_with_its_connection_is_repeated(
     pair: tuple[RunningServer, RunningServer],
 ) -> None:
     master, replica = pair
@@ -127,7 +127,7 @@ async def test_a_wait_that_is_lost_with_its_connection_is_waited_again(
                 assert [job.name for job in waiting(admin)] == ["a", "b"]
 
 
-async def test_jobs_that_went_with_their_server_are_added_again(start: Start) -> None:
+async def test_jobs_that_were_lost_with_their_server_are_added_again(start: Start) -> None:
     """The server loses what it was told behind its back, memory of the call included."""
     server = start()
     replica = start("--replicaof", "127.0.0.1", str(server.port))

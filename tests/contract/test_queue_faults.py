@@ -1,4 +1,4 @@
-"""What servers and networks do to a producer: nothing is added twice, nothing returned is lost."""
+"""Faults of servers and networks: no job is added twice, none that was returned is lost."""
 
 import asyncio
 from collections import Counter
@@ -59,7 +59,7 @@ async def test_many_calls_in_flight_survive_lost_replies(
     assert waiting_ids(admin) == [job.id for job in jobs]
 
 
-async def test_clients_killed_under_fifty_adders_cost_no_job_and_double_none(
+async def test_killed_connections_lose_no_job_and_repeat_none(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     returned: list[Job[object]] = []
@@ -86,7 +86,7 @@ async def test_clients_killed_under_fifty_adders_cost_no_job_and_double_none(
     assert len(returned) == 50 * (16 + 4 * 3)
 
 
-async def test_a_server_that_forgets_its_scripts_costs_nothing(
+async def test_a_server_that_forgets_its_scripts_loses_no_job(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -97,7 +97,7 @@ async def test_a_server_that_forgets_its_scripts_costs_nothing(
     assert sorted(waiting_ids(admin)) == sorted(job.id for job in jobs)
 
 
-async def test_without_an_answer_the_outcome_is_unknown_within_the_time_limit(
+async def test_without_an_answer_the_add_fails_within_the_time_limit(
     running: RunningServer,
 ) -> None:
     async with Proxy(running.port) as proxy, Queue(QUEUE, proxy.url, time_limit=0.3) as queue:
@@ -109,7 +109,7 @@ async def test_without_an_answer_the_outcome_is_unknown_within_the_time_limit(
             await asyncio.wait_for(queue.add("a", delay=5), 10)
 
 
-async def test_a_server_that_comes_back_in_time_gets_the_job(start: Start) -> None:
+async def test_a_job_is_added_when_the_server_comes_back_in_time(start: Start) -> None:
     server = start()
     async with Queue(QUEUE, server.url) as queue:
         await queue.add("a", 1)
@@ -122,7 +122,7 @@ async def test_a_server_that_comes_back_in_time_gets_the_job(start: Start) -> No
             assert waiting_ids(admin) == [job.id]
 
 
-async def test_at_the_memory_limit_adds_are_refused_and_the_rest_stays(start: Start) -> None:
+async def test_at_the_memory_limit_adds_are_refused(start: Start) -> None:
     server = start("--maxmemory-policy", "noeviction")
     with server.admin() as admin:
         async with Queue(QUEUE, server.url, max_len=1000, on_full="wait") as queue:

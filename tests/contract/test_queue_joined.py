@@ -1,4 +1,4 @@
-"""Concurrent adds become few calls, and none of them suffers from its neighbours."""
+"""Concurrent adds are joined into few calls and do not affect each other."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 
-async def test_a_hundred_concurrent_adds_become_few_calls(
+async def test_a_hundred_concurrent_adds_take_few_calls(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -24,7 +24,7 @@ async def test_a_hundred_concurrent_adds_become_few_calls(
     assert waiting_ids(admin)[1:] == [job.id for job in jobs]
 
 
-async def test_the_first_leaves_at_once_and_the_others_are_joined_by_kind(
+async def test_the_first_add_is_sent_at_once_and_the_others_are_joined(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -37,7 +37,7 @@ async def test_the_first_leaves_at_once_and_the_others_are_joined_by_kind(
     assert (len(waiting(admin)), len(delayed(admin))) == (51, 50)
 
 
-async def test_more_than_a_thousand_joined_adds_all_arrive(
+async def test_more_than_a_thousand_joined_adds_are_all_added(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -45,7 +45,7 @@ async def test_more_than_a_thousand_joined_adds_all_arrive(
     assert waiting_ids(admin) == [job.id for job in jobs]
 
 
-async def test_one_that_cannot_be_fails_alone(running: RunningServer, admin: redis.Redis) -> None:
+async def test_an_invalid_add_fails_alone(running: RunningServer, admin: redis.Redis) -> None:
     async with Queue(QUEUE, running.url) as queue:
         adding = [
             queue.add("a", 1),
@@ -62,7 +62,7 @@ async def test_one_that_cannot_be_fails_alone(running: RunningServer, admin: red
 
 
 @pytest.mark.parametrize("options", [{}, {"tenant": "t"}])
-async def test_an_add_that_is_cancelled_in_time_adds_nothing_and_hurts_nobody(
+async def test_an_add_that_is_cancelled_in_time_adds_nothing(
     running: RunningServer, admin: redis.Redis, options: dict[str, str]
 ) -> None:
     async with Queue(QUEUE, running.url) as queue:
@@ -77,7 +77,7 @@ async def test_an_add_that_is_cancelled_in_time_adds_nothing_and_hurts_nobody(
     assert [job.data for job in waiting(admin)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
-async def test_an_add_that_is_cancelled_too_late_leaves_the_others_their_answers(
+async def test_a_cancelled_add_does_not_affect_those_it_was_joined_with(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Proxy(running.port) as proxy, Queue(QUEUE, proxy.url) as queue:
@@ -111,7 +111,7 @@ async def test_an_add_many_that_is_cancelled_sends_nothing_more(
     assert len(waiting(admin)) < 10_000
 
 
-async def test_each_gets_an_error_of_its_own(running: RunningServer, admin: redis.Redis) -> None:
+async def test_each_add_raises_its_own_error(running: RunningServer, admin: redis.Redis) -> None:
     async with Queue(QUEUE, running.url) as queue:
         admin.set(KEYS.stream, "no stream")
         done = await asyncio.gather(*[queue.add("a") for _ in range(5)], return_exceptions=True)
@@ -119,7 +119,7 @@ async def test_each_gets_an_error_of_its_own(running: RunningServer, admin: redi
     assert len({id(each) for each in done}) == 5
 
 
-async def test_calls_in_flight_are_few_and_what_waits_for_them_has_a_limit(
+async def test_few_calls_are_in_flight_and_waiting_adds_have_a_limit(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     async with Proxy(running.port) as proxy, Queue(QUEUE, proxy.url, time_limit=1) as queue:
@@ -152,7 +152,7 @@ class TestLengthLimit:
         assert len(added) == 100
         assert {type(each) for each in done if isinstance(each, BaseException)} == {QueueFull}
 
-    async def test_who_fits_is_not_refused_because_of_his_neighbours(
+    async def test_a_job_that_fits_is_added_although_others_do_not(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, max_len=3) as queue:
@@ -161,7 +161,7 @@ class TestLengthLimit:
         assert [isinstance(each, QueueFull) for each in done].count(False) == 2
         assert len(waiting(admin)) == 3
 
-    async def test_many_at_once_are_all_added_or_none(
+    async def test_add_many_adds_all_or_none(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, max_len=900) as queue:
@@ -172,7 +172,7 @@ class TestLengthLimit:
             await queue.add_each("a", range(899))
         assert len(waiting(admin)) == 900
 
-    async def test_delayed_jobs_find_a_place(
+    async def test_delayed_jobs_do_not_count(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, max_len=1) as queue:
@@ -183,7 +183,7 @@ class TestLengthLimit:
         assert len(delayed(admin)) == 1
         assert admin.exists(KEYS.marker("x")) == 0
 
-    async def test_who_waits_is_added_as_soon_as_there_is_room(
+    async def test_a_waiting_add_succeeds_as_soon_as_there_is_room(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, max_len=5, on_full="wait") as queue:
@@ -203,7 +203,7 @@ class TestLengthLimit:
         assert seen == {job.id for job in jobs}
         assert len(seen) == 40
 
-    async def test_who_is_cancelled_while_he_waits_adds_nothing_later(
+    async def test_a_waiting_add_that_is_cancelled_adds_nothing_later(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, max_len=1, on_full="wait") as queue:

@@ -1,4 +1,4 @@
-"""Results on real servers: what leaves, what ends and what breaks while somebody waits."""
+"""Results on real servers: cancelled waits, closing, lost connections and restarts."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.wire.result import encode_result
 from tests.conftest import Start
-from tests.contract.results import KEYS, SOON, Desk, calls, readers, store, waiting
+from tests.contract.results import KEYS, SOON, ManualWorker, calls, readers, store, waiting
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.every_server
 
 
 class TestLeaving:
-    async def test_cancelled_waiters_leave_nothing(
+    async def test_cancelled_waits_leave_nothing_behind(
         self,
         reader: ResultReader,
-        desk: Desk,
+        manual: ManualWorker,
         running: RunningServer,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -35,13 +35,13 @@ class TestLeaving:
         await asyncio.wait(tasks)
         assert all(task.cancelled() for task in tasks)
         assert reader._waiters.all_ids() == ["job-7"]
-        await desk.finish({f"job-{n}": n for n in range(50)})
+        await manual.finish({f"job-{n}": n for n in range(50)})
         assert await stays == 7
         assert len(reader._waiters) == 0
         assert not [record for record in caplog.records if record.name == "asyncio"]
 
-    async def test_waiters_cancelled_at_any_moment_leave_nothing(
-        self, server: Server, desk: Desk
+    async def test_waits_cancelled_at_any_moment_leave_nothing_behind(
+        self, server: Server, manual: ManualWorker
     ) -> None:
         for steps in range(40):
             reader = ResultReader(server, KEYS)
@@ -55,14 +55,14 @@ class TestLeaving:
             await reader.close()
         assert readers() == 0
         assert sum(task.get_name() == "tampu-lane" for task in asyncio.all_tasks()) == 1
-        await desk.finish({"a": 1})
+        await manual.finish({"a": 1})
 
-    async def test_waiters_whose_time_is_up_leave_nothing(self, reader: ResultReader) -> None:
+    async def test_waits_that_time_out_leave_nothing_behind(self, reader: ResultReader) -> None:
         waits = [reader.wait("a", 0.05) for _ in range(20)]
         await asyncio.gather(*waits, return_exceptions=True)
         assert len(reader._waiters) == 0
 
-    async def test_closing_ends_every_wait_with_an_error_of_its_own(
+    async def test_closing_raises_closed_in_every_wait(
         self, reader: ResultReader, running: RunningServer
     ) -> None:
         tasks = await waiting(reader, running, ["a", "b"])
@@ -78,7 +78,7 @@ class TestLeaving:
         with running.admin() as admin:
             assert int(admin.info("clients")["blocked_clients"]) == 0
 
-    async def test_closing_in_the_middle_of_a_first_look_leaves_nothing(
+    async def test_closing_during_the_first_read_leaves_nothing_behind(
         self, server: Server
     ) -> None:
         for steps in range(30):
@@ -93,37 +93,37 @@ class TestLeaving:
 
 
 class TestTrouble:
-    async def test_waiters_outlive_killed_connections(
+    async def test_waits_survive_killed_connections(
         self,
         reader: ResultReader,
         running: RunningServer,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        caplog.set_level(logging.WARNING, "tampu.results")
+        caplog.set_level(logging.WARNING, "tampu.server.outage")
         tasks = await waiting(reader, running, [f"job-{n}" for n in range(10)])
         for n in range(10):
             with running.admin() as admin:
                 admin.client_kill_filter(_type="normal", skipme=True)
             store(running, f"job-{n}", n)
         assert await asyncio.gather(*tasks) == list(range(10))
-        assert "results cannot be read" in caplog.text
+        assert "is unavailable, retrying: " in caplog.text
 
-    async def test_what_ended_while_the_connection_was_gone_is_found_without_its_notice(
-        self, running: RunningServer, desk: Desk, lane: Lane
+    async def test_a_result_from_an_outage_is_found_without_its_notice(
+        self, running: RunningServer, manual: ManualWorker, lane: Lane
     ) -> None:
         async with Proxy(running.port) as proxy, await connect(proxy.url) as server:
             reader = ResultReader(server, KEYS)
             (task,) = await waiting(reader, running, ["a"])
             proxy.hold_requests = True
             proxy.cut()
-            await desk.finish({"a": 3})
+            await manual.finish({"a": 3})
             await lane.call("DEL", KEYS.notices)
             proxy.hold_requests = False
             proxy.cut()
             assert await asyncio.wait_for(task, 10) == 3
             await reader.close()
 
-    async def test_waiters_outlive_a_restart_of_the_server(self, start: Start) -> None:
+    async def test_waits_survive_a_restart_of_the_server(self, start: Start) -> None:
         running = start("--appendonly", "yes", "--appendfsync", "always")
         async with await connect(running.url) as server:
             reader = ResultReader(server, KEYS)
@@ -136,14 +136,14 @@ class TestTrouble:
             assert await reader.wait("before", SOON) == 1
             await reader.close()
 
-    async def test_the_reader_outlives_refusals_and_says_so_once(
+    async def test_the_reader_survives_refusals_and_logs_the_outage(
         self,
         reader: ResultReader,
         lane: Lane,
         running: RunningServer,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        caplog.set_level(logging.WARNING, "tampu.results")
+        caplog.set_level(logging.WARNING, "tampu.server.outage")
         (task,) = await waiting(reader, running, ["a"])
         with running.admin() as admin:
             admin.set(KEYS.notices, "no stream")
@@ -151,13 +151,13 @@ class TestTrouble:
         await wait_until(
             lambda: calls(running, "xrevrange") >= 4, within=SOON, sentence="it tries again"
         )
-        said = [record.message for record in caplog.records if record.name == "tampu.results"]
-        assert said == ["results cannot be read"]
+        begin = "reading results of queue 'results' failed, retrying: "
+        assert caplog.text.count(begin) == 1
         await lane.call("DEL", KEYS.notices)
         await lane.call("SET", KEYS.result("a"), encode_result(7, max_bytes=9))
         assert await asyncio.wait_for(task, 10) == 7
 
-    async def test_a_first_look_that_fails_is_told_to_its_caller(
+    async def test_a_failed_first_read_raises_in_its_caller(
         self, reader: ResultReader, lane: Lane
     ) -> None:
         await lane.call("SET", KEYS.notices, "no stream")
@@ -165,7 +165,7 @@ class TestTrouble:
             await reader.wait("a", 1)
         assert len(reader._waiters) == 0
 
-    async def test_a_server_that_is_gone_is_told_within_the_time_given(self, start: Start) -> None:
+    async def test_an_unreachable_server_raises_within_the_timeout(self, start: Start) -> None:
         running = start()
         async with await connect(running.url) as server:
             reader = ResultReader(server, KEYS)
@@ -174,9 +174,7 @@ class TestTrouble:
                 await asyncio.wait_for(reader.wait("a", 1), 10)
             await reader.close()
 
-    async def test_waiters_behind_a_server_that_does_not_answer_wait_side_by_side(
-        self, start: Start
-    ) -> None:
+    async def test_waits_for_a_silent_server_time_out_together(self, start: Start) -> None:
         running = start()
         async with await connect(running.url) as server:
             reader = ResultReader(server, KEYS)

@@ -154,7 +154,7 @@ class TestFire:
         new = NewFire(AT_MS, b"member", b"", b"", "id", AT_MS + 300)
         await fired(lane, replace(firing(), fires=[new]))
         assert admin.zscore(KEYS.delayed, "member") == AT_MS + 300
-        assert admin.llen(KEYS.bell) == 1
+        assert admin.llen(KEYS.wakeup) == 1
 
     @pytest.mark.parametrize("key", [KEYS.stream, KEYS.delayed, KEYS.repeat])
     async def test_a_key_of_another_kind_leaves_everything_as_it_was(
@@ -211,7 +211,7 @@ class TestChanges:
         assert admin.hgetall(KEYS.spec("k")) == {b"spec": b"spec"}
         assert await upsert(lane, KEYS, new, known=b"spec") is True
         assert admin.hgetall(KEYS.spec("k")) == {b"spec": b"new", b"tampu": b"own"}
-        assert (admin.llen(KEYS.schedule_bell), admin.pttl(KEYS.schedule_bell) > 0) == (1, True)
+        assert (admin.llen(KEYS.schedule_wakeup), admin.pttl(KEYS.schedule_wakeup) > 0) == (1, True)
 
     async def test_one_that_is_resumed_is_counted_and_heard_of(
         self, lane: Lane, admin: Admin
@@ -222,7 +222,7 @@ class TestChanges:
         assert await resume(lane, KEYS, armed, next_ms=AT_MS + 9, passed=4) is True
         assert admin.hgetall(KEYS.spec("k")) == {b"spec": b"spec", b"paused": b"4"}
         assert admin.zscore(KEYS.repeat, "k") == AT_MS + 9
-        assert admin.llen(KEYS.schedule_bell) == 1
+        assert admin.llen(KEYS.schedule_wakeup) == 1
 
     async def test_one_that_was_paused_anew_is_not_resumed_by_an_old_decision(
         self, lane: Lane, admin: Admin

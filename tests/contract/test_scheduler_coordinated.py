@@ -151,7 +151,7 @@ class TestEnd:
         ]
         for member in members:
             report = await member.finish()
-            assert (report.stopped, report.state.fired) == (StopReason.TERMINAL, 3)
+            assert (report.stopped, report.state.ran) == (StopReason.TERMINAL, 3)
             assert len(member.log.of(StateDeleted)) == 1
         assert len(runs.done) == 3
         assert is_unbroken(rule, runs.instants())

@@ -135,7 +135,8 @@ class TestEnd:
         task = make_task("a", grid("50ms"), runs, max_fires=2)
         member = await team.join("a", task, store=make_store(), keep_ended=False)
         await member.finish()
-        assert [event.fired for event in member.log.of(StateDeleted)] == [2]
+        assert len(member.log.of(StateDeleted)) == 1
+        assert len(runs.done) == 2
         assert await read_stored_state(make_store()) is None
 
     async def test_the_state_of_a_stopped_task_is_not_deleted(

@@ -1,4 +1,4 @@
-"""Lanes behind Sentinel: the master is found, and followed when it changes."""
+"""Lanes to a master under Sentinel: it is found, and followed when it changes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,32 +35,32 @@ async def test_the_master_is_found_and_followed(group: Watched) -> None:
         assert await lane.call("WAIT", 1, 5000, block_s=5) == 1
         await asyncio.to_thread(group.switch)
 
-        async def switched() -> bool:
-            # A write finds out at once that its server is a replica now; a read would not.
+        async def has_switched() -> bool:
+            # A write finds out at once that its server is a replica now; a read does not.
             await lane.send(pack("SET", KEY, b"kept"), repeatable=True)
             return await port_of(lane) not in {0, before}
 
-        await wait_until(switched, within=20, sentence="the lane leads to the new master")
+        await wait_until(has_switched, within=20, sentence="the lane leads to the new master")
         assert await lane.call("GET", KEY) == b"kept"
 
 
 @pytest.mark.every_server
 async def test_a_killed_master_is_replaced(binary: Path, tmp_path: Path) -> None:
     with watched(binary, tmp_path) as group:
-        await replaced(group)
+        await check_replacement(group)
 
 
-async def test_a_lane_works_on_while_no_sentinel_answers(binary: Path, tmp_path: Path) -> None:
+async def test_a_lane_keeps_working_while_no_sentinel_answers(binary: Path, tmp_path: Path) -> None:
     with watched(binary, tmp_path) as group:
         async with await connect(group.url) as server, await Lane.open(server, KEY) as lane:
             mine = await lane.call("CLIENT", "ID")
             for sentinel in group.sentinels.values():
                 sentinel.kill()
-            await asyncio.sleep(2.2)  # asked twice meanwhile: time itself is the subject
+            await asyncio.sleep(2.2)  # they are asked twice in that time
             assert await lane.call("CLIENT", "ID") == mine
 
 
-async def replaced(group: Watched) -> None:
+async def check_replacement(group: Watched) -> None:
     async with (
         await connect(group.url) as server,
         await Lane.open(server, KEY, options=QUICK) as lane,
@@ -72,7 +72,7 @@ async def replaced(group: Watched) -> None:
         assert await port_of(lane) == group.replica.port
 
 
-async def test_an_idle_lane_is_at_the_new_master_before_it_writes(
+async def test_an_idle_lane_goes_to_the_new_master_before_it_writes(
     binary: Path, tmp_path: Path
 ) -> None:
     with watched(binary, tmp_path) as group:
@@ -82,25 +82,25 @@ async def test_an_idle_lane_is_at_the_new_master_before_it_writes(
             with group.master.admin() as admin:
                 await wait_until(
                     lambda: all(int(c["id"]) != mine for c in admin.client_list(_type="normal")),
-                    within=8,  # the old master itself is told after ten seconds
+                    within=8,  # the old master itself learns of it after ten seconds
                     sentence="the lane has left the old master",
                 )
             assert await port_of(lane) == group.replica.port
 
 
-async def test_a_sentinel_that_is_gone_is_passed_over(group: Watched) -> None:
+async def test_a_sentinel_that_is_down_is_skipped(group: Watched) -> None:
     url = group.url.replace("redis+sentinel://", "redis+sentinel://127.0.0.1:1,")
     async with await connect(url) as server, await Lane.open(server, KEY) as lane:
         assert await lane.call("PING") == b"PONG"
 
 
-async def test_a_service_nobody_knows_is_named(group: Watched) -> None:
+async def test_an_unknown_service_is_named_in_the_error(group: Watched) -> None:
     with pytest.raises(ServerUnreachable, match="'barn'"):
         await connect(group.url.replace("/house", "/barn"))
 
 
 @pytest.mark.every_server
-async def test_sentinels_that_ask_for_a_password_say_so(group: Watched) -> None:
+async def test_sentinels_that_require_a_password_are_an_access_error(group: Watched) -> None:
     for port in group.sentinel_ports:
         with redis.Redis(port=port) as sentinel:
             sentinel.execute_command("ACL", "SETUSER", "default", "resetpass", ">guard")
@@ -117,7 +117,7 @@ async def test_sentinels_that_ask_for_a_password_say_so(group: Watched) -> None:
 
 
 async def port_of(lane: Lane) -> int:
-    """Which server the lane leads to just now; 0 while it is between two."""
+    """The port of the server that the lane leads to; 0 while it reconnects."""
     try:
         reply = await lane.call("CONFIG", "GET", "port", limit_s=10)
     except (ConnectionLost, ServerUnreachable):

@@ -1,4 +1,4 @@
-"""The door for threads without an event loop."""
+"""SyncQueue: a queue for threads without an event loop."""
 
 import asyncio
 import multiprocessing
@@ -49,7 +49,7 @@ def portals() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "tampu-portal"]
 
 
-def test_every_method_reaches_the_queue(queue: SyncQueue, admin: redis.Redis) -> None:
+def test_methods_work_as_those_of_queue(queue: SyncQueue, admin: redis.Redis) -> None:
     one = queue.add("a", {"x": 1}, tenant="t")
     two, three = queue.add_many([NewJob("b", 2), NewJob("c", 3, delay=60, job_id="later")])
     (four,) = queue.add_each("d", iter([4]))
@@ -64,7 +64,7 @@ def test_every_method_reaches_the_queue(queue: SyncQueue, admin: redis.Redis) ->
         two.result(timeout=0.05)
 
 
-def test_a_job_tells_what_was_added(queue: SyncQueue) -> None:
+def test_a_job_says_what_was_added(queue: SyncQueue) -> None:
     job, again = queue.add("a", [1], job_id="x"), queue.add("a", [2], job_id="x")
     assert (job.id, job.name, job.data, job.duplicate) == ("x", "a", [1], False)
     assert again.duplicate
@@ -73,7 +73,7 @@ def test_a_job_tells_what_was_added(queue: SyncQueue) -> None:
     assert repr(queue) == "<SyncQueue 'emails'>"
 
 
-def test_dead_letters_are_within_reach(queue: SyncQueue, admin: redis.Redis) -> None:
+def test_dead_letters_can_be_read_and_replayed(queue: SyncQueue, admin: redis.Redis) -> None:
     job = queue.add("a", 1)
     (flat,) = flat_entries(admin)
     for _ in range(3):
@@ -84,7 +84,9 @@ def test_dead_letters_are_within_reach(queue: SyncQueue, admin: redis.Redis) -> 
     assert len(waiting(admin)) == 2
 
 
-def test_threads_share_it_and_their_adds_are_joined(queue: SyncQueue, admin: redis.Redis) -> None:
+def test_threads_share_a_queue_and_their_adds_are_joined(
+    queue: SyncQueue, admin: redis.Redis
+) -> None:
     queue.add("warm")
     admin.config_resetstat()
     with ThreadPoolExecutor(16) as threads:
@@ -95,7 +97,7 @@ def test_threads_share_it_and_their_adds_are_joined(queue: SyncQueue, admin: red
     assert len(portals()) == 1
 
 
-def test_errors_arrive_where_the_call_was_made(running: RunningServer) -> None:
+def test_errors_are_raised_in_the_calling_thread(running: RunningServer) -> None:
     with SyncQueue(QUEUE, running.url, max_len=1) as queue:
         with pytest.raises(OptionError, match=r"^Invalid delay -1"):
             queue.add("a", delay=-1)
@@ -106,7 +108,7 @@ def test_errors_arrive_where_the_call_was_made(running: RunningServer) -> None:
         SyncQueue(QUEUE, running.url, max_len=0)
 
 
-def test_it_connects_on_first_use_and_closes_for_good(
+def test_it_connects_on_first_use_and_cannot_be_reopened(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     before = len(admin.client_list())
@@ -146,7 +148,7 @@ def test_closing_ends_calls_that_wait(running: RunningServer, admin: redis.Redis
     assert len(raised) == 1
 
 
-def test_a_call_from_its_own_loop_is_refused_instead_of_waiting_for_ever(
+def test_a_call_from_its_own_loop_is_refused(
     queue: SyncQueue,
 ) -> None:
     async def call_within() -> str:
@@ -160,7 +162,7 @@ def test_a_call_from_its_own_loop_is_refused_instead_of_waiting_for_ever(
     assert queue.counts().waiting == 0
 
 
-async def test_it_may_be_called_beside_a_loop_of_another_thread(running: RunningServer) -> None:
+async def test_it_may_be_used_next_to_a_loop_in_another_thread(running: RunningServer) -> None:
     with SyncQueue(QUEUE, running.url) as queue:
         job = await asyncio.to_thread(queue.add, "a", 1)
         assert job.data == 1
@@ -177,7 +179,7 @@ def _use_after_fork(queue: SyncQueue, answer: Connection) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that threads and forks do not mix
-def test_a_fork_is_told_that_the_queue_is_its_parent_s(queue: SyncQueue) -> None:
+def test_it_cannot_be_used_after_a_fork(queue: SyncQueue) -> None:
     queue.add("a")
     fork = multiprocessing.get_context("fork")
     mine, theirs = fork.Pipe()
@@ -193,7 +195,7 @@ def test_a_fork_is_told_that_the_queue_is_its_parent_s(queue: SyncQueue) -> None
     assert queue.counts().waiting == 1
 
 
-def test_a_door_that_does_not_open_leaves_no_thread_behind() -> None:
+def test_a_failed_connection_leaves_no_thread() -> None:
     before = len(portals())
     with pytest.raises(ServerError), SyncQueue(QUEUE, "redis://127.0.0.1:1/0"):
         pass

@@ -1,85 +1,85 @@
-"""How many calls a worker needs on real servers: few for many jobs, whatever they end in."""
+"""How many calls a worker needs: few for many jobs, whatever their outcomes."""
 
 from tampu.backoff import Backoff
 from tampu.outcome import Bury
-from tests.contract.workers import KEYS, Boom, Calls, Crew, envelope
+from tests.contract.workers import KEYS, Boom, Calls, Harness, envelope
 
 JOBS = 1000
 FEW = JOBS // 10
 
 
 class TestCalls:
-    async def filled(self, crew: Crew) -> None:
-        """A thousand jobs wait, and what was asked so far is forgotten."""
-        await crew.queue.add_each("job", range(JOBS))
-        crew.forget_calls()
+    async def filled(self, harness: Harness) -> None:
+        """Add a thousand jobs and reset the counts of calls."""
+        await harness.queue.add_each("job", range(JOBS))
+        harness.reset_calls()
 
-    async def test_jobs_are_read_and_acknowledged_many_at_a_time(self, crew: Crew) -> None:
-        await self.filled(crew)
-        await crew.hire(Calls(), events=False)
-        await crew.settled()
-        assert crew.calls("xreadgroup") < FEW
-        assert crew.calls("xack") < FEW
-        assert crew.calls("xdel") < FEW
+    async def test_jobs_are_read_and_acknowledged_in_batches(self, harness: Harness) -> None:
+        await self.filled(harness)
+        await harness.start_worker(Calls(), events=False)
+        await harness.until_settled()
+        assert harness.calls("xreadgroup") < FEW
+        assert harness.calls("xack") < FEW
+        assert harness.calls("xdel") < FEW
 
-    async def test_results_are_stored_many_at_a_time(self, crew: Crew) -> None:
-        await self.filled(crew)
-        await crew.hire(Calls(), events=False, store_results=True)
-        await crew.settled()
-        assert crew.calls() < FEW
-        assert crew.admin.xlen(KEYS.notices) < FEW
+    async def test_results_are_stored_in_batches(self, harness: Harness) -> None:
+        await self.filled(harness)
+        await harness.start_worker(Calls(), events=False, store_results=True)
+        await harness.until_settled()
+        assert harness.calls() < FEW
+        assert harness.admin.xlen(KEYS.notices) < FEW
 
-    async def test_retries_are_scheduled_many_at_a_time(self, crew: Crew) -> None:
-        await self.filled(crew)
+    async def test_retries_are_scheduled_in_batches(self, harness: Harness) -> None:
+        await self.filled(harness)
         boom = Boom(times=JOBS)
-        await crew.hire(boom, events=False, backoff=Backoff.fixed(0.05))
-        await crew.settled()
+        await harness.start_worker(boom, events=False, backoff=Backoff.fixed(0.05))
+        await harness.until_settled()
         assert len(boom) == 2 * JOBS
-        assert crew.calls() < FEW
+        assert harness.calls() < FEW
 
-    async def test_jobs_are_buried_many_at_a_time(self, crew: Crew) -> None:
-        await self.filled(crew)
-        await crew.hire(Boom(Bury()), events=False)
-        await crew.settled()
-        assert crew.admin.xlen(KEYS.dead) == JOBS
-        assert crew.calls() < FEW
+    async def test_jobs_are_buried_in_batches(self, harness: Harness) -> None:
+        await self.filled(harness)
+        await harness.start_worker(Boom(Bury()), events=False)
+        await harness.until_settled()
+        assert harness.admin.xlen(KEYS.dead) == JOBS
+        assert harness.calls() < FEW
 
-    async def test_entries_that_cannot_be_run_are_buried_many_at_a_time(self, crew: Crew) -> None:
-        with crew.admin.pipeline() as step:
+    async def test_refused_entries_are_buried_in_batches(self, harness: Harness) -> None:
+        with harness.admin.pipeline() as step:
             for _ in range(JOBS):
                 step.xadd(KEYS.stream, {b"d": b"\xc1"})
             step.execute()
-        crew.forget_calls()
-        await crew.hire(Calls(), events=False)
-        await crew.settled()
-        assert crew.admin.xlen(KEYS.dead) == JOBS
-        assert crew.calls() < FEW
+        harness.reset_calls()
+        await harness.start_worker(Calls(), events=False)
+        await harness.until_settled()
+        assert harness.admin.xlen(KEYS.dead) == JOBS
+        assert harness.calls() < FEW
 
-    async def test_events_are_written_many_at_a_time(self, crew: Crew) -> None:
-        await self.filled(crew)
-        worker = await crew.hire(Calls())
-        await crew.settled()
+    async def test_events_are_written_in_batches(self, harness: Harness) -> None:
+        await self.filled(harness)
+        worker = await harness.start_worker(Calls())
+        await harness.until_settled()
         await worker.stop()
-        assert crew.admin.xlen(KEYS.events) >= 2 * JOBS
-        assert crew.calls() < FEW
+        assert harness.admin.xlen(KEYS.events) >= 2 * JOBS
+        assert harness.calls() < FEW
 
-    async def test_large_payloads_survive_failures_and_come_back_as_results(
-        self, crew: Crew
+    async def test_large_payloads_survive_retries_and_are_stored_as_results(
+        self, harness: Harness
     ) -> None:
         boom = Boom(times=20)
-        await crew.hire(boom, store_results=True, backoff=Backoff.fixed(0))
+        await harness.start_worker(boom, store_results=True, backoff=Backoff.fixed(0))
         data = bytes(900_000)
-        jobs = [await crew.queue.add("large", data) for _ in range(20)]
+        jobs = [await harness.queue.add("large", data) for _ in range(20)]
         for job in jobs:
             assert await job.result() == data
 
-    async def test_an_idle_worker_asks_little(self, crew: Crew) -> None:
+    async def test_an_idle_worker_makes_few_calls(self, harness: Harness) -> None:
         calls = Calls()
-        await crew.hire(calls)
-        crew.put({b"d": envelope()})
+        await harness.start_worker(calls)
+        harness.add_entry({b"d": envelope()})
         await calls.until(1)
-        crew.forget_calls()
-        await crew.queue.add("late", delay=1)
+        harness.reset_calls()
+        await harness.queue.add("late", delay=1)
         await calls.until(2)
-        assert crew.calls("xreadgroup") <= 5
-        assert crew.calls() <= 30
+        assert harness.calls("xreadgroup") <= 5
+        assert harness.calls() <= 30

@@ -1,4 +1,4 @@
-"""Events of workers on real servers: what is told of each job, and in which order."""
+"""Events of workers: which ones a job has, and in which order."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tampu.events import QueueEvents
 from tampu.job import Job
 from tampu.outcome import Snooze, Unrecoverable
 from tampu.wire.event import Event, EventKind
-from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Crew, envelope
+from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Harness, envelope
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
@@ -18,31 +18,33 @@ pytestmark = pytest.mark.every_server
 AT_ONCE = Backoff.fixed(0)
 
 
-def told_of(events: list[Event], kind: EventKind) -> list[Event]:
+def of_kind(events: list[Event], kind: EventKind) -> list[Event]:
     return [event for event in events if event.kind is kind]
 
 
-def but_promotion(events: list[Event]) -> list[Event]:
-    """Without `waiting`: who promotes is not always who runs, and each tells for itself."""
+def without_waiting(events: list[Event]) -> list[Event]:
+    """Without `waiting`, which another worker may write."""
     return [event for event in events if event.kind is not EventKind.WAITING]
 
 
-async def events_of(crew: Crew, job_id: str, last: EventKind) -> list[Event]:
-    """What is told of a job, up to its last event."""
+async def events_of(harness: Harness, job_id: str, last: EventKind) -> list[Event]:
+    """The events of a job, up to its last one."""
     await wait_until(
-        lambda: bool(told_of(crew.events(job_id), last)), within=SOON, sentence=f"{last} is told"
+        lambda: bool(of_kind(harness.events(job_id), last)),
+        within=SOON,
+        sentence=f"{last} is written",
     )
-    return crew.events(job_id)
+    return harness.events(job_id)
 
 
 class TestOneJob:
     @pytest.mark.parametrize("name", ["greet", ""])
     async def test_a_job_that_succeeds_is_active_and_then_completed(
-        self, crew: Crew, name: str
+        self, harness: Harness, name: str
     ) -> None:
-        await crew.hire(Calls())
-        job = await crew.queue.add(name)
-        active, completed = await events_of(crew, job.id, EventKind.COMPLETED)
+        await harness.start_worker(Calls())
+        job = await harness.queue.add(name)
+        active, completed = await events_of(harness, job.id, EventKind.COMPLETED)
         assert (active.kind, active.fields) == (EventKind.ACTIVE, {"attempt": 1})
         assert completed.kind is EventKind.COMPLETED
         assert completed.fields["attempt"] == 1
@@ -52,15 +54,17 @@ class TestOneJob:
         for event in (active, completed):
             assert event.name == name
             assert isinstance(event.ts, int)
-        raw = [flat for _, flat in crew.admin.xrange(KEYS.events) if flat[b"id"]]
+        raw = [flat for _, flat in harness.admin.xrange(KEYS.events) if flat[b"id"]]
         assert [b"n" in flat for flat in raw] == [bool(name)] * 2
 
-    async def test_a_job_that_fails_once_is_told_of_step_by_step(self, crew: Crew) -> None:
-        await crew.hire(Boom(ValueError("just the message"), times=1), backoff=Backoff.fixed(0.02))
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.COMPLETED)
+    async def test_a_job_that_fails_once_has_an_event_for_each_step(self, harness: Harness) -> None:
+        await harness.start_worker(
+            Boom(ValueError("just the message"), times=1), backoff=Backoff.fixed(0.02)
+        )
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.COMPLETED)
         assert {event.name for event in told} == {"greet"}
-        told = but_promotion(told)
+        told = without_waiting(told)
         assert [event.kind for event in told] == [
             EventKind.ACTIVE,
             EventKind.FAILED,
@@ -78,113 +82,119 @@ class TestOneJob:
         assert failed.fields["reason"] == "just the message"
         assert retry.fields == {"attempt": 2, "backoff_ms": 20}
 
-    async def test_a_job_that_is_given_up_is_told_of_as_dead(self, crew: Crew) -> None:
-        await crew.hire(Boom(), attempts=2, backoff=AT_ONCE)
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.DEAD)
-        assert len(told_of(told, EventKind.FAILED)) == 2
-        (dead,) = told_of(told, EventKind.DEAD)
+    async def test_a_buried_job_has_a_dead_event(self, harness: Harness) -> None:
+        await harness.start_worker(Boom(), attempts=2, backoff=AT_ONCE)
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.DEAD)
+        assert len(of_kind(told, EventKind.FAILED)) == 2
+        (dead,) = of_kind(told, EventKind.DEAD)
         assert dead.fields == {"attempt": 2, "reason": "retries_exhausted"}
         assert dead.name == "greet"
 
-    async def test_an_unrecoverable_job_has_failed_exactly_once(self, crew: Crew) -> None:
-        await crew.hire(Boom(Unrecoverable("no")))
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.DEAD)
+    async def test_an_unrecoverable_job_has_exactly_one_failed_event(
+        self, harness: Harness
+    ) -> None:
+        await harness.start_worker(Boom(Unrecoverable("no")))
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.DEAD)
         kinds = [event.kind for event in told]
         assert kinds == [EventKind.ACTIVE, EventKind.FAILED, EventKind.DEAD]
         assert told[-1].fields["reason"] == "unrecoverable"
 
-    async def test_an_entry_that_cannot_be_run_is_told_of_as_dead(self, crew: Crew) -> None:
-        await crew.hire(Calls())
-        crew.put({b"d": b"\xc1", b"n": b"greet"})
-        (dead,) = await events_of(crew, "", EventKind.DEAD)
+    async def test_a_refused_entry_has_a_dead_event(self, harness: Harness) -> None:
+        await harness.start_worker(Calls())
+        harness.add_entry({b"d": b"\xc1", b"n": b"greet"})
+        (dead,) = await events_of(harness, "", EventKind.DEAD)
         assert dead.fields == {"attempt": 0, "reason": "decode_failed"}
 
-    async def test_a_job_that_is_put_off_has_not_failed(self, crew: Crew) -> None:
-        await crew.hire(Boom(Snooze(0.01), times=1))
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.COMPLETED)
-        assert [event.kind for event in but_promotion(told)] == [
+    async def test_a_snoozed_job_has_no_failed_event(self, harness: Harness) -> None:
+        await harness.start_worker(Boom(Snooze(0.01), times=1))
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.COMPLETED)
+        assert [event.kind for event in without_waiting(told)] == [
             EventKind.ACTIVE,
             EventKind.ACTIVE,
             EventKind.COMPLETED,
         ]
 
-    async def test_a_delayed_job_is_told_of_by_name_when_it_is_promoted(self, crew: Crew) -> None:
-        job = await crew.queue.add("greet", delay=0.05)
-        assert crew.admin.exists(KEYS.events) == 0
-        await crew.hire(Calls())
-        await events_of(crew, job.id, EventKind.COMPLETED)
-        told = await events_of(crew, job.id, EventKind.WAITING)
-        (waiting,) = told_of(told, EventKind.WAITING)
+    async def test_a_promoted_job_has_a_waiting_event_with_its_name(self, harness: Harness) -> None:
+        job = await harness.queue.add("greet", delay=0.05)
+        assert harness.admin.exists(KEYS.events) == 0
+        await harness.start_worker(Calls())
+        await events_of(harness, job.id, EventKind.COMPLETED)
+        told = await events_of(harness, job.id, EventKind.WAITING)
+        (waiting,) = of_kind(told, EventKind.WAITING)
         assert waiting.name == "greet"
-        kinds = [event.kind for event in but_promotion(told)]
+        kinds = [event.kind for event in without_waiting(told)]
         assert kinds == [EventKind.ACTIVE, EventKind.COMPLETED]
 
-    async def test_progress_is_told_between_active_and_completed(self, crew: Crew) -> None:
+    async def test_progress_events_come_between_active_and_completed(
+        self, harness: Harness
+    ) -> None:
         async def handler(job: Job[Any]) -> None:
             for percent in (-5, 10, 50, 1000):
                 job.progress(percent)
 
-        await crew.hire(handler)
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.COMPLETED)
-        percents = [event.fields["progress"] for event in told_of(told, EventKind.PROGRESS)]
+        await harness.start_worker(handler)
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.COMPLETED)
+        percents = [event.fields["progress"] for event in of_kind(told, EventKind.PROGRESS)]
         assert percents == [0, 10, 50, 100]
         assert (told[0].kind, told[-1].kind) == (EventKind.ACTIVE, EventKind.COMPLETED)
 
-    async def test_what_an_exception_says_is_cut_to_a_size_that_an_event_can_have(
-        self, crew: Crew
-    ) -> None:
-        await crew.hire(Boom(ValueError("x" * 1_000_000)), attempts=1)
-        job = await crew.queue.add("greet")
-        told = await events_of(crew, job.id, EventKind.DEAD)
-        (failed,) = told_of(told, EventKind.FAILED)
+    async def test_a_long_error_message_is_cut_in_the_event(self, harness: Harness) -> None:
+        await harness.start_worker(Boom(ValueError("x" * 1_000_000)), attempts=1)
+        job = await harness.queue.add("greet")
+        told = await events_of(harness, job.id, EventKind.DEAD)
+        (failed,) = of_kind(told, EventKind.FAILED)
         assert len(str(failed.fields["reason"])) == 8192
 
 
 class TestManyJobs:
-    async def test_each_job_is_active_before_it_is_completed(self, crew: Crew) -> None:
-        await crew.hire(Calls())
-        jobs = await crew.queue.add_each("job", range(1000))
+    async def test_each_job_is_active_before_it_is_completed(self, harness: Harness) -> None:
+        await harness.start_worker(Calls())
+        jobs = await harness.queue.add_each("job", range(1000))
         await wait_until(
-            lambda: len(told_of(crew.events(), EventKind.COMPLETED)) == 1000,
+            lambda: len(of_kind(harness.events(), EventKind.COMPLETED)) == 1000,
             within=SOON,
             sentence="all are completed",
         )
         kinds: dict[str, list[EventKind | str]] = {}
-        for event in crew.events():
+        for event in harness.events():
             if event.job_id:
                 kinds.setdefault(event.job_id, []).append(event.kind)
         assert set(kinds) == {job.id for job in jobs}
         assert all(each == [EventKind.ACTIVE, EventKind.COMPLETED] for each in kinds.values())
 
-    async def test_the_queue_is_told_of_as_drained_once_it_ran_empty(
-        self, crew: Crew, monkeypatch: pytest.MonkeyPatch
+    async def test_a_drained_event_is_written_once_when_the_queue_becomes_empty(
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tampu.consumer.reader.BLOCK_MS", 50)
-        await crew.hire(Calls())
-        await crew.queue.add_each("job", range(10))
+        await harness.start_worker(Calls())
+        await harness.queue.add_each("job", range(10))
         await wait_until(
-            lambda: bool(told_of(crew.events(), EventKind.DRAINED)), within=SOON, sentence="drained"
+            lambda: bool(of_kind(harness.events(), EventKind.DRAINED)),
+            within=SOON,
+            sentence="drained",
         )
-        assert len(told_of(crew.events(), EventKind.COMPLETED)) == 10
-        assert len(told_of(crew.events(), EventKind.DRAINED)) == 1
+        assert len(of_kind(harness.events(), EventKind.COMPLETED)) == 10
+        assert len(of_kind(harness.events(), EventKind.DRAINED)) == 1
 
-    async def test_the_stream_of_events_keeps_about_as_many_as_it_may(self, crew: Crew) -> None:
-        worker = await crew.hire(Calls(), events_max_len=64)
-        await crew.queue.add_each("job", range(1000))
-        await crew.settled()
+    async def test_the_events_stream_is_trimmed_to_about_its_limit(self, harness: Harness) -> None:
+        worker = await harness.start_worker(Calls(), events_max_len=64)
+        await harness.queue.add_each("job", range(1000))
+        await harness.until_settled()
         await worker.stop()
-        assert 64 <= crew.admin.xlen(KEYS.events) < 400
+        assert 64 <= harness.admin.xlen(KEYS.events) < 400
 
 
 class TestListening:
-    async def test_who_listens_is_told_in_order_with_numbers_as_numbers(self, crew: Crew) -> None:
-        async with QueueEvents(QUEUE, crew.running.url) as events:
-            await crew.hire(Boom(times=1), backoff=AT_ONCE)
-            job = await crew.queue.add("greet")
+    async def test_a_listener_gets_events_in_order_with_numbers_as_numbers(
+        self, harness: Harness
+    ) -> None:
+        async with QueueEvents(QUEUE, harness.running.url) as events:
+            await harness.start_worker(Boom(times=1), backoff=AT_ONCE)
+            job = await harness.queue.add("greet")
             kinds = []
             async with asyncio.timeout(SOON):
                 async for event in events:
@@ -200,29 +210,29 @@ class TestListening:
 
 
 class TestOff:
-    async def test_without_events_there_is_no_stream_of_them(self, crew: Crew) -> None:
+    async def test_without_events_no_events_stream_is_written(self, harness: Harness) -> None:
         async def handler(job: Job[Any]) -> None:
             job.progress(50)
             if job.data == "bad":
                 raise ValueError
 
-        await crew.hire(handler, events=False, attempts=1)
-        await crew.queue.add("greet", "good", delay=0.01)
-        await crew.queue.add("greet", "bad")
-        crew.put({b"d": b"\xc1"})
-        await crew.dead(2)
-        await crew.settled()
-        assert crew.admin.exists(KEYS.events) == 0
+        await harness.start_worker(handler, events=False, attempts=1)
+        await harness.queue.add("greet", "good", delay=0.01)
+        await harness.queue.add("greet", "bad")
+        harness.add_entry({b"d": b"\xc1"})
+        await harness.dead_letters(2)
+        await harness.until_settled()
+        assert harness.admin.exists(KEYS.events) == 0
 
     async def test_events_that_cannot_be_written_fail_no_job(
-        self, crew: Crew, caplog: pytest.LogCaptureFixture
+        self, harness: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
-        crew.admin.set(KEYS.events, "not a stream")
+        harness.admin.set(KEYS.events, "not a stream")
         calls = Calls()
-        worker = await crew.hire(calls)
-        await crew.queue.add_each("job", range(50))
-        crew.put({b"d": envelope()})
-        await crew.settled()
+        worker = await harness.start_worker(calls)
+        await harness.queue.add_each("job", range(50))
+        harness.add_entry({b"d": envelope()})
+        await harness.until_settled()
         await worker.stop()
         assert len(calls) == 51
-        assert caplog.messages.count("events cannot be written") == 1
+        assert caplog.text.count("writing events to ") == 1

@@ -1,4 +1,4 @@
-"""Handlers of every kind on real servers, and what they can do to a worker."""
+"""Handlers of every kind, and what they can do to a worker."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ from tampu.consumer.handler import Function, Handler
 from tampu.errors import WrongContext
 from tampu.job import Job, current_job
 from tampu.outcome import Bury, Snooze
-from tests.contract.workers import KEYS, SOON, Calls, Crew
+from tests.contract.workers import KEYS, SOON, Calls, Harness
 from tests.unit.consumer.runners import child_handlers
 from tests.waiting import wait_until
 
@@ -29,23 +29,23 @@ class Unspeakable(Exception):
 
 class TestKinds:
     async def test_a_plain_function_runs_in_a_thread_and_its_value_is_the_result(
-        self, crew: Crew
+        self, harness: Harness
     ) -> None:
         def handler(job: Job[Any]) -> str:
             return threading.current_thread().name
 
-        await crew.hire(handler, store_results=True)
-        job = await crew.queue.add("plain")
+        await harness.start_worker(handler, store_results=True)
+        job = await harness.queue.add("plain")
         assert str(await job.result()).startswith("tampu-handler")
 
-    async def test_plain_functions_run_beside_each_other(self, crew: Crew) -> None:
+    async def test_plain_functions_run_at_the_same_time(self, harness: Harness) -> None:
         together = threading.Barrier(5)
-        await crew.hire(lambda job: together.wait(SOON), concurrency=5, attempts=1)
-        await crew.queue.add_each("plain", range(5))
-        await crew.settled()
-        assert crew.admin.exists(KEYS.dead) == 0
+        await harness.start_worker(lambda job: together.wait(SOON), concurrency=5, attempts=1)
+        await harness.queue.add_each("plain", range(5))
+        await harness.until_settled()
+        assert harness.admin.exists(KEYS.dead) == 0
 
-    async def test_partials_methods_and_objects_are_handlers(self, crew: Crew) -> None:
+    async def test_partials_methods_and_objects_are_handlers(self, harness: Harness) -> None:
         class Adder:
             async def add(self, job: Job[Any]) -> object:
                 return job.data + 1
@@ -61,22 +61,22 @@ class TestKinds:
             "object": Adder(),
             "partial": functools.partial(more, by=3),
         }
-        await crew.hire(handlers, store_results=True)
-        jobs = [await crew.queue.add(name, 10) for name in handlers]
+        await harness.start_worker(handlers, store_results=True)
+        jobs = [await harness.queue.add(name, 10) for name in handlers]
         assert [await job.result() for job in jobs] == [11, 12, 13]
 
-    async def test_each_name_has_its_own_handler_and_policy(self, crew: Crew) -> None:
+    async def test_each_name_has_its_own_handler_and_policy(self, harness: Harness) -> None:
         greeted, parted = Calls(), Calls()
-        await crew.hire({"greet": greeted, "part": Handler(parted, attempts=1)})
-        await crew.queue.add("greet", 1)
-        await crew.queue.add("part", 2)
-        await crew.settled()
+        await harness.start_worker({"greet": greeted, "part": Handler(parted, attempts=1)})
+        await harness.queue.add("greet", 1)
+        await harness.queue.add("part", 2)
+        await harness.until_settled()
         assert (greeted.data, parted.data) == ([1], [2])
 
 
 class TestContext:
     async def test_the_current_job_is_known_in_async_code_after_every_await(
-        self, crew: Crew
+        self, harness: Harness
     ) -> None:
         wrong: list[str] = []
 
@@ -90,12 +90,12 @@ class TestContext:
                 found = [current_job().id, await inner(), await asyncio.create_task(inner())]
                 wrong.extend(each for each in found if each != job.id)
 
-        await crew.hire(handler, concurrency=10)
-        await crew.queue.add_each("job", range(50))
-        await crew.settled()
+        await harness.start_worker(handler, concurrency=10)
+        await harness.queue.add_each("job", range(50))
+        await harness.until_settled()
         assert wrong == []
 
-    async def test_the_current_job_is_known_in_threads(self, crew: Crew) -> None:
+    async def test_the_current_job_is_known_in_threads(self, harness: Harness) -> None:
         wrong: list[str] = []
 
         def plain(job: Job[Any]) -> None:
@@ -105,41 +105,41 @@ class TestContext:
             found = await asyncio.to_thread(lambda: current_job().id)
             wrong.extend([found] if found != job.id else [])
 
-        await crew.hire({"plain": plain, "deeper": deeper}, concurrency=4)
-        await crew.queue.add_each("plain", range(20))
-        await crew.queue.add_each("deeper", range(20))
-        await crew.settled()
+        await harness.start_worker({"plain": plain, "deeper": deeper}, concurrency=4)
+        await harness.queue.add_each("plain", range(20))
+        await harness.queue.add_each("deeper", range(20))
+        await harness.until_settled()
         assert wrong == []
 
-    async def test_outside_of_a_handler_there_is_no_current_job(self, crew: Crew) -> None:
-        await crew.hire(Calls())
-        await crew.queue.add("job")
-        await crew.settled()
-        with pytest.raises(WrongContext, match="while it runs"):
+    async def test_outside_a_handler_there_is_no_current_job(self, harness: Harness) -> None:
+        await harness.start_worker(Calls())
+        await harness.queue.add("job")
+        await harness.until_settled()
+        with pytest.raises(WrongContext, match="no job is running"):
             current_job()
 
-    async def test_context_variables_of_who_started_the_worker_reach_threads(
-        self, crew: Crew
+    async def test_context_variables_set_before_the_start_reach_threads(
+        self, harness: Harness
     ) -> None:
         _request.set("of the test")
-        await crew.hire(lambda job: _request.get(), store_results=True)
-        job = await crew.queue.add("plain")
+        await harness.start_worker(lambda job: _request.get(), store_results=True)
+        job = await harness.queue.add("plain")
         assert await job.result() == "of the test"
 
-    async def test_a_handler_cannot_wait_for_its_own_result(self, crew: Crew) -> None:
+    async def test_a_handler_cannot_wait_for_its_own_result(self, harness: Harness) -> None:
         async def handler(job: Job[Any]) -> None:
             await job.result()
 
-        await crew.hire(handler, attempts=1)
-        await crew.queue.add("job")
-        (letter,) = await crew.dead()
+        await harness.start_worker(handler, attempts=1)
+        await harness.queue.add("job")
+        (letter,) = await harness.dead_letters()
         assert letter.failure.error_type == "tampu.errors.WrongContext"
 
 
 class TestTimeLimits:
     @pytest.mark.parametrize("whose", ["worker", "handler", "job"])
     async def test_an_async_handler_is_cancelled_at_its_time_limit(
-        self, crew: Crew, whose: str
+        self, harness: Harness, whose: str
     ) -> None:
         cancelled = asyncio.Event()
 
@@ -155,14 +155,14 @@ class TestTimeLimits:
             if whose == narrower:
                 limits[narrower] = 0.05
         inner = Handler(handler, timeout=limits["handler"] if whose != "worker" else None)
-        await crew.hire(inner, attempts=1, timeout=limits["worker"])
-        await crew.queue.add("slow", timeout=0.05 if whose == "job" else None)
-        (letter,) = await crew.dead()
+        await harness.start_worker(inner, attempts=1, timeout=limits["worker"])
+        await harness.queue.add("slow", timeout=0.05 if whose == "job" else None)
+        (letter,) = await harness.dead_letters()
         assert cancelled.is_set()
         assert letter.failure.error_type == "JobTimeout"
         assert letter.failure.message == "it ran longer than its time limit of 0.05 s"
 
-    async def test_a_job_that_ran_too_long_is_tried_again(self, crew: Crew) -> None:
+    async def test_a_job_that_runs_too_long_is_retried(self, harness: Harness) -> None:
         calls = Calls()
 
         async def handler(job: Job[Any]) -> None:
@@ -170,72 +170,74 @@ class TestTimeLimits:
             if job.attempt == 1:
                 await asyncio.Event().wait()
 
-        await crew.hire(handler, timeout=0.05, backoff=AT_ONCE)
-        await crew.queue.add("slow")
+        await harness.start_worker(handler, timeout=0.05, backoff=AT_ONCE)
+        await harness.queue.add("slow")
         await calls.until(2)
-        await crew.settled()
+        await harness.until_settled()
         assert calls.attempts == [1, 2]
 
-    async def test_a_time_limit_of_the_handlers_own_is_an_error_like_any_other(
-        self, crew: Crew
+    async def test_a_timeout_error_raised_by_the_handler_is_like_any_other_error(
+        self, harness: Harness
     ) -> None:
         async def handler(job: Job[Any]) -> None:
             async with asyncio.timeout(0.01):
                 await asyncio.Event().wait()
 
-        await crew.hire(handler, timeout=60, attempts=1)
-        await crew.queue.add("slow")
-        (letter,) = await crew.dead()
+        await harness.start_worker(handler, timeout=60, attempts=1)
+        await harness.queue.add("slow")
+        (letter,) = await harness.dead_letters()
         assert letter.failure.error_type == "TimeoutError"
 
-    async def test_a_plain_function_that_took_too_long_has_failed(self, crew: Crew) -> None:
+    async def test_a_plain_function_that_takes_too_long_fails(self, harness: Harness) -> None:
         gone_on = threading.Event()
-        await crew.hire(lambda job: gone_on.wait(0.1), timeout=0.02, attempts=1)
-        await crew.queue.add("slow")
-        (letter,) = await crew.dead()
+        await harness.start_worker(lambda job: gone_on.wait(0.1), timeout=0.02, attempts=1)
+        await harness.queue.add("slow")
+        (letter,) = await harness.dead_letters()
         assert letter.failure.error_type == "JobTimeout"
 
-    async def test_what_a_child_process_does_ends_at_its_time_limit(
+    async def test_a_child_process_is_killed_at_the_time_limit(
         self,
-        crew: Crew,
+        harness: Harness,
         tmp_path: Any,  # noqa: ANN401 - a Path
     ) -> None:
         handler = Handler(child_handlers.sleeps, isolation="process", attempts=1, timeout=0.1)
-        await crew.hire(handler, store_results=True)
+        await harness.start_worker(handler, store_results=True)
         told = str(tmp_path / "pid")
-        first = await crew.queue.add("slow", [told, 0], timeout=60)  # ready: it may be slow
+        first = await harness.queue.add("slow", [told, 0], timeout=60)  # ready: it may be slow
         await first.result()
-        await crew.queue.add("slow", [told, 60])
-        (letter,) = await crew.dead()
+        await harness.queue.add("slow", [told, 60])
+        (letter,) = await harness.dead_letters()
         assert letter.failure.error_type == "JobTimeout"
         pid = int((tmp_path / "pid").read_text())
-        await wait_until(lambda: not _lives(pid), within=SOON, sentence="the child is gone")
+        await wait_until(lambda: not _lives(pid), within=SOON, sentence="the child has ended")
 
 
 class TestChildren:
-    async def test_a_handler_of_its_own_process_gives_results_and_tells_progress(
-        self, crew: Crew
+    async def test_a_handler_in_a_child_process_returns_results_and_reports_progress(
+        self, harness: Harness
     ) -> None:
         handlers = {
             "pid": Handler(child_handlers.pid, isolation="process"),
             "progress": Handler(child_handlers.progresses, isolation="process"),
         }
-        worker = await crew.hire(handlers, store_results=True, concurrency=2)
-        pid = await (await crew.queue.add("pid")).result()
+        worker = await harness.start_worker(handlers, store_results=True, concurrency=2)
+        pid = await (await harness.queue.add("pid")).result()
         assert pid != os.getpid()
-        told = await crew.queue.add("progress")
+        told = await harness.queue.add("progress")
         assert await told.result() == "there"
         await worker.stop()
-        percents = [e.fields["progress"] for e in crew.events(told.id) if "progress" in e.fields]
+        percents = [e.fields["progress"] for e in harness.events(told.id) if "progress" in e.fields]
         assert percents == [10, 100]
 
-    async def test_a_child_that_dies_is_a_failed_attempt(self, crew: Crew) -> None:
-        await crew.hire(child_handlers.crashes, isolation="process", attempts=2, backoff=AT_ONCE)
-        await crew.queue.add("crash", "exit")
-        (letter,) = await crew.dead()
+    async def test_a_child_process_that_dies_fails_the_attempt(self, harness: Harness) -> None:
+        await harness.start_worker(
+            child_handlers.crashes, isolation="process", attempts=2, backoff=AT_ONCE
+        )
+        await harness.queue.add("crash", "exit")
+        (letter,) = await harness.dead_letters()
         assert letter.attempt == 2
         assert letter.failure.error_type == "ProcessCrashed"
-        await crew.settled()
+        await harness.until_settled()
 
 
 class TestHostileHandlers:
@@ -253,9 +255,9 @@ class TestHostileHandlers:
         ],
         ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else "",
     )
-    async def test_whatever_it_raises_the_attempt_failed_and_the_worker_lives(
+    async def test_any_exception_fails_the_attempt_and_the_worker_goes_on(
         self,
-        crew: Crew,
+        harness: Harness,
         error: BaseException,
         kind: str,
         plain: bool,  # noqa: FBT001
@@ -269,16 +271,18 @@ class TestHostileHandlers:
             raise error
 
         bad = raising_plainly if plain else raising
-        await crew.hire({"bad": bad, "good": calls}, concurrency=1, attempts=2, backoff=AT_ONCE)
-        await crew.queue.add("bad")
-        (letter,) = await crew.dead()
+        await harness.start_worker(
+            {"bad": bad, "good": calls}, concurrency=1, attempts=2, backoff=AT_ONCE
+        )
+        await harness.queue.add("bad")
+        (letter,) = await harness.dead_letters()
         assert letter.reason.value == "retries_exhausted"
         assert letter.attempt == 2
         assert kind in letter.failure.error_type or kind in letter.failure.message
-        await crew.queue.add("good", 1)
+        await harness.queue.add("good", 1)
         await calls.until(1)
 
-    async def test_a_handler_that_cancels_its_own_task_has_failed(self, crew: Crew) -> None:
+    async def test_a_handler_that_cancels_its_own_task_fails(self, harness: Harness) -> None:
         calls = Calls()
 
         async def handler(job: Job[Any]) -> None:
@@ -289,13 +293,15 @@ class TestHostileHandlers:
                 task.cancel()
                 await asyncio.sleep(0)
 
-        await crew.hire(handler, concurrency=1, backoff=AT_ONCE)
-        await crew.queue.add_each("bad", range(3))
+        await harness.start_worker(handler, concurrency=1, backoff=AT_ONCE)
+        await harness.queue.add_each("bad", range(3))
         await calls.until(6)
-        await crew.settled()
+        await harness.until_settled()
         assert sorted(calls.attempts) == [1, 1, 1, 2, 2, 2]
 
-    async def test_a_cancellation_left_behind_does_not_reach_the_next_job(self, crew: Crew) -> None:
+    async def test_a_cancellation_left_pending_does_not_hit_the_next_job(
+        self, harness: Harness
+    ) -> None:
         calls = Calls()
 
         async def handler(job: Job[Any]) -> None:
@@ -306,14 +312,14 @@ class TestHostileHandlers:
             if job.data == 0:
                 task.cancel()  # and returns before it takes effect
 
-        await crew.hire(handler, concurrency=1, attempts=1)
-        await crew.queue.add_each("bad", range(3))
+        await harness.start_worker(handler, concurrency=1, attempts=1)
+        await harness.queue.add_each("bad", range(3))
         await calls.until(3)
-        await crew.settled()
+        await harness.until_settled()
         assert calls.data == [0, 1, 2]
 
-    async def test_a_value_that_cannot_be_encoded_buries_the_job_if_results_are_kept(
-        self, crew: Crew
+    async def test_a_value_that_cannot_be_encoded_buries_the_job_if_results_are_stored(
+        self, harness: Harness
     ) -> None:
         calls = Calls()
 
@@ -321,37 +327,35 @@ class TestHostileHandlers:
             await calls(job)
             return object()
 
-        await crew.hire(handler, store_results=True)
-        await crew.queue.add("odd")
-        (letter,) = await crew.dead()
-        await crew.settled()
+        await harness.start_worker(handler, store_results=True)
+        await harness.queue.add("odd")
+        (letter,) = await harness.dead_letters()
+        await harness.until_settled()
         assert len(calls) == 1
         assert letter.reason.value == "unrecoverable"
         assert letter.failure.error_type == "tampu.EncodeError"
 
-    async def test_a_value_that_cannot_be_encoded_does_not_matter_if_results_are_not_kept(
-        self, crew: Crew
+    async def test_a_value_that_cannot_be_encoded_is_fine_if_results_are_not_stored(
+        self, harness: Harness
     ) -> None:
         async def handler(job: Job[Any]) -> object:
             return object()
 
-        await crew.hire(handler)
-        await crew.queue.add("odd")
-        await crew.settled()
-        assert crew.admin.exists(KEYS.dead) == 0
+        await harness.start_worker(handler)
+        await harness.queue.add("odd")
+        await harness.until_settled()
+        assert harness.admin.exists(KEYS.dead) == 0
 
-    async def test_what_a_handler_says_about_its_job_may_be_returned_from_a_thread(
-        self, crew: Crew
-    ) -> None:
+    async def test_snooze_and_bury_can_be_returned_from_a_thread(self, harness: Harness) -> None:
         calls: list[int] = []
 
         def handler(job: Job[Any]) -> object:
             calls.append(job.attempt)
             return Snooze(0.01) if len(calls) < 3 else Bury("enough")
 
-        await crew.hire(handler)
-        await crew.queue.add("job")
-        (letter,) = await crew.dead()
+        await harness.start_worker(handler)
+        await harness.queue.add("job")
+        (letter,) = await harness.dead_letters()
         assert calls == [1, 1, 1]
         assert letter.failure.message == "enough"
 

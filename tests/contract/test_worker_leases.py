@@ -1,4 +1,4 @@
-"""Leases on real servers: a job belongs to its worker while that lives, however long it runs."""
+"""Leases: a worker keeps its jobs while it is alive, however long they run."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ import pytest
 
 from tampu.job import Job
 from tampu.worker import Worker
-from tests.contract.workers import QUEUE, SOON, Crew
+from tests.contract.workers import QUEUE, SOON, Harness
 from tests.waiting import block_until
 
 LEASE_S = 1.0
@@ -19,13 +19,13 @@ LONG_S = 3 * LEASE_S
 
 
 class Runs:
-    """Handlers that take three leases, and what was run when."""
+    """Handlers that take three leases, and a record of their runs."""
 
     def __init__(self) -> None:
         self.begun: list[Job[Any]] = []
         self.ended: list[Job[Any]] = []
         self.elsewhere: list[Job[Any]] = []
-        self.watched_from = 0.0  # when another program was at work
+        self.watched_from = 0.0  # when another program began to work
 
     async def sleep(self, job: Job[Any]) -> None:
         self.begun.append(job)
@@ -47,17 +47,17 @@ class Runs:
 
 
 @contextmanager
-def another_program(crew: Crew, runs: Runs) -> Iterator[None]:
-    """A worker with a loop of its own that starts behind the first job, and has nothing to do."""
+def another_program(harness: Harness, runs: Runs) -> Iterator[None]:
+    """A worker in a thread that starts after the first job has, and has nothing to do."""
     stopping = threading.Event()
 
     async def work() -> None:
-        async with Worker(QUEUE, runs.run_elsewhere, crew.running.url, lease=LEASE_S):
+        async with Worker(QUEUE, runs.run_elsewhere, harness.running.url, lease=LEASE_S):
             runs.watched_from = time.monotonic()
             await asyncio.to_thread(stopping.wait)
 
     def live() -> None:
-        block_until(lambda: bool(runs.begun), within=SOON, sentence="the job has begun")
+        block_until(lambda: bool(runs.begun), within=SOON, sentence="the job has started")
         asyncio.run(work())
 
     thread = threading.Thread(target=live)
@@ -71,19 +71,19 @@ def another_program(crew: Crew, runs: Runs) -> Iterator[None]:
 
 class TestLongHandlers:
     @pytest.mark.every_server
-    async def test_a_job_of_three_leases_is_run_once(self, crew: Crew) -> None:
-        await self.run_once(crew, "sleep")
+    async def test_a_job_of_three_leases_is_run_once(self, harness: Harness) -> None:
+        await self.run_once(harness, "sleep")
 
     @pytest.mark.parametrize("kind", ["sleep_plainly", "block"])
-    async def test_so_is_one_that_blocks(self, crew: Crew, kind: str) -> None:
-        await self.run_once(crew, kind)
+    async def test_so_is_one_that_blocks(self, harness: Harness, kind: str) -> None:
+        await self.run_once(harness, kind)
 
-    async def run_once(self, crew: Crew, kind: str) -> None:
+    async def run_once(self, harness: Harness, kind: str) -> None:
         runs = Runs()
-        with another_program(crew, runs):
-            await crew.hire(getattr(runs, kind), lease=LEASE_S)
-            await crew.queue.add("long")
-            await crew.settled()
+        with another_program(harness, runs):
+            await harness.start_worker(getattr(runs, kind), lease=LEASE_S)
+            await harness.queue.add("long")
+            await harness.until_settled()
             watched_s = time.monotonic() - runs.watched_from
         assert runs.watched_from > 0
         assert watched_s > 1.5 * LEASE_S

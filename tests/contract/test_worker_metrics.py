@@ -1,4 +1,4 @@
-"""What a sink is told by a worker on real servers."""
+"""Facts that a worker records."""
 
 from collections.abc import Sequence
 
@@ -12,31 +12,31 @@ from tampu.metrics import (
     JobEnded,
     LeadChanged,
     MemorySink,
+    OutcomeKind,
     Promotion,
     RetryScheduled,
-    RunEnd,
 )
 from tampu.outcome import Bury, Snooze
 from tampu.wire.dead import BuryReason
-from tests.contract.workers import SOON, Boom, Calls, Crew, Gate, envelope
+from tests.contract.workers import SOON, Boom, Calls, Gate, Harness, envelope
 from tests.waiting import wait_until
 
 
-async def until_told(sink: MemorySink, kind: type[Fact], count: int = 1) -> None:
+async def until_recorded(sink: MemorySink, kind: type[Fact], count: int = 1) -> None:
     await wait_until(
-        lambda: len(sink.of(kind)) >= count, within=SOON, sentence=f"{kind.__name__} is told"
+        lambda: len(sink.of(kind)) >= count, within=SOON, sentence=f"{kind.__name__} is recorded"
     )
 
 
-class TestRuns:
-    async def test_jobs_that_succeed(self, crew: Crew) -> None:
+class TestAttempts:
+    async def test_jobs_that_succeed_are_recorded(self, harness: Harness) -> None:
         sink = MemorySink()
-        await crew.hire(Calls(), metrics=sink)
-        await crew.queue.add_each("greet", range(5))
-        await crew.settled()
+        await harness.start_worker(Calls(), metrics=sink)
+        await harness.queue.add_each("greet", range(5))
+        await harness.until_settled()
         ended = sink.of(JobEnded)
-        assert [(each.name, each.attempt, each.end) for each in ended] == [
-            ("greet", 1, RunEnd.DONE)
+        assert [(each.name, each.attempt, each.outcome) for each in ended] == [
+            ("greet", 1, OutcomeKind.DONE)
         ] * 5
         assert all(0 <= each.duration_us < 10_000_000 for each in ended)
         assert sum(each.size for each in sink.of(BatchRead)) == 5
@@ -44,52 +44,53 @@ class TestRuns:
         assert not sink.of(RetryScheduled)
         assert not sink.of(JobBuried)
 
-    async def test_a_job_that_is_retried(self, crew: Crew) -> None:
+    async def test_a_retried_job_is_recorded(self, harness: Harness) -> None:
         sink = MemorySink()
-        await crew.hire(Boom(times=2), metrics=sink, backoff=Backoff.exponential(0.01))
-        await crew.queue.add("greet")
-        await until_told(sink, JobEnded, 3)
-        ends = [(each.attempt, each.end) for each in sink.of(JobEnded)]
-        assert ends == [(1, RunEnd.FAILED), (2, RunEnd.FAILED), (3, RunEnd.DONE)]
+        await harness.start_worker(Boom(times=2), metrics=sink, backoff=Backoff.exponential(0.01))
+        await harness.queue.add("greet")
+        await until_recorded(sink, JobEnded, 3)
+        outcomes = [(each.attempt, each.outcome) for each in sink.of(JobEnded)]
+        assert outcomes == [(1, OutcomeKind.FAILED), (2, OutcomeKind.FAILED), (3, OutcomeKind.DONE)]
         assert sink.of(RetryScheduled) == [
             RetryScheduled("greet", 2, 10),
             RetryScheduled("greet", 3, 20),
         ]
 
-    async def test_a_job_that_is_given_up(self, crew: Crew) -> None:
+    async def test_a_buried_job_is_recorded(self, harness: Harness) -> None:
         sink = MemorySink()
-        await crew.hire(Boom(), metrics=sink, attempts=2, backoff=Backoff.fixed(0))
-        await crew.queue.add("greet")
-        await until_told(sink, JobBuried)
-        assert [each.end for each in sink.of(JobEnded)] == [RunEnd.FAILED] * 2
+        await harness.start_worker(Boom(), metrics=sink, attempts=2, backoff=Backoff.fixed(0))
+        await harness.queue.add("greet")
+        await until_recorded(sink, JobBuried)
+        assert [each.outcome for each in sink.of(JobEnded)] == [OutcomeKind.FAILED] * 2
         assert [each.attempt for each in sink.of(RetryScheduled)] == [2]
         assert sink.of(JobBuried) == [JobBuried("greet", BuryReason.RETRIES_EXHAUSTED, 2)]
 
     @pytest.mark.parametrize(
-        ("error", "end"), [(Snooze(0.01), RunEnd.PUT_OFF), (Bury(), RunEnd.HOPELESS)]
+        ("error", "kind"),
+        [(Snooze(0.01), OutcomeKind.SNOOZED), (Bury(), OutcomeKind.UNRECOVERABLE)],
     )
-    async def test_what_a_handler_says_about_its_job(
-        self, crew: Crew, error: Exception, end: RunEnd
+    async def test_snoozed_and_buried_jobs_are_recorded(
+        self, harness: Harness, error: Exception, kind: OutcomeKind
     ) -> None:
         sink = MemorySink()
-        await crew.hire(Boom(error, times=1), metrics=sink)
-        await crew.queue.add("greet")
-        await until_told(sink, JobEnded)
-        assert sink.of(JobEnded)[0].end is end
-        await crew.settled()
+        await harness.start_worker(Boom(error, times=1), metrics=sink)
+        await harness.queue.add("greet")
+        await until_recorded(sink, JobEnded)
+        assert sink.of(JobEnded)[0].outcome is kind
+        await harness.until_settled()
         assert sink.of(RetryScheduled) == []
 
-    async def test_a_run_that_the_stop_ended(self, crew: Crew) -> None:
+    async def test_a_released_job_is_recorded(self, harness: Harness) -> None:
         sink, gate = MemorySink(), Gate()
-        worker = await crew.hire(gate, metrics=sink)
-        await crew.queue.add("greet")
+        worker = await harness.start_worker(gate, metrics=sink)
+        await harness.queue.add("greet")
         await gate.until(1)
         await worker.stop(grace=0)
-        assert [each.end for each in sink.of(JobEnded)] == [RunEnd.ABANDONED]
+        assert [each.outcome for each in sink.of(JobEnded)] == [OutcomeKind.RELEASED]
         assert sink.of(RetryScheduled) == []
 
 
-class TestEntriesThatAreNotRun:
+class TestRefusedEntries:
     @pytest.mark.parametrize(
         ("fields", "reason", "attempt"),
         [
@@ -100,36 +101,36 @@ class TestEntriesThatAreNotRun:
         ],
         ids=["malformed", "oversize", "undecodable", "spent"],
     )
-    async def test_they_are_read_and_buried_and_no_run_is_told(
-        self, crew: Crew, fields: dict[bytes, bytes], reason: BuryReason, attempt: int
+    async def test_a_refused_entry_is_recorded_as_read_and_buried_but_not_as_ended(
+        self, harness: Harness, fields: dict[bytes, bytes], reason: BuryReason, attempt: int
     ) -> None:
         sink = MemorySink()
-        await crew.hire(Calls(), metrics=sink, max_payload=2000, attempts=5)
-        crew.put(fields)
-        await until_told(sink, JobBuried)
+        await harness.start_worker(Calls(), metrics=sink, max_payload=2000, attempts=5)
+        harness.add_entry(fields)
+        await until_recorded(sink, JobBuried)
         assert sink.of(JobBuried) == [JobBuried("odd", reason, attempt)]
         assert sink.of(JobEnded) == []
         assert [each.size for each in sink.of(BatchRead)] == [1]
 
-    async def test_what_was_taken_over_is_told_as_such(self, crew: Crew) -> None:
-        crew.held_by_peer(crew.put({b"d": envelope()}), deliveries=1)
+    async def test_entries_taken_over_are_recorded_as_such(self, harness: Harness) -> None:
+        harness.hold_as_peer(harness.add_entry({b"d": envelope()}), deliveries=1)
         sink = MemorySink()
-        await crew.hire(Calls(), metrics=sink)
-        await until_told(sink, JobEnded)
+        await harness.start_worker(Calls(), metrics=sink)
+        await until_recorded(sink, JobEnded)
         assert sink.of(BatchRead) == [BatchRead(1, taken_over=1)]
         assert sink.of(JobEnded)[0].attempt == 2
 
 
 class TestServices:
-    async def test_promotions_and_the_lead_are_told(self, crew: Crew) -> None:
+    async def test_promotions_and_the_lead_are_recorded(self, harness: Harness) -> None:
         sink = MemorySink()
-        await crew.queue.add("greet", delay=0.05)
-        await crew.queue.add("greet", delay=60)
-        worker = await crew.hire(Calls(), metrics=sink, schedule=False)
+        await harness.queue.add("greet", delay=0.05)
+        await harness.queue.add("greet", delay=60)
+        worker = await harness.start_worker(Calls(), metrics=sink, schedule=False)
         await wait_until(
             lambda: sum(each.moved for each in sink.of(Promotion)) == 1,
             within=SOON,
-            sentence="a promotion is told",
+            sentence="a promotion is recorded",
         )
         assert sink.of(Promotion)[-1].remaining == 1
         await worker.stop()
@@ -138,28 +139,30 @@ class TestServices:
             LeadChanged("promoter", leads=False),
         ]
 
-    async def test_a_worker_that_does_not_promote_tells_of_no_promotion(self, crew: Crew) -> None:
+    async def test_a_worker_that_does_not_promote_records_no_promotion(
+        self, harness: Harness
+    ) -> None:
         sink = MemorySink()
-        await crew.queue.add("greet", delay=0.001)
-        await crew.hire(Calls(), metrics=sink, promote=False, schedule=False)
-        await crew.queue.add("greet")
-        await until_told(sink, JobEnded)
+        await harness.queue.add("greet", delay=0.001)
+        await harness.start_worker(Calls(), metrics=sink, promote=False, schedule=False)
+        await harness.queue.add("greet")
+        await until_recorded(sink, JobEnded)
         assert not sink.of(Promotion)
         assert not sink.of(LeadChanged)
-        assert (await crew.queue.counts()).delayed == 1
+        assert (await harness.queue.counts()).delayed == 1
 
 
 class TestTrouble:
     async def test_a_sink_that_fails_is_logged_once_and_fails_no_job(
-        self, crew: Crew, caplog: pytest.LogCaptureFixture
+        self, harness: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Broken:
             def record(self, facts: Sequence[Fact]) -> None:
                 raise ValueError("no room for facts")
 
         calls = Calls()
-        await crew.hire(calls, metrics=Broken())
-        await crew.queue.add_each("greet", range(20))
-        await crew.settled()
+        await harness.start_worker(calls, metrics=Broken())
+        await harness.queue.add_each("greet", range(20))
+        await harness.until_settled()
         assert len(calls) == 20
-        assert caplog.messages.count("metrics sink failed") == 1
+        assert len([each for each in caplog.messages if each.startswith("metrics sink ")]) == 1

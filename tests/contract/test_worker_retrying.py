@@ -1,4 +1,4 @@
-"""Jobs that fail on real servers: run again, as often and as late as was asked for."""
+"""Failed jobs run again, as often and as late as their options say."""
 
 import asyncio
 from itertools import pairwise
@@ -15,7 +15,7 @@ from tampu.outcome import Retry, Snooze
 from tampu.util.clock import instant, now_ms
 from tampu.wire.entry import decode_member
 from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
-from tests.contract.workers import KEYS, SOON, Boom, Calls, Crew, envelope
+from tests.contract.workers import KEYS, SOON, Boom, Calls, Harness, envelope
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
@@ -25,7 +25,7 @@ SHORT = Backoff.fixed(0.01)
 
 
 class Timed(Boom):
-    """A handler that fails and notes when."""
+    """A handler that fails and records when."""
 
     def __init__(self, error: BaseException | None = None, *, times: int | None = None) -> None:
         super().__init__(error, times=times)
@@ -40,64 +40,64 @@ class Timed(Boom):
         return [(later - sooner) * 1000 for sooner, later in pairwise(self.at)]
 
 
-class TestHowOften:
+class TestAttempts:
     @pytest.mark.parametrize("backoff", [AT_ONCE, SHORT])
     async def test_a_job_that_keeps_failing_runs_exactly_its_attempts_and_is_buried(
-        self, crew: Crew, backoff: Backoff
+        self, harness: Harness, backoff: Backoff
     ) -> None:
         boom = Boom()
-        await crew.hire(boom, attempts=3, backoff=backoff)
-        added = await crew.queue.add("boom", 1)
-        (letter,) = await crew.dead()
-        await crew.settled()
+        await harness.start_worker(boom, attempts=3, backoff=backoff)
+        added = await harness.queue.add("boom", 1)
+        (letter,) = await harness.dead_letters()
+        await harness.until_settled()
         assert boom.attempts == [1, 2, 3]
         assert (letter.job_id, letter.attempt) == (added.id, 3)
         assert letter.reason.value == "retries_exhausted"
         assert letter.failure.error_type == "ValueError"
-        assert crew.pending() == 0
+        assert harness.pending() == 0
 
-    async def test_a_job_that_fails_twice_and_then_succeeds_is_no_dead_letter(
-        self, crew: Crew
+    async def test_a_job_that_fails_twice_and_then_succeeds_is_not_buried(
+        self, harness: Harness
     ) -> None:
         boom = Boom(times=2)
-        await crew.hire(boom, attempts=5, backoff=SHORT)
-        await crew.queue.add("boom", 1)
+        await harness.start_worker(boom, attempts=5, backoff=SHORT)
+        await harness.queue.add("boom", 1)
         await boom.until(3)
-        await crew.settled()
+        await harness.until_settled()
         assert boom.attempts == [1, 2, 3]
-        assert crew.admin.exists(KEYS.dead) == 0
+        assert harness.admin.exists(KEYS.dead) == 0
 
     @pytest.mark.parametrize("own", [1, 5])
     async def test_the_attempts_of_a_job_count_before_those_of_the_worker(
-        self, crew: Crew, own: int
+        self, harness: Harness, own: int
     ) -> None:
         boom = Boom()
-        await crew.hire(boom, attempts=3, backoff=AT_ONCE)
-        await crew.queue.add("boom", attempts=own)
-        await crew.dead()
+        await harness.start_worker(boom, attempts=3, backoff=AT_ONCE)
+        await harness.queue.add("boom", attempts=own)
+        await harness.dead_letters()
         assert boom.attempts == list(range(1, own + 1))
 
     async def test_the_attempts_of_a_handler_count_before_those_of_the_worker(
-        self, crew: Crew
+        self, harness: Harness
     ) -> None:
         mine, yours = Boom(), Boom()
         handlers: dict[str, Function | Handler] = {
             "mine": Handler(mine, attempts=4, backoff=AT_ONCE),
             "yours": yours,
         }
-        await crew.hire(handlers, attempts=2, backoff=AT_ONCE)
-        await crew.queue.add("mine")
-        await crew.queue.add("yours")
-        await crew.dead(2)
+        await harness.start_worker(handlers, attempts=2, backoff=AT_ONCE)
+        await harness.queue.add("mine")
+        await harness.queue.add("yours")
+        await harness.dead_letters(2)
         assert (len(mine), len(yours)) == (4, 2)
 
-    async def test_a_job_that_arrives_with_its_attempts_spent_is_buried_unrun(
-        self, crew: Crew
+    async def test_a_job_that_arrives_without_attempts_left_is_buried_without_running(
+        self, harness: Harness
     ) -> None:
         calls = Calls()
-        await crew.hire(calls, attempts=3)
-        crew.put({b"d": envelope(attempt=3), b"n": b"late"})
-        (letter,) = await crew.dead()
+        await harness.start_worker(calls, attempts=3)
+        harness.add_entry({b"d": envelope(attempt=3), b"n": b"late"})
+        (letter,) = await harness.dead_letters()
         assert (letter.reason.value, letter.attempt, letter.name) == (
             "retries_exhausted",
             3,
@@ -105,25 +105,27 @@ class TestHowOften:
         )
         assert len(calls) == 0
 
-    async def test_retries_keep_name_data_id_and_time(self, crew: Crew) -> None:
+    async def test_retries_keep_name_data_id_and_creation_time(self, harness: Harness) -> None:
         boom = Boom(times=2)
-        await crew.hire(boom, backoff=SHORT)
-        added = await crew.queue.add("named", {"k": [1]})
+        await harness.start_worker(boom, backoff=SHORT)
+        added = await harness.queue.add("named", {"k": [1]})
         await boom.until(3)
         seen = {(job.id, job.name, job.created_at_ms) for job in boom.jobs}
         assert seen == {(added.id, "named", added.created_at_ms)}
         assert boom.data == [{"k": [1]}] * 3
 
 
-class TestHowLate:
-    async def waited_ms(self, crew: Crew, workers: Backoff, **options: Any) -> list[int]:  # noqa: ANN401 - of a job
-        """The waits that a job was given, each of which it has waited at least."""
+class TestBackoff:
+    async def waited_ms(self, harness: Harness, workers: Backoff, **options: Any) -> list[int]:  # noqa: ANN401 - of a job
+        """The backoffs of a job; checks that it waited at least as long."""
         sink, boom = MemorySink(), Timed(times=3)
-        await crew.hire(boom, backoff=workers, metrics=sink)
-        await crew.queue.add("boom", **options)
+        await harness.start_worker(boom, backoff=workers, metrics=sink)
+        await harness.queue.add("boom", **options)
         await boom.until(4)
         await wait_until(
-            lambda: len(sink.of(RetryScheduled)) == 3, within=SOON, sentence="all are told of"
+            lambda: len(sink.of(RetryScheduled)) == 3,
+            within=SOON,
+            sentence="all retries are recorded",
         )
         waits_ms = [told.backoff_ms for told in sink.of(RetryScheduled)]
         assert all(gap >= wait - 1 for gap, wait in zip(boom.gaps_ms, waits_ms, strict=True)), (
@@ -131,123 +133,134 @@ class TestHowLate:
         )
         return waits_ms
 
-    async def test_waits_grow_as_the_worker_says(self, crew: Crew) -> None:
-        assert await self.waited_ms(crew, Backoff.exponential(0.05)) == [50, 100, 200]
+    async def test_waits_grow_by_the_backoff_of_the_worker(self, harness: Harness) -> None:
+        assert await self.waited_ms(harness, Backoff.exponential(0.05)) == [50, 100, 200]
 
-    async def test_a_fixed_wait_of_a_job_does_not_grow(self, crew: Crew) -> None:
+    async def test_a_fixed_backoff_of_a_job_does_not_grow(self, harness: Harness) -> None:
         own = Backoff.fixed(0.08)
-        assert await self.waited_ms(crew, Backoff.exponential(5), backoff=own) == [80, 80, 80]
+        assert await self.waited_ms(harness, Backoff.exponential(5), backoff=own) == [80, 80, 80]
 
-    async def test_a_growing_wait_of_a_job_counts_before_the_workers(self, crew: Crew) -> None:
+    async def test_the_backoff_of_a_job_counts_before_that_of_the_worker(
+        self, harness: Harness
+    ) -> None:
         own = Backoff.exponential(0.05, multiplier=3)
-        assert await self.waited_ms(crew, AT_ONCE, attempts=4, backoff=own) == [50, 150, 450]
+        assert await self.waited_ms(harness, AT_ONCE, attempts=4, backoff=own) == [50, 150, 450]
 
-    async def test_a_wait_is_no_longer_than_its_cap(self, crew: Crew) -> None:
+    async def test_a_wait_is_never_longer_than_its_maximum(self, harness: Harness) -> None:
         steep = Backoff.exponential(0.02, max=0.05, multiplier=100)
-        assert await self.waited_ms(crew, steep) == [20, 50, 50]
+        assert await self.waited_ms(harness, steep) == [20, 50, 50]
 
     async def test_a_job_of_three_attempts_with_short_waits_is_buried_soon(
-        self, crew: Crew
+        self, harness: Harness
     ) -> None:
         boom = Boom()
-        await crew.hire(boom, attempts=3, backoff=Backoff.exponential(0.05))
-        await crew.queue.add("boom")
-        await crew.dead(1)  # has a limit
+        await harness.start_worker(boom, attempts=3, backoff=Backoff.exponential(0.05))
+        await harness.queue.add("boom")
+        await harness.dead_letters(1)  # has a limit
         assert len(boom) == 3
 
 
 class TestOverride:
-    def waiting_override(self, crew: Crew) -> RetryOverride | None:
-        (member,) = crew.admin.zrange(KEYS.delayed, 0, -1)
+    def waiting_override(self, harness: Harness) -> RetryOverride | None:
+        (member,) = harness.admin.zrange(KEYS.delayed, 0, -1)
         return decode_envelope(decode_member(member).envelope).retry
 
-    async def test_what_a_job_asks_for_survives_every_retry(self, crew: Crew) -> None:
+    async def test_the_options_of_a_job_survive_every_retry(self, harness: Harness) -> None:
         wanted = RetryOverride(7, WireBackoff("later-kind", 20, None, None, 0))
         boom = Boom()
-        await crew.hire(boom, attempts=2, promote=False)
-        crew.put({b"d": envelope(retry=wanted)})
+        await harness.start_worker(boom, attempts=2, promote=False)
+        harness.add_entry({b"d": envelope(retry=wanted)})
         for runs in range(1, 4):
             await boom.until(runs)
             await wait_until(
-                lambda: crew.admin.zcard(KEYS.delayed) == 1, within=SOON, sentence="it waits"
+                lambda: harness.admin.zcard(KEYS.delayed) == 1, within=SOON, sentence="it waits"
             )
-            assert self.waiting_override(crew) == wanted
-            (member,) = crew.admin.zrange(KEYS.delayed, 0, -1)
-            crew.admin.zrem(KEYS.delayed, member)
-            crew.put({b"d": decode_member(member).envelope})
+            assert self.waiting_override(harness) == wanted
+            (member,) = harness.admin.zrange(KEYS.delayed, 0, -1)
+            harness.admin.zrem(KEYS.delayed, member)
+            harness.add_entry({b"d": decode_member(member).envelope})
 
-    async def test_what_a_delayed_job_asks_for_holds_when_it_runs(self, crew: Crew) -> None:
+    async def test_the_options_of_a_delayed_job_count_when_it_runs(self, harness: Harness) -> None:
         boom = Boom()
-        await crew.hire(boom, attempts=2, backoff=AT_ONCE)
+        await harness.start_worker(boom, attempts=2, backoff=AT_ONCE)
         at = instant(now_ms() + 100)
-        await crew.queue.add("boom", at=at, attempts=4, backoff=AT_ONCE)
-        await crew.dead()
+        await harness.queue.add("boom", at=at, attempts=4, backoff=AT_ONCE)
+        await harness.dead_letters()
         assert boom.attempts == [1, 2, 3, 4]
 
-    async def test_what_a_job_asks_for_holds_after_it_was_taken_from_a_peer(
-        self, crew: Crew
+    async def test_the_options_of_a_job_count_after_a_takeover_from_a_peer(
+        self, harness: Harness
     ) -> None:
         retry = RetryOverride(7, WireBackoff("fixed", 0, None, None, 0))
-        entry_id = crew.put({b"d": envelope(retry=retry), b"n": b"boom"})
-        crew.held_by_peer(entry_id, deliveries=1)
+        entry_id = harness.add_entry({b"d": envelope(retry=retry), b"n": b"boom"})
+        harness.hold_as_peer(entry_id, deliveries=1)
         boom = Boom()
-        await crew.hire(boom, attempts=2)
-        (letter,) = await crew.dead()
+        await harness.start_worker(boom, attempts=2)
+        (letter,) = await harness.dead_letters()
         assert boom.attempts == [2, 3, 4, 5, 6, 7]
         assert letter.attempt == 7
 
 
-class TestTakenOver:
+class TestTakeover:
     @pytest.mark.parametrize("deliveries", [1, 2])
-    async def test_runs_that_ended_with_a_worker_count_as_attempts(
-        self, crew: Crew, deliveries: int
+    async def test_attempts_that_ended_with_their_worker_count(
+        self, harness: Harness, deliveries: int
     ) -> None:
-        entry_id = crew.put({b"d": envelope()})
-        crew.held_by_peer(entry_id, deliveries=deliveries)
+        entry_id = harness.add_entry({b"d": envelope()})
+        harness.hold_as_peer(entry_id, deliveries=deliveries)
         boom = Boom()
-        await crew.hire(boom, attempts=3, backoff=AT_ONCE)
-        (letter,) = await crew.dead()
+        await harness.start_worker(boom, attempts=3, backoff=AT_ONCE)
+        (letter,) = await harness.dead_letters()
         assert boom.attempts == list(range(deliveries + 1, 4))
         assert letter.attempt == 3
 
     @pytest.mark.parametrize("deliveries", [3, 4])
-    async def test_a_job_whose_workers_died_in_each_attempt_is_not_run_again(
-        self, crew: Crew, deliveries: int
+    async def test_a_job_that_crashed_its_worker_in_each_attempt_does_not_run_again(
+        self, harness: Harness, deliveries: int
     ) -> None:
-        entry_id = crew.put({b"d": envelope(job_id="killer"), b"n": b"kill"})
-        crew.held_by_peer(entry_id, deliveries=deliveries)
+        entry_id = harness.add_entry({b"d": envelope(job_id="killer"), b"n": b"kill"})
+        harness.hold_as_peer(entry_id, deliveries=deliveries)
         calls = Calls()
-        await crew.hire(calls, attempts=3)
-        (letter,) = await crew.dead()
+        await harness.start_worker(calls, attempts=3)
+        (letter,) = await harness.dead_letters()
         assert (letter.reason.value, letter.job_id, letter.name) == ("crashed", "killer", "kill")
         assert letter.attempt == deliveries
         assert len(calls) == 0
-        await crew.settled()
+        await harness.until_settled()
 
-    async def test_runs_before_and_after_a_retry_are_counted_together(self, crew: Crew) -> None:
-        """Two attempts failed, the third ended with its worker: one is left of four."""
-        entry_id = crew.put({b"d": envelope(attempt=2)})
-        crew.held_by_peer(entry_id, deliveries=1)
+    async def test_attempts_before_and_after_a_retry_are_counted_together(
+        self, harness: Harness
+    ) -> None:
+        """Two attempts failed, the third ended with its worker: one of four is left."""
+        entry_id = harness.add_entry({b"d": envelope(attempt=2)})
+        harness.hold_as_peer(entry_id, deliveries=1)
         boom = Boom()
-        await crew.hire(boom, attempts=4, backoff=AT_ONCE)
-        await crew.dead()
+        await harness.start_worker(boom, attempts=4, backoff=AT_ONCE)
+        await harness.dead_letters()
         assert boom.attempts == [4]
 
-    async def test_what_a_peer_was_given_just_now_is_left_to_it(self, crew: Crew) -> None:
-        fresh, old = crew.put({b"d": envelope(b"\x01")}), crew.put({b"d": envelope(b"\x02")})
-        crew.held_by_peer(fresh, deliveries=1, idle_ms=0)
-        crew.held_by_peer(old, deliveries=1)
+    async def test_an_entry_that_a_peer_has_just_read_is_left_to_it(self, harness: Harness) -> None:
+        fresh, old = (
+            harness.add_entry({b"d": envelope(b"\x01")}),
+            harness.add_entry({b"d": envelope(b"\x02")}),
+        )
+        harness.hold_as_peer(fresh, deliveries=1, idle_ms=0)
+        harness.hold_as_peer(old, deliveries=1)
         calls = Calls()
-        await crew.hire(calls)
+        await harness.start_worker(calls)
         await calls.until(1)
-        await wait_until(lambda: crew.pending() == 1, within=SOON, sentence="one is settled")
+        await wait_until(lambda: harness.pending() == 1, within=SOON, sentence="one is settled")
         assert calls.data == [2]
-        assert crew.pending("c-x") == 1
+        assert harness.pending("c-x") == 1
 
 
-class TestWhatTheHandlerSays:
+class TestRetryAndSnooze:
     @pytest.mark.parametrize("returned", [False, True])
-    async def test_retry_chooses_the_wait_and_counts(self, crew: Crew, returned: bool) -> None:  # noqa: FBT001
+    async def test_retry_chooses_the_wait_and_counts(
+        self,
+        harness: Harness,
+        returned: bool,  # noqa: FBT001
+    ) -> None:
         at: list[float] = []
         attempts: list[int] = []
 
@@ -259,30 +272,34 @@ class TestWhatTheHandlerSays:
                 return retry
             raise retry
 
-        await crew.hire(handler, attempts=3, backoff=Backoff.fixed(60))
-        await crew.queue.add("later")
-        (letter,) = await crew.dead()
+        await harness.start_worker(handler, attempts=3, backoff=Backoff.fixed(60))
+        await harness.queue.add("later")
+        (letter,) = await harness.dead_letters()
         assert attempts == [1, 2, 3]
         assert all(later - sooner >= 0.049 for sooner, later in pairwise(at))
         assert letter.failure.error_type == "tampu.outcome.Retry"
         assert letter.failure.message == "not yet"
 
-    async def test_retry_without_a_wait_takes_the_usual_one(self, crew: Crew) -> None:
+    async def test_retry_without_a_wait_uses_the_backoff(self, harness: Harness) -> None:
         boom = Timed(Retry(), times=1)
-        await crew.hire(boom, backoff=Backoff.fixed(0.05))
-        await crew.queue.add("later")
+        await harness.start_worker(boom, backoff=Backoff.fixed(0.05))
+        await harness.queue.add("later")
         await boom.until(2)
         assert boom.gaps_ms[0] >= 49
 
-    async def test_retry_after_no_time_at_all_runs_at_once(self, crew: Crew) -> None:
+    async def test_retry_after_zero_seconds_runs_at_once(self, harness: Harness) -> None:
         boom = Boom(Retry(after=0), times=3)
-        await crew.hire(boom, backoff=Backoff.fixed(60))
-        await crew.queue.add("later")
+        await harness.start_worker(boom, backoff=Backoff.fixed(60))
+        await harness.queue.add("later")
         await boom.until(4)
         assert boom.attempts == [1, 2, 3, 4]
 
     @pytest.mark.parametrize("returned", [False, True])
-    async def test_snooze_counts_as_no_attempt(self, crew: Crew, returned: bool) -> None:  # noqa: FBT001
+    async def test_snooze_does_not_count_as_an_attempt(
+        self,
+        harness: Harness,
+        returned: bool,  # noqa: FBT001
+    ) -> None:
         calls = Calls()
 
         async def handler(job: Job[Any]) -> object:
@@ -293,14 +310,16 @@ class TestWhatTheHandlerSays:
                 return Snooze(0.02)
             raise Snooze(0.02)
 
-        await crew.hire(handler, attempts=1)
-        await crew.queue.add("later")
+        await harness.start_worker(handler, attempts=1)
+        await harness.queue.add("later")
         await calls.until(5)
-        await crew.settled()
+        await harness.until_settled()
         assert calls.attempts == [1] * 5
-        assert crew.admin.exists(KEYS.dead) == 0
+        assert harness.admin.exists(KEYS.dead) == 0
 
-    async def test_snooze_between_failures_leaves_the_count_as_it_was(self, crew: Crew) -> None:
+    async def test_snooze_between_failures_does_not_change_the_count(
+        self, harness: Harness
+    ) -> None:
         calls = Calls()
 
         async def handler(job: Job[Any]) -> None:
@@ -309,14 +328,14 @@ class TestWhatTheHandlerSays:
                 raise Snooze("10ms")
             raise ValueError
 
-        await crew.hire(handler, attempts=3, backoff=AT_ONCE)
-        await crew.queue.add("later")
-        await crew.dead()
+        await harness.start_worker(handler, attempts=3, backoff=AT_ONCE)
+        await harness.queue.add("later")
+        await harness.dead_letters()
         assert calls.attempts == [1, 2, 2, 2, 3]
 
 
 class TestManyAtOnce:
-    async def test_hundreds_of_failing_jobs_are_all_run_again(self, crew: Crew) -> None:
+    async def test_hundreds_of_failing_jobs_all_run_again(self, harness: Harness) -> None:
         failed: set[int] = set()
         done: list[int] = []
 
@@ -327,8 +346,8 @@ class TestManyAtOnce:
                 raise ValueError
             done.append(job.data)
 
-        await crew.hire(handler, backoff=Backoff.fixed(0.05, jitter=0.05))
-        await crew.queue.add_each("job", range(500))
-        await crew.settled()
+        await harness.start_worker(handler, backoff=Backoff.fixed(0.05, jitter=0.05))
+        await harness.queue.add_each("job", range(500))
+        await harness.until_settled()
         assert failed == set(range(500))
         assert sorted(done) == list(range(500))

@@ -1,4 +1,4 @@
-"""What tests of workers share."""
+"""Workers and handlers for contract tests."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ SOON = 20.0
 
 
 class Calls:
-    """A handler that notes for which jobs it was called."""
+    """A handler that records its jobs."""
 
     def __init__(self) -> None:
         self.jobs: list[Job[Any]] = []
@@ -45,14 +45,14 @@ class Calls:
         return [job.attempt for job in self.jobs]
 
     async def until(self, count: int) -> None:
-        """Return when it was called so often."""
+        """Return when it has been called so often."""
         await wait_until(
-            lambda: len(self.jobs) >= count, within=SOON, sentence=f"{count} jobs have been begun"
+            lambda: len(self.jobs) >= count, within=SOON, sentence=f"{count} jobs have started"
         )
 
 
 class Boom(Calls):
-    """A handler that raises what it is given, each time, or so many times."""
+    """A handler that raises an error, every time or so many times."""
 
     def __init__(self, error: BaseException | None = None, *, times: int | None = None) -> None:
         super().__init__()
@@ -87,8 +87,8 @@ class Gate(Calls):
         return job.data
 
 
-class Crew:
-    """A queue and the workers on it; who leaves something behind fails the test."""
+class Harness:
+    """A queue and the workers on it; a worker that leaves something open fails the test."""
 
     def __init__(self, running: RunningServer, queue: Queue) -> None:
         self.running = running
@@ -96,15 +96,15 @@ class Crew:
         self.admin: Any = running.admin()  # its replies are typed as anything that could be
         self.workers: list[Worker] = []
 
-    def make(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker that is not started yet."""
+    def make_worker(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
+        """A worker that has not been started."""
         worker = Worker(QUEUE, handler, self.running.url, **options)
         self.workers.append(worker)
         return worker
 
-    async def hire(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker at work."""
-        worker = self.make(handler, **options)
+    async def start_worker(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
+        """A worker that has been started."""
+        worker = self.make_worker(handler, **options)
         await worker.start()
         return worker
 
@@ -114,18 +114,18 @@ class Crew:
             look.zcard(KEYS.delayed)
             return bool(look.execute() == [0, 0])
 
-    async def settled(self, within: float = SOON) -> None:
+    async def until_settled(self, within: float = SOON) -> None:
         """Return when no job waits, runs or is delayed."""
         await wait_until(self.is_settled, within=within, sentence="every job is settled")
 
-    def put(self, fields: dict[Any, Any]) -> bytes:
-        """Write an entry as it is; its id."""
+    def add_entry(self, fields: dict[Any, Any]) -> bytes:
+        """Write an entry as it is; returns its id."""
         return bytes(self.admin.xadd(KEYS.stream, fields))
 
-    def held_by_peer(
+    def hold_as_peer(
         self, entry_id: bytes, *, deliveries: int, idle_ms: int = 60_000, peer: str = "c-x"
     ) -> None:
-        """Have a peer's consumer hold an entry that was delivered so often."""
+        """Let a consumer of a peer hold an entry that was delivered so often."""
         if not self.admin.exists(KEYS.stream) or not self.admin.xinfo_groups(KEYS.stream):
             self.admin.xgroup_create(KEYS.stream, GROUP, "0", mkstream=True)
         self.admin.xreadgroup(GROUP, peer, {KEYS.stream: ">"}, count=1)
@@ -146,15 +146,15 @@ class Crew:
         return [each["name"].decode() for consumers in found for each in consumers]
 
     def events(self, job_id: str | None = None) -> list[Event]:
-        """The events so far, oldest first; those of one job, or all."""
+        """The events so far, oldest first, of one job or of all."""
         entries = self.admin.xrange(KEYS.events)
         told = [
             decode_event([each for pair in flat.items() for each in pair]) for _, flat in entries
         ]
         return [event for event in told if job_id in {None, event.job_id}]
 
-    async def dead(self, count: int = 1) -> list[Any]:
-        """So many dead letters, as soon as they are there; there are no more."""
+    async def dead_letters(self, count: int = 1) -> list[Any]:
+        """Wait for so many dead letters; fails if there are more."""
         await wait_until(
             lambda: self.admin.xlen(KEYS.dead) >= count,
             within=SOON,
@@ -165,43 +165,45 @@ class Crew:
         return letters
 
     def calls(self, command: str = "evalsha") -> int:
-        """How often the server was asked since `forget_calls`."""
+        """How often a command was called since `reset_calls`."""
         stats = self.admin.info("commandstats")
         return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
-    def forget_calls(self) -> None:
+    def reset_calls(self) -> None:
         self.admin.config_resetstat()
 
-    async def leave(self) -> None:
-        """Stop all and look at what is left."""
+    async def close(self) -> None:
+        """Stop all workers and check that nothing is left."""
         for worker in self.workers:
             await worker.stop(grace=0)
         ours = {worker.id for worker in self.workers}
-        assert not ours & set(self.consumers()), "a consumer was left behind"
-        marks = [self.admin.exists(KEYS.worker(name.encode())) for name in ours]
-        assert not any(marks), "a mark was left behind"
+        assert not ours & set(self.consumers()), "a consumer was left"
+        heartbeats = [self.admin.exists(KEYS.worker(name.encode())) for name in ours]
+        assert not any(heartbeats), "a heartbeat was left"
         leases = [each.name for each in threading.enumerate() if each.name == "tampu-leases"]
-        assert not leases, "a thread was left behind"
+        assert not leases, "a thread was left"
 
 
 @asynccontextmanager
-async def crew_on(running: RunningServer) -> AsyncIterator[Crew]:
-    """A crew that leaves no task, thread, pending entry, consumer or connection behind."""
+async def harness_on(running: RunningServer) -> AsyncIterator[Harness]:
+    """A harness whose workers leave no task, thread, pending entry, consumer or connection."""
     with running.admin() as admin:
         before = connections(admin)
         async with Queue(QUEUE, running.url) as queue:
-            crew = Crew(running, queue)
+            harness = Harness(running, queue)
             try:
-                yield crew
+                yield harness
             finally:
-                await crew.leave()
-                crew.admin.close()
-        assert own_tasks() == [], "a task was left behind"
+                await harness.close()
+                harness.admin.close()
+        assert own_tasks() == [], "a task was left"
         await wait_until(
             lambda: connections(admin) <= before, within=SOON, sentence="connections are closed"
         )
         await wait_until(
-            lambda: handler_threads() == [], within=SOON, sentence="handlers' threads have ended"
+            lambda: handler_threads() == [],
+            within=SOON,
+            sentence="the threads of handlers have ended",
         )
 
 
@@ -224,5 +226,5 @@ def envelope(
     attempt: int = 0,
     retry: RetryOverride | None = None,
 ) -> bytes:
-    """A job as a peer writes it; `data` is MessagePack."""
+    """The envelope of a job as a peer writes it; `data` is MessagePack."""
     return encode_envelope(Envelope(job_id, data, 1_794_725_043_642, attempt, retry))

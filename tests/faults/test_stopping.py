@@ -91,7 +91,7 @@ async def leave(leaver: Worker, shift: Shift) -> None:
 async def assert_nothing_is_left(running: RunningServer) -> None:
     """No thread, no task, no pending entry, no consumer and no connection but the producer's."""
     assert [each for each in threading.enumerate() if each.name == "tampu-leases"] == []
-    names = {task.get_name() for task in asyncio.all_tasks()} - {"tampu-lane", "tampu-link"}
+    names = {task.get_name() for task in asyncio.all_tasks()} - {"tampu-lane", "tampu-connection"}
     assert not [name for name in names if name.startswith("tampu-")]
     assert held_by_consumer(running) == {}
     with running.admin() as admin:

@@ -17,7 +17,7 @@ from tampu.errors import (
 )
 
 
-def test_an_option_error_names_the_option_what_was_given_and_what_is_accepted() -> None:
+def test_an_option_error_names_the_option_the_value_and_the_problem() -> None:
     error = OptionError("delay", -1, "must be at least 0")
     assert str(error) == "Invalid delay -1: must be at least 0."
     assert isinstance(error, ValueError)
@@ -29,9 +29,9 @@ def test_a_missing_extra_says_what_to_install() -> None:
     assert isinstance(error, ImportError)
 
 
-def test_a_store_that_failed_says_which_and_why() -> None:
+def test_a_failed_store_is_named_with_the_problem() -> None:
     error = StoreFailed("states.db", "its disk is full")
-    assert str(error) == "the store states.db cannot be used: its disk is full."
+    assert str(error) == "Cannot use the store states.db: its disk is full."
     assert (error.store, error.problem) == ("states.db", "its disk is full")
     assert not isinstance(error, ServerError), "asking again does not help"
     assert str(copy.copy(error)) == str(error)

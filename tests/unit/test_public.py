@@ -1,4 +1,4 @@
-"""The public surface: small, listed once."""
+"""The public names."""
 
 import ast
 import subprocess
@@ -27,7 +27,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
         _ = tampu.Qeue  # type: ignore[attr-defined]
 
 
-def test_what_type_checkers_see_is_what_is_imported() -> None:
+def test_type_checkers_see_the_names_that_are_imported() -> None:
     tree = ast.parse(Path(str(tampu.__file__)).read_text("utf-8"))
     (typed,) = (node for node in tree.body if isinstance(node, ast.If) and len(node.body) > 1)
     seen = {
@@ -39,7 +39,7 @@ def test_what_type_checkers_see_is_what_is_imported() -> None:
 
 
 @pytest.mark.parametrize("module", ["tampu", "tampu.cli.main"])
-def test_importing_it_brings_no_client_and_no_codec_along(module: str) -> None:
+def test_importing_it_imports_neither_client_nor_codec(module: str) -> None:
     look = (
         f"import sys, {module}; print(sorted({{'redis', 'msgspec', 'asyncio'}} & set(sys.modules)))"
     )
@@ -47,14 +47,14 @@ def test_importing_it_brings_no_client_and_no_codec_along(module: str) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_every_error_is_public_and_of_the_one_tree() -> None:
+def test_every_error_is_public_and_in_the_one_tree() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     raised = [kind for kind in kinds if issubclass(kind, Exception)]
     assert all(issubclass(kind, errors.TampuError) for kind in raised)
     assert {kind.__name__ for kind in raised} <= set(tampu.__all__)
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
+def test_the_tree_in_the_docstring_is_complete() -> None:
     drawn = str(errors.__doc__)
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, Exception):

@@ -1,34 +1,40 @@
 """Dead letters: read, replay and delete them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError
-from tampu.events import EventWriter
-from tampu.server.lane import Lane
-from tampu.server.scripts.dead import Replay, replay
+from tampu.server.scripts.settling import Replay, replay
 from tampu.server.streams import (
     delete_entries,
     drop_all,
-    entries_between,
+    entries_from,
     fields_of,
     server_time_ms,
     trim_before,
 )
-from tampu.util.clock import Duration, instant, now_ms, to_ms
+from tampu.util.clock import instant, now_ms, to_ms
 from tampu.util.options import at_least
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
-from tampu.wire.event import EventFields, EventKind, encode_event
+from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
+
+if TYPE_CHECKING:
+    from tampu.producer.connection import QueueConnection
+    from tampu.server.lane import Lane
+    from tampu.util.clock import Duration
+    from tampu.wire.event import EventFields
+    from tampu.wire.keys import QueueKeys
 
 PAGE: Final = 100
 _DEAD_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
@@ -52,18 +58,6 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<DeadLetter {self.dead_id} {self.name!r} {self.reason}>"
-
-
-class QueueConnection(Protocol):
-    """The parts of a connected queue that administration needs."""
-
-    @property
-    def lane(self) -> Lane:
-        """The connection to the server."""
-
-    @property
-    def events(self) -> EventWriter | None:
-        """Writes events; None if events are off."""
 
 
 class _StoredLetter(Struct, frozen=True):
@@ -101,7 +95,7 @@ class DeadLetters:
         at_least("count", count, 1)
         start = b"-" if after is None else b"(" + _check_id("after", after)
         lane = (await self._connect()).lane
-        page = await entries_between(lane, self._keys.dead, start=start, count=count)
+        page = await entries_from(lane, self._keys.dead, start=start, count=count)
         return [read_dead_letter(dead_id, flat or []) for dead_id, flat in page]
 
     async def get(self, dead_id: str) -> DeadLetter | None:
@@ -187,7 +181,7 @@ class DeadLetters:
                 yield [_StoredLetter(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
             return
         start = b"-"
-        while page := await entries_between(lane, dead, start=start, count=PAGE):
+        while page := await entries_from(lane, dead, start=start, count=PAGE):
             yield [_StoredLetter(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
             start = b"(" + page[-1][0]
 

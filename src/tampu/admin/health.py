@@ -88,7 +88,7 @@ async def _node_facts(node: Node, clock_ms: Callable[[], int]) -> NodeFacts:
         name=node.name,
         info=await node.info(),
         save=await node.setting("save"),
-        missing=await node.missing(USED),
+        missing=await node.missing_commands(USED),
         skew_ms=theirs - before - trip_ms / 2,
         trip_ms=trip_ms,
     )
@@ -102,7 +102,7 @@ async def _missing_expiries(nodes: list[Node], most: int) -> MissingExpiries:
             expiring = [key for key in page if must_expire(key)]
             checked += len(expiring)
             if expiring:
-                found += [decode_text(key) for key in await node.endless(expiring)]
+                found += [decode_text(key) for key in await node.keys_without_expiry(expiring)]
             if checked >= most:
                 return MissingExpiries(sorted(set(found)), checked, searched_all=False)
     return MissingExpiries(sorted(set(found)), checked, searched_all=True)

@@ -1,31 +1,41 @@
 """Single jobs: find, cancel and reschedule them by id."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.dead import DeadLetter, QueueConnection, read_dead_letter
+from tampu.admin.dead import DeadLetter, read_dead_letter
 from tampu.errors import DecodeError, OptionError
-from tampu.events import EventWriter
-from tampu.producer.request import JobRules, due_of, kept_for_s
+from tampu.producer.request import due_of, retention_s
 from tampu.server.inspection import groups_of, holder_of
-from tampu.server.lane import Lane
 from tampu.server.scripts.delayed import Delayed, Move, cancel, reschedule, run_now
-from tampu.server.streams import RawEntry, entries_between, scan_members, score_of, values_of
-from tampu.util.clock import Duration, instant_if_any, now_ms
+from tampu.server.streams import entries_from, scan_members, score_of, values_of
+from tampu.util.clock import instant_if_any, now_ms
 from tampu.util.options import at_least
 from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_member, postpone
-from tampu.wire.envelope import Envelope, decode_envelope
+from tampu.wire.envelope import decode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import QueueKeys, check_job_id
+from tampu.wire.keys import check_job_id
 from tampu.wire.payload import decode_payload
 from tampu.wire.result import decode_result
+
+if TYPE_CHECKING:
+    from tampu.events import EventWriter
+    from tampu.producer.connection import QueueConnection
+    from tampu.producer.request import JobRules
+    from tampu.server.lane import Lane
+    from tampu.server.streams import RawEntry
+    from tampu.util.clock import Duration
+    from tampu.wire.envelope import Envelope
+    from tampu.wire.keys import QueueKeys
 
 MAX_SEARCHED: Final = 10_000
 _PAGE: Final = 1000
@@ -164,7 +174,7 @@ class _JobSearch:
         """The first entry of a stream that matches."""
         start, searched = b"-", 0
         while not self._is_enough(searched):
-            page: list[RawEntry] = await entries_between(self._lane, key, start=start, count=_PAGE)
+            page: list[RawEntry] = await entries_from(self._lane, key, start=start, count=_PAGE)
             for entry_id, fields in page:
                 if fields and matches(fields):
                     return entry_id, fields
@@ -263,7 +273,7 @@ class DelayedJobs:
 
         async def move(member: bytes) -> bool:
             moved = await self._move_member(lane, member, now + delay_ms)
-            kept_s = kept_for_s(delay_ms, self._rules.unique_ms)
+            kept_s = retention_s(delay_ms, self._rules.unique_ms)
             return await reschedule(lane, self._keys, Move(job_id, member, moved, due, kept_s))
 
         (indexed,) = await values_of(lane, [self._keys.index(job_id)])

@@ -11,10 +11,10 @@ from msgspec import Struct
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.errors import DecodeError
 from tampu.server.connect import Server
-from tampu.server.inspection import exist, first_due_ms, groups_of, nodes_of, take_delayed
+from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
-from tampu.server.scripts.dead import purge
-from tampu.server.streams import delete, drop_all, entries_between, server_time_ms, sizes
+from tampu.server.scripts.settling import purge
+from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
 from tampu.util.pauses import Pauses
 from tampu.wire.entry import id_of_member
@@ -41,7 +41,7 @@ async def count_jobs(lane: Lane, keys: QueueKeys, group: bytes) -> Counts:
         active=found.pending,
         delayed=found.delayed,
         dead=found.dead,
-        schedules=found.repeat,
+        schedules=found.schedules,
     )
 
 
@@ -64,7 +64,7 @@ async def queue_names(server: Server) -> list[str]:
 
 async def queue_exists(lane: Lane, keys: QueueKeys) -> bool:
     """Whether a job was ever added to the queue or a worker started on it."""
-    return await exist(lane, keys.lasting)
+    return await any_exists(lane, keys.lasting)
 
 
 async def remove_queue(server: Server, keys: QueueKeys) -> int:
@@ -73,7 +73,7 @@ async def remove_queue(server: Server, keys: QueueKeys) -> int:
     async with nodes_of(server) as nodes:
         for node in nodes:
             async for page in node.keys(keys.pattern):
-                removed += await node.remove(page)
+                removed += await node.delete(page)
     return removed
 
 
@@ -109,7 +109,7 @@ async def _oldest_waiting(lane: Lane, keys: QueueKeys, group: bytes) -> datetime
     groups = await groups_of(lane, keys.stream)
     last = next((each.last_id for each in groups if each.name == group), None)
     start = b"-" if last is None else b"(" + last
-    page = await entries_between(lane, keys.stream, start=start, count=1)
+    page = await entries_from(lane, keys.stream, start=start, count=1)
     return instant(int(page[0][0].partition(b"-")[0])) if page else None
 
 
@@ -192,7 +192,7 @@ async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
 
 async def _purge_delayed(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while members := await take_delayed(lane, keys.delayed, count=_JOBS_PER_CALL):
+    while members := await pop_delayed(lane, keys.delayed, count=_JOBS_PER_CALL):
         removed += len(members)
         await _free_ids(lane, keys, [id_of_member(member) for member in members])
     return removed

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tampu.admin.queues import Counts, count_jobs
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.events import job_event
-from tampu.server.inspection import added_to, newest_entries
+from tampu.server.inspection import entries_added, newest_entries
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
 from tampu.util.clock import instant
@@ -82,7 +82,7 @@ async def sample_queue(lane: Lane, keys: QueueKeys, group: bytes) -> QueueSample
     """Count the jobs of a queue now."""
     at_ms = await server_time_ms(lane)
     counts = await count_jobs(lane, keys, group)
-    return QueueSample(at_ms, counts, await added_to(lane, keys.stream))
+    return QueueSample(at_ms, counts, await entries_added(lane, keys.stream))
 
 
 async def attempt_rates(

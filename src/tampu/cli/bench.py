@@ -11,8 +11,7 @@ from rich.table import Table
 from tampu.admin.queues import remove_queue
 from tampu.cli.command import command
 from tampu.cli.options import SharedOptions, new_app
-from tampu.cli.screen import Screen
-from tampu.cli.tables import details
+from tampu.cli.screen import Screen, details
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import Server, connect

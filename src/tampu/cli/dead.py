@@ -11,12 +11,12 @@ from rich.text import Text
 
 from tampu.admin.dead import DeadLetter
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
-from tampu.cli.screen import JsonObject, Screen, to_json
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     count_of,
     details,
     format_age,
@@ -24,8 +24,10 @@ from tampu.cli.tables import (
     full_text,
     grid,
     short_text,
+    to_json,
 )
-from tampu.errors import OptionError
+from tampu.cli.target import open_queue
+from tampu.errors import JobFailed, OptionError
 from tampu.queue import Queue
 from tampu.util.clock import to_ms
 from tampu.wire.dead import BuryReason
@@ -276,3 +278,13 @@ def _data_text(letter: DeadLetter) -> str:
     if letter.job_id is None:
         return f"cannot be decoded ({len(letter.raw)} bytes)"
     return to_json(letter.data, indent=None)
+
+
+def failure_json(failed: JobFailed) -> JsonObject:
+    """Why a job has no result."""
+    return {
+        "reason": failed.reason,
+        "type": failed.error_type,
+        "message": failed.message,
+        "traceback": failed.traceback,
+    }

@@ -9,12 +9,11 @@ import typer
 
 from tampu.app import App
 from tampu.cli.command import Running, command
-from tampu.cli.connection import did_you_mean
-from tampu.cli.jobs import failure_json
+from tampu.cli.dead import failure_json
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import print_error, usage_error
 from tampu.cli.screen import Screen, to_json
-from tampu.cli.target import find_app
+from tampu.cli.target import did_you_mean, find_app
 from tampu.errors import JobFailed, OptionError, ResultTimeout
 from tampu.job import Job, JobOptions
 from tampu.queue import Queue

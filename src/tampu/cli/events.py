@@ -6,15 +6,14 @@ from typing import Annotated, Final
 import typer
 
 from tampu.cli.command import command
-from tampu.cli.connection import QueueLane, connect_to
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import print_error
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import NOTHING, iso_instant, shorten
+from tampu.cli.screen import NOTHING, JsonObject, Screen, iso_instant, shorten
+from tampu.cli.target import QueueLane, connect_to
 from tampu.errors import OptionError
 from tampu.events import JobEvent, QueueEvents, job_event
 from tampu.server.inspection import newest_entries
-from tampu.server.streams import entries_between, server_time_ms
+from tampu.server.streams import entries_from, server_time_ms
 from tampu.util.clock import to_ms
 from tampu.wire.event import EventKind
 
@@ -94,7 +93,7 @@ async def _read_events(connection: QueueLane, after: str | None, limit: int) -> 
         entries = await newest_entries(lane, key, count=limit)
         entries.reverse()
     else:
-        entries = await entries_between(lane, key, start=b"(" + after.encode(), count=limit)
+        entries = await entries_from(lane, key, start=b"(" + after.encode(), count=limit)
     return [job_event(entry_id, flat) for entry_id, flat in entries]
 
 

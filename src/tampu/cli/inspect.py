@@ -12,11 +12,11 @@ from rich.text import Text
 from tampu.admin.queues import Counts, QueueSummary, queue_names, summarise_queue
 from tampu.admin.workers import WorkerInfo, WorkerState, count_alive
 from tampu.cli.command import command
-from tampu.cli.connection import connect_to
 from tampu.cli.options import SharedOptions, WorkerGroup, new_app
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     details,
     format_age,
     format_due,
@@ -24,6 +24,7 @@ from tampu.cli.tables import (
     grid,
     short_text,
 )
+from tampu.cli.target import connect_to
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys

@@ -7,12 +7,11 @@ from rich.console import RenderableType
 
 from tampu.admin.jobs import MAX_SEARCHED, JobInfo, JobState, find_job
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import connect_to, open_queue
-from tampu.cli.dead import dead_json, error_of, reason_of
+from tampu.cli.dead import dead_json, error_of, failure_json, reason_of
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import CommandFailed
-from tampu.cli.screen import JsonObject, Screen, to_json
-from tampu.cli.tables import NOTHING, count_of, details, format_instant
+from tampu.cli.screen import NOTHING, JsonObject, Screen, count_of, details, format_instant, to_json
+from tampu.cli.target import connect_to, open_queue
 from tampu.errors import JobFailed
 
 app = new_app()
@@ -104,16 +103,6 @@ def job_json(found: JobInfo) -> JsonObject:
         "entry_id": found.entry_id,
         "result": found.result,
         "dead": None if found.dead is None else dead_json(found.dead),
-    }
-
-
-def failure_json(failed: JobFailed) -> JsonObject:
-    """Why a job has no result."""
-    return {
-        "reason": failed.reason,
-        "type": failed.error_type,
-        "message": failed.message,
-        "traceback": failed.traceback,
     }
 
 

@@ -6,12 +6,11 @@ import typer
 
 from tampu.admin.queues import Purgeable, drain, is_drained, purge_jobs, remove_queue
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import QueueLane, connect_to
 from tampu.cli.inspect import counts_json, queues_table, summaries
 from tampu.cli.options import QueueName, SharedOptions, WorkerGroup, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import count_of, join_words
+from tampu.cli.screen import JsonObject, Screen, count_of, join_words
+from tampu.cli.target import QueueLane, connect_to
 from tampu.server.connect import connect
 from tampu.util.clock import to_s
 

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tampu.cli.command import add_group, command
-from tampu.cli.connection import did_you_mean, open_queue
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, print_error
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import (
+from tampu.cli.screen import (
     NOTHING,
+    JsonObject,
+    Screen,
     count_of,
     format_due,
     format_instant,
@@ -23,6 +23,7 @@ from tampu.cli.tables import (
     grid,
     short_text,
 )
+from tampu.cli.target import did_you_mean, open_queue
 from tampu.errors import OptionError
 from tampu.queue import Queue
 from tampu.schedules.model import Schedule

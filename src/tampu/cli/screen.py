@@ -1,26 +1,155 @@
-"""Standard output: JSON for programs, tables for people."""
+"""Where a command prints: JSON for programs, tables for people."""
 
 import json
 import math
 import os
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
 
 from tampu.cli.options import SharedOptions
 from tampu.cli.output import escape_controls
-from tampu.cli.tables import iso_instant
+
+NOTHING: Final = "-"
+_LONGEST_CELL: Final = 400
+_GAP: Final = 2
+_LEAST_WIDTH: Final = 8
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+class _Grid(Table):
+    """A table that is cut off at its right where there is no room for it.
+
+    Rich would take the room from the columns that may shrink, names first, down to nothing.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        least = sum(_least_width(column) + _GAP for column in self.columns) - _GAP
+        wide = options.update(max_width=max(options.max_width, least))
+        return super().__rich_console__(console, wide)
+
+
+def _least_width(column: Column) -> int:
+    width = max(cell_len(str(each)) for each in (column.header, *column.cells))
+    return width if column.no_wrap else min(width, _LEAST_WIDTH)
+
+
+def grid(*columns: str, numbers: Iterable[str] = (), shrink: Iterable[str] = ()) -> Table:
+    """A table; columns in `numbers` are aligned right, those in `shrink` give way to the others."""
+    table = _Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    right, soft = set(numbers), set(shrink)
+    for name in columns:
+        table.add_column(
+            name,
+            no_wrap=name not in soft,
+            overflow="fold",
+            justify="right" if name in right else "left",
+        )
+    return table
+
+
+def details(pairs: Sequence[tuple[str, object]]) -> Table:
+    """Names and values, one pair a line."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, full_text(str(value)))
+    return table
+
+
+def full_text(text: str) -> Text:
+    """A cell with all of the text."""
+    return Text(escape_controls(text))
+
+
+def short_text(text: str) -> Text:
+    """A cell that is cut short where there is no room, instead of continuing on the next line."""
+    return Text(shorten(text, _LONGEST_CELL), no_wrap=True, overflow="ellipsis")
+
+
+# --- numbers and times --------------------------------------------------------------------------
+
+
+def format_span(seconds: float) -> str:
+    """A length of time in at most two units: 45s, 2m10s, 3d4h; below ten seconds 1.5s."""
+    if seconds < 0:
+        return f"-{format_span(-seconds)}"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    index, (unit, size) = next(each for each in enumerate(_UNITS) if left >= each[1][1])
+    text = f"{left // size}{unit}"
+    if index + 1 < len(_UNITS):
+        smaller_unit, smaller_size = _UNITS[index + 1]
+        rest = left % size // smaller_size
+        text += f"{rest}{smaller_unit}" if rest else ""
+    return text
+
+
+def format_age(since: datetime | None, now: datetime) -> str:
+    """How long ago an instant was."""
+    return NOTHING if since is None else format_span(max(0.0, (now - since).total_seconds()))
+
+
+def format_due(due: datetime | None, now: datetime) -> str:
+    """When an instant is, seen from now: in 5m, 3s ago."""
+    if due is None:
+        return NOTHING
+    in_s = (due - now).total_seconds()
+    return f"in {format_span(in_s)}" if in_s > 0 else f"{format_span(-in_s)} ago"
+
+
+def format_instant(at: datetime | None) -> str:
+    """An instant to the second, in UTC, for tables."""
+    return NOTHING if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def iso_instant(at: datetime) -> str:
+    """An instant to the millisecond, in UTC, for JSON and logs."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_rate(per_s: float | None) -> str:
+    """How many a second; a dash if unknown."""
+    if per_s is None:
+        return NOTHING
+    return f"{per_s:.1f}" if 0 < per_s < 10 else f"{per_s:.0f}"
+
+
+def shorten(text: str, most: int) -> str:
+    """The text in one line of at most so many characters."""
+    line = escape_controls(" ".join(text.split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number and what it counts: 1 job, 2 jobs, 2 processes."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as in a sentence: a, b and c."""
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last
+
 
 JsonObject: TypeAlias = dict[str, object]
 """What `--json` prints of something. The keys are stable: programs read them."""
-
 T = TypeVar("T")
-
 _WIDE: Final = 1000
 
 

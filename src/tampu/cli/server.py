@@ -15,9 +15,8 @@ from tampu.admin.health import Finding, Grade, examine, judge_server
 from tampu.cli.command import command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import CommandFailed, usage_error
-from tampu.cli.screen import JsonObject, Screen
+from tampu.cli.screen import JsonObject, Screen, details, full_text
 from tampu.cli.signals import StopRequest
-from tampu.cli.tables import details, full_text
 from tampu.errors import OptionError
 from tampu.server.address import ServerKind
 from tampu.server.connect import URL_VARIABLE, address_of, connect

@@ -20,13 +20,12 @@ from tampu.admin.queues import queue_names
 from tampu.admin.rates import QueueRates, RateMeter
 from tampu.admin.workers import count_alive
 from tampu.cli.command import command
-from tampu.cli.connection import check_queue
 from tampu.cli.inspect import counts_json, workers_table
 from tampu.cli.options import SharedOptions, WorkerGroup, new_app
 from tampu.cli.output import print_error
-from tampu.cli.screen import JsonObject, Screen
+from tampu.cli.screen import JsonObject, Screen, format_instant, format_rate, grid, short_text
 from tampu.cli.signals import StopRequest, wait_for_any
-from tampu.cli.tables import format_instant, format_rate, grid, short_text
+from tampu.cli.target import check_queue
 from tampu.errors import ServerError
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions

@@ -4,14 +4,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from threading import get_ident
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from tampu.consumer.backpressure import Backpressure, RoomSignal
-from tampu.consumer.feed import Feed
+from tampu.consumer.feed import Backpressure, Feed
 from tampu.consumer.handler import HandlerPlan
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import Leases
@@ -25,7 +24,7 @@ from tampu.consumer.settler import Settler, SettleTarget
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.job import Job
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
@@ -139,7 +138,7 @@ class Engine:
             host=_Host(reporter),
             raw=settings.raw,
         )
-        room = RoomSignal()
+        room = asyncio.Event()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
         self._feed = Feed(intake, self.pool, self._settler, reporter=reporter)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
@@ -199,13 +198,9 @@ class Engine:
             self._feed.release_waiting()
             await self.pool.drain(grace_s)
             if not await self._settler.drain(_DRAIN_S):
-                queue = self._config.keys.name
-                logger.warning(
-                    "worker of queue %r stopped with %d entries unsettled: they will run again",
-                    queue,
-                    len(self._settler),
-                    extra={"queue": queue, "entries": len(self._settler)},
-                )
+                worker, count = self._config.consumer.decode(), len(self._settler)
+                text = "worker %s stopped with %d entries unsettled: their jobs will run again"
+                logger.warning(text, worker, count, extra={"worker": worker, "entries": count})
             await self._settler.close()
             if self._writer is not None:
                 await self._writer.close()
@@ -230,18 +225,16 @@ class Engine:
                 successor=self._recovery,
             )
         ]
-
-        def context(holder: LockHolder) -> LeaderContext:
-            return LeaderContext(
-                lane=work,
-                keys=config.keys,
-                holder=holder,
-                events_max_len=settings.events_max_len if settings.events else 0,
-                sink=sink,
-            )
-
+        context = LeaderContext(
+            lane=work,
+            keys=config.keys,
+            holder=LockHolder(config.consumer.decode()),
+            events_max_len=settings.events_max_len if settings.events else 0,
+            sink=sink,
+        )
         if settings.promote:
-            services.append(PromotionService(context(LockHolder(config.consumer.decode()))))
+            services.append(PromotionService(context))
         if settings.schedule:
-            services.append(FiringService(context(new_holder(HolderKind.SCHEDULER, uuid4()))))
+            holder = new_holder(HolderKind.SCHEDULER, uuid4())
+            services.append(FiringService(replace(context, holder=holder)))
         return services

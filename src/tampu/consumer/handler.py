@@ -10,7 +10,7 @@ from tampu.errors import OptionError
 from tampu.job import Job
 from tampu.outcome import Outcome
 from tampu.util.clock import Duration, to_positive_ms
-from tampu.util.functions import yields
+from tampu.util.options import yields
 from tampu.wire.keys import check_job_name
 
 Isolation: TypeAlias = Literal["process"] | None

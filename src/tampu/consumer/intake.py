@@ -168,7 +168,8 @@ class Intake:
             raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
         name, plan = self._known.get(entry.raw_name) or self._look_up(entry.raw_name)
         if plan is None:
-            problem = f"no handler for jobs named {name!r}; this worker has {self._names()}"
+            known = ", ".join(map(repr, self._plans))
+            problem = f"no handler for jobs named {name!r}; this worker has {known}"
             raise _Refusal(BuryReason.UNKNOWN_HANDLER, problem, envelope)
         delivery = Delivery(
             entry_id,
@@ -198,9 +199,6 @@ class Intake:
             self._known.clear()
         found = self._known[raw_name] = (name, plan)
         return found
-
-    def _names(self) -> str:
-        return ", ".join(repr(name) for name in self._plans)
 
     def _bury(self, raw: RawEntry, refusal: "_Refusal", arrival: Arrival) -> BuryEntry:
         entry_id, fields = raw[0], raw[1] or []

@@ -50,6 +50,7 @@ class Leases:
         self._target = target
         self._credentials = credentials
         self._member = member
+        self._worker = member.consumer.decode()
         self._terms = terms
         self._concurrency = concurrency
         self._started_at_ms = now_ms()
@@ -114,7 +115,7 @@ class Leases:
             starter.call_soon_threadsafe(_resolve, first, error)
 
     async def _send_heartbeats(self, lane: Lane, stopping: asyncio.Event) -> None:
-        trouble = lane.server.outage.part(f"heartbeat of worker {self._member.consumer.decode()}")
+        trouble = lane.server.outage.part(f"heartbeat of worker {self._worker}")
         while not await _is_set_within(stopping, self._terms.heartbeat_s):
             try:
                 await self._send_heartbeat(lane)
@@ -129,16 +130,12 @@ class Leases:
         value = await self._heartbeat(lane)
         terms, member = self._terms, self._member
         answer = await heartbeat(
-            lane, member, mark=value, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
+            lane, member, body=value, ttl_ms=terms.lease_ms, idle_ms=terms.renew_idle_ms
         )
         if answer.left_ms is None and not first:
             self._lapsed_at = monotonic()
-            worker = member.consumer.decode()
-            logger.warning(
-                "the leases of worker %s have lapsed: other workers may have run its jobs again",
-                worker,
-                extra={"worker": worker},
-            )
+            text = "the leases of worker %s have lapsed: other workers may have run its jobs"
+            logger.warning(text, self._worker, extra={"worker": self._worker})
         self._sent_at = sent_at
 
     async def _heartbeat(self, lane: Lane) -> bytes:
@@ -160,11 +157,10 @@ class Leases:
 
     async def _leave(self, lane: Lane) -> None:
         try:
-            await reap(lane, self._member, mark=await self._heartbeat(lane))
+            await reap(lane, self._member, own_heartbeat=await self._heartbeat(lane))
         except ServerError as error:
-            worker = self._member.consumer.decode()
-            facts = {"worker": worker, "problem": str(error)}
-            logger.warning("worker %s could not be removed: %s", worker, error, extra=facts)
+            facts = {"worker": self._worker, "problem": str(error)}
+            logger.warning("worker %s could not be removed: %s", self._worker, error, extra=facts)
 
 
 async def _is_set_within(event: asyncio.Event, limit_s: float) -> bool:

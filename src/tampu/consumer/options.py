@@ -8,7 +8,7 @@ from msgspec import Struct
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.consumer.handler import Isolation, check_policy
 from tampu.errors import OptionError
-from tampu.metrics.sinks import MetricsSink, check_sink
+from tampu.metrics.facts import MetricsSink, check_sink
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_flag
 from tampu.wire.keys import check_name

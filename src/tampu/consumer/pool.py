@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
 _UNWIND_S: Final = 5.0
+_CANCELLED_ITSELF: Final = Failed(Failure("CancelledError", "the handler was cancelled"))
 
 
 class Settles(Protocol):
@@ -49,8 +50,7 @@ class Pool:
         self._closing = False
         self._cancelling = False  # handlers that are cancelled now are cancelled by us
         self._grace = _Grace()
-        self._turn = perf_counter_ns()  # when the loop last ran other tasks, as far as we know
-        self._yielding = False
+        self._turn = _Turn()
         self.size = size
         self.offered = 0  # how many deliveries there have been
         self.low_mark = 0  # ask for more when so few deliveries wait
@@ -153,7 +153,7 @@ class Pool:
     async def _slot(self, number: int) -> None:  # noqa: C901 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
         start, put = self._settler.start, self._settler.put
-        task = _this_task()
+        task, turn = _this_task(), self._turn
         while not self._closing:
             if not todo:
                 await self._sleep()
@@ -168,7 +168,7 @@ class Pool:
             try:
                 outcome = await delivery.plan.runner.run(delivery)
             except asyncio.CancelledError:
-                outcome = self._outcome_of_cancellation()
+                outcome = Released() if self._cancelling else _CANCELLED_ITSELF
             except Exception as error:  # noqa: BLE001 - border: a returned object may do anything
                 outcome = outcome_of_error(error)
             ended = clock()
@@ -176,25 +176,27 @@ class Pool:
             put(delivery, outcome, ended - began)
             if task.cancelling():
                 await _clear_cancellation(task)
-            if ended - self._turn > _TURN_NS:
-                await self._yield_to_loop()
+            if ended - turn.began_ns > _TURN_NS:
+                await turn.end()
 
-    async def _yield_to_loop(self) -> None:
-        """Let other tasks run; slots that get here before they have run yield too."""
-        if not self._yielding:
-            self._yielding = True
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+class _Turn:
+    """The time since the loop last ran other tasks, as far as the slots know."""
+
+    def __init__(self) -> None:
+        self.began_ns = perf_counter_ns()
+        self._ending = False
+
+    async def end(self) -> None:
+        """Let other tasks run; slots that call this before they have run wait too."""
+        if not self._ending:
+            self._ending = True
+            asyncio.get_running_loop().call_soon(self._begin)
         await asyncio.sleep(0)
 
-    def _begin_turn(self) -> None:
-        self._yielding = False
-        self._turn = perf_counter_ns()
-
-    def _outcome_of_cancellation(self) -> Outcome:
-        """Released if we cancelled the handler; if it cancelled itself, it has failed."""
-        if self._cancelling:
-            return Released()
-        return Failed(Failure("CancelledError", "the handler was cancelled"))
+    def _begin(self) -> None:
+        self._ending = False
+        self.began_ns = perf_counter_ns()
 
 
 class _Grace:

@@ -1,18 +1,22 @@
 """Reads entries from the stream, one read ahead of the work."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tampu.consumer.backpressure import Backpressure
-from tampu.consumer.feed import Feed
-from tampu.consumer.recovery import Recovery
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
-from tampu.server.lane import Lane
-from tampu.server.protocol import Reply
-from tampu.server.scripts.workers import Membership
-from tampu.server.streams import NO_GROUP, RawEntry, create_group, packed_read, read_entries
+from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
 from tampu.services.service import Background
+
+if TYPE_CHECKING:
+    from tampu.consumer.feed import Backpressure, Feed
+    from tampu.consumer.recovery import Recovery
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Reply
+    from tampu.server.scripts.workers import Membership
+    from tampu.server.streams import RawEntry
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +111,7 @@ class Reader(Background):
 
     def _send(self, count: int) -> asyncio.Future[Reply]:
         us = self._member
-        packed = packed_read(
+        packed = pack_read(
             us.stream, group=us.group, consumer=us.consumer, count=count, block_ms=BLOCK_MS
         )
         return self._lane.send(packed, block_s=BLOCK_MS / 1000)

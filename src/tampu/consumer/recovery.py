@@ -4,21 +4,25 @@ The reply to a read or a claim can be lost with its connection. The server then 
 as ours, and nobody else gets them while we are alive.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from tampu.consumer.backpressure import RoomSignal
-from tampu.consumer.feed import Feed
 from tampu.errors import ConnectionLost
-from tampu.server.lane import Lane
-from tampu.server.scripts.workers import Membership, TakenEntry
 from tampu.server.streams import MAX_ACKS, ack, fields_of, pending_of
+
+if TYPE_CHECKING:
+    from tampu.consumer.feed import Feed
+    from tampu.server.lane import Lane
+    from tampu.server.scripts.workers import Membership, TakenEntry
 
 
 class Recovery:
     """Takes over from dead workers, and finds entries whose delivery was lost."""
 
-    def __init__(self, lane: Lane, member: Membership, *, feed: Feed, room: RoomSignal) -> None:
+    def __init__(self, lane: Lane, member: Membership, *, feed: Feed, room: asyncio.Event) -> None:
         self._lane = lane
         self._member = member
         self._feed = feed
@@ -27,13 +31,9 @@ class Recovery:
         self._unknown: set[bytes] = set()  # entries of ours that the last audit did not know
         self.is_needed = False
 
-    def free_slots(self) -> int:
-        """How many more entries could run at once."""
-        return self._feed.free_slots()
-
-    def release_stale(self) -> int:
-        """Release entries that have waited too long for a slot; how many that were."""
-        return self._feed.release_stale()
+    def release_stale(self) -> None:
+        """Release entries that have waited too long for a slot."""
+        self._feed.release_stale()
 
     def request(self) -> None:
         """Recover before the next read: a reply may have been lost."""
@@ -51,10 +51,11 @@ class Recovery:
             self.request()
         self._unknown = unknown
 
-    async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
+    async def take_over(self, claim: Callable[[int], Awaitable[list[TakenEntry]]]) -> None:
         """Claim entries of a dead worker and run them before all that wait.
 
-        If the reply is lost, they are found after the read that is in flight.
+        `claim` gets the number of free slots. If its reply is lost, the entries are found after the
+        read that is in flight.
         """
         # Finished even if the caller is cancelled: an entry that is claimed but not taken in would
         # lose an attempt that was never made.
@@ -72,18 +73,13 @@ class Recovery:
             await self._find_lost()
         self.is_needed = False
 
-    async def _take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
+    async def _take_over(self, claim: Callable[[int], Awaitable[list[TakenEntry]]]) -> None:
         async with self._claiming:
             try:
-                taken = await claim()
+                self._feed.take_over(await claim(self._feed.free_slots))
             except ConnectionLost:
                 self.request()
                 raise
-            if taken:
-                self._feed.note_takeover(len(taken))
-            for each in reversed(taken):  # each is put before the one taken in last
-                entry = (each.entry_id, each.fields)
-                self._feed.take_in_again(entry, deliveries=each.deliveries, first=True)
 
     async def _find_lost(self) -> None:
         lane, us = self._lane, self._member
@@ -95,4 +91,4 @@ class Recovery:
         if deleted := [each.entry_id for each, fields in both if fields is None]:
             await ack(lane, deleted[:MAX_ACKS], stream=us.stream, group=us.group)
         for each, fields in both:
-            self._feed.take_in_again((each.entry_id, fields), deliveries=each.deliveries)
+            self._feed.take_in_lost((each.entry_id, fields), deliveries=each.deliveries)

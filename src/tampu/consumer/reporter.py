@@ -3,19 +3,27 @@
 The log never holds a payload. It does hold what a handler raised, with its traceback.
 """
 
-import logging
-from typing import Any, Final
+from __future__ import annotations
 
-from tampu.consumer.intake import BuryEntry, Delivery
-from tampu.consumer.settle import RetryEntry, Settlement
-from tampu.events import EventWriter
-from tampu.job import Job
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from tampu.consumer.intake import BuryEntry
+from tampu.consumer.settle import RetryEntry
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.metrics.sinks import SafeSink
-from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
-from tampu.wire.dead import BuryReason, Failure
+from tampu.wire.dead import BuryReason
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
+
+if TYPE_CHECKING:
+    from tampu.consumer.intake import Delivery
+    from tampu.consumer.settle import Settlement
+    from tampu.events import EventWriter
+    from tampu.job import Job
+    from tampu.metrics.facts import SafeSink
+    from tampu.outcome import Outcome
+    from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 _KINDS: Final = {
@@ -84,24 +92,17 @@ class Reporter:
         """Log a failed attempt: what was raised, its traceback, and when the next attempt is."""
         if not logger.isEnabledFor(logging.WARNING):
             return
-        job, budget, then = delivery.job, delivery.budget, _what_follows(settlement)
+        job, budget = delivery.job, delivery.budget
+        error_type, error = failure.error_type, failure.message
+        facts = self._facts(job.id, job.name, job.attempt)
         record = logger.makeRecord(
             logger.name,
             logging.WARNING,
-            __file__,
-            0,
+            *logger.findCaller()[:2],
             "job %s (%s) failed on attempt %d of %d, %s: %s: %s",
-            (job.id, job.name, job.attempt, budget, then, failure.error_type, failure.message),
+            (job.id, job.name, job.attempt, budget, _next_step(settlement), error_type, error),
             None,
-            extra={
-                "queue": self._queue,
-                "job_id": job.id,
-                "job_name": job.name,
-                "attempt": job.attempt,
-                "attempts": budget,
-                "error_type": failure.error_type,
-                "error": failure.message,
-            },
+            extra=facts | {"attempts": budget, "error_type": error_type, "error": error},
         )
         # As text: the exception itself may have been raised in a child process.
         record.exc_text = failure.traceback.rstrip() or None
@@ -135,26 +136,21 @@ class Reporter:
             self._write(encode_event(EventKind.DRAINED, job_id="", ts_ms=now_ms()))
 
     def _log_burial(self, burial: BuryEntry, *, name: str, attempt: int) -> None:
-        entry_id, failure = burial.dead.source_id, burial.failure
+        entry_id, failure, reason = burial.dead.source_id, burial.failure, burial.reason.value
         what = f"job {burial.job_id} ({name})" if burial.job_id else f"entry {entry_id}"
-        why = burial.reason.value
         error = "" if failure is None else f"{failure.error_type}: {failure.message}".lstrip(": ")
+        facts = self._facts(burial.job_id, name, attempt)
         logger.warning(
             "%s buried (%s, attempt %d)%s",
             what,
-            why,
+            reason,
             attempt,
             error and f": {error}",
-            extra={
-                "queue": self._queue,
-                "job_id": burial.job_id,
-                "job_name": name,
-                "entry_id": entry_id,
-                "attempt": attempt,
-                "reason": why,
-                "error": error,
-            },
+            extra=facts | {"entry_id": entry_id, "reason": reason, "error": error},
         )
+
+    def _facts(self, job_id: str, name: str, attempt: int) -> dict[str, object]:
+        return {"queue": self._queue, "job_id": job_id, "job_name": name, "attempt": attempt}
 
     def _stamp(self) -> str:
         """The time as text, for events; made once a millisecond."""
@@ -175,7 +171,7 @@ class Reporter:
             )
 
 
-def _what_follows(settlement: Settlement) -> str:
+def _next_step(settlement: Settlement) -> str:
     if isinstance(settlement, RetryEntry):
         return f"next in {(settlement.wait_ms or 0) / 1000:g} s"
     if isinstance(settlement, BuryEntry) and settlement.reason is BuryReason.RETRIES_EXHAUSTED:

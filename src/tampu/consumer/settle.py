@@ -109,7 +109,7 @@ def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> S
     if after_ms is None:
         backoff, override = delivery.plan.backoff, delivery.envelope.retry
         if override is not None and override.backoff is not None:
-            backoff = backoff.overridden(override.backoff)
+            backoff = backoff.with_override(override.backoff)
         after_ms = backoff.wait_ms(attempt, rules.rng)
     return RetryEntry(delivery, _envelope(delivery, attempt), after_ms or None, counted=True)
 

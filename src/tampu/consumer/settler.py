@@ -1,28 +1,25 @@
 """Carries out settlements in batches, and reports them."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar, assert_never
+from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 from msgspec import Struct
 
 from tampu.consumer.batch_sender import BatchSender
-from tampu.consumer.intake import BuryEntry, Delivery
-from tampu.consumer.leases import Leases
-from tampu.consumer.reporter import Reporter
+from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
     ReleaseEntry,
     RetryEntry,
-    Settlement,
-    SettleRules,
     plain_ack_outcome,
     release,
     settle,
 )
-from tampu.outcome import Done, Failed, Outcome, UnrecoverableFailure, failure_of
-from tampu.server.lane import Lane
+from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
 from tampu.server.scripts.settling import (
     BuriedEntry,
     Claim,
@@ -40,6 +37,17 @@ from tampu.wire.entry import join_member
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.keys import QueueKeys
 from tampu.wire.result import encode_failure, encode_notice
+
+if TYPE_CHECKING:
+    from tampu.consumer.intake import Delivery
+    from tampu.consumer.leases import Leases
+    from tampu.consumer.reporter import Reporter
+    from tampu.consumer.settle import (
+        Settlement,
+        SettleRules,
+    )
+    from tampu.outcome import Outcome
+    from tampu.server.lane import Lane
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +202,7 @@ class _Calls:
         notices = self._target.keys.notices
         entries = [FinishedEntry(each, b"", notices) for each in ids]
         nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
-        await finish(self._lane, claim, entries, shelf=nothing)
+        await finish(self._lane, claim, entries, target=nothing)
 
     async def send_results(self, batch: list[AckWithResult]) -> None:
         """Acknowledge entries and store the results of their jobs."""
@@ -211,7 +219,7 @@ class _Calls:
                 notice=encode_notice(ids),
                 ttl_s=self._target.result_ttl_s or 1,
             )
-            await finish(self._lane, self._claim(deliveries), entries, shelf=results)
+            await finish(self._lane, self._claim(deliveries), entries, target=results)
 
     async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
         """Run jobs again, now or later; report those whose attempt counted."""
@@ -219,7 +227,9 @@ class _Calls:
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self._claim([each.delivery for each in part])
             entries = [_retried_entry(each) for each in part]
-            flags = await retry(self._lane, claim, entries, delayed=keys.delayed, bell=keys.bell)
+            flags = await retry(
+                self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
+            )
             for each, flag in zip(part, flags, strict=True):
                 if flag == _SETTLED and isinstance(each, RetryEntry) and each.counted:
                     self._reporter.report_retry(each)
@@ -239,7 +249,7 @@ class _Calls:
             ids = [each.job_id for each, entry in part if entry.failure]
             notice = encode_notice(ids) if ids else b""
             claim = self._claim(burials)
-            flags = await bury(self._lane, claim, entries, graveyard=dead, notice=notice)
+            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
             for each, flag in zip(burials, flags, strict=True):
                 if flag == _SETTLED:
                     self._reporter.report_burial(each)

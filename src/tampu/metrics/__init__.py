@@ -7,11 +7,12 @@ from tampu.metrics.facts import (
     JobBuried,
     JobEnded,
     LeadChanged,
+    MemorySink,
+    MetricsSink,
     OutcomeKind,
     Promotion,
     RetryScheduled,
 )
-from tampu.metrics.sinks import MemorySink, MetricsSink
 
 __all__ = [
     "BatchRead",

@@ -1,7 +1,7 @@
-"""Jobs that go to the server in one call, and who waits for them.
+"""Jobs that go to the server in one call, and the futures of the producers that wait for them.
 
-Hot path. A job without options is a place in four lists; the only object made for it is the handle
-that its producer gets.
+Hot path. A job without options is a position in four lists. The only object made for it is the
+`Job` that its producer gets.
 """
 
 import copy
@@ -9,9 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from tampu.errors import TampuError
 from tampu.job import Host, Job
 from tampu.server.scripts.adding import FullJobs, PlainJobs
+from tampu.server.streams import Copies
 from tampu.util.ids import new_id, new_ids
 from tampu.wire.envelope import encode_fresh
 from tampu.wire.event import EventFields, EventKind, encode_event
@@ -24,87 +27,104 @@ if TYPE_CHECKING:
 
 MAX_JOBS: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
-_TAKEN: Final = ord("0")
+_DUPLICATE: Final = ord("0")
+
+
+class CallRules(Struct, frozen=True):
+    """How calls are made: the queue's maximum length (0: none), a time limit, and durability."""
+
+    max_len: int
+    limit_s: float
+    copies: Copies | None = None
 
 
 class Batch(ABC):
-    """Some jobs: either each has a future of its own, or one future waits for all of them."""
+    """Jobs for one call. Either each job has its own future, or one future waits for all."""
 
-    __slots__ = ("futures", "ids", "now_ms", "opened_at", "size", "timer", "whole")
+    __slots__ = (
+        "created_at",
+        "encoded",
+        "futures",
+        "ids",
+        "now_ms",
+        "number",
+        "size",
+        "timer",
+        "whole",
+    )
+
+    encoded: PlainJobs | FullJobs
 
     def __init__(self) -> None:
-        self.opened_at = 0.0  # when it began to wait
-        self.size = 0  # bytes of payloads, as far as they were added one by one
-        self.ids: list[str] = []
+        self.created_at = 0.0  # by the clock of the event loop
+        self.size = 0  # bytes of the payloads that were added one by one
+        self.number = 0  # of the call, once it is sent
         self.now_ms = 0
+        self.ids: list[str] = []
         self.futures: list[Future[Job[Any]]] = []
         self.whole: Future[list[Job[Any]]] | None = None
         self.timer: TimerHandle | None = None
 
     @property
-    def joined(self) -> bool:
-        """Whether its jobs came from several adds, none of which knows of the others."""
+    def is_joined(self) -> bool:
+        """Whether its jobs come from several independent adds."""
         return len(self.futures) > 1
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many jobs it has."""
+        """The number of jobs."""
 
     @abstractmethod
-    def stamp(self, now_ms: int) -> None:
-        """Give the jobs their ids and the time at which they are added."""
+    def encode(self, keys: QueueKeys, now_ms: int) -> None:
+        """Give the jobs their ids and their time, and encode them for the add script."""
 
     @abstractmethod
-    def texts(self, keys: QueueKeys) -> PlainJobs | FullJobs:
-        """The jobs as the add script takes them."""
+    def jobs(self, host: Host, flags: bytes) -> list[Job[Any]]:
+        """The jobs that producers get, by the script's reply."""
 
     @abstractmethod
-    def handles(self, host: Host, reply: bytes) -> list[Job[Any]]:
-        """What producers get, by what the script answered."""
+    def events(self, jobs: list[Job[Any]]) -> list[EventFields]:
+        """The events for the jobs that were added."""
 
     @abstractmethod
-    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
-        """What listeners are told of the jobs that were added."""
+    def subset(self, positions: list[int]) -> "Batch":
+        """A batch of the jobs in these positions, with their futures."""
 
-    @abstractmethod
-    def only(self, places: list[int]) -> "Batch":
-        """The batch of the jobs in those places."""
-
-    def wanted(self) -> "Batch | None":
+    def without_cancelled(self) -> "Batch | None":
         """The batch without the jobs that nobody waits for any more; None if none is left."""
         if self.whole is not None:
             return None if self.whole.done() else self
         futures = self.futures
-        wanted = [place for place, future in enumerate(futures) if not future.done()]
+        wanted = [position for position, future in enumerate(futures) if not future.done()]
         if len(wanted) == len(futures):
             return self
-        return self.only(wanted) if wanted else None
+        return self.subset(wanted) if wanted else None
 
-    def apart(self) -> Iterator["Batch"]:
-        """Each job as a batch of its own."""
-        for place in range(len(self)):
-            yield self.only([place])
+    def one_by_one(self) -> Iterator["Batch"]:
+        """A batch for each job."""
+        for position in range(len(self)):
+            yield self.subset([position])
 
-    def deliver(self, handles: list[Job[Any]]) -> None:
-        """Hand the jobs to those who wait for them."""
+    def resolve(self, jobs: list[Job[Any]]) -> None:
+        """Give the jobs to the producers that wait for them."""
         if self.whole is not None:
             if not self.whole.done():
-                self.whole.set_result(handles)
+                self.whole.set_result(jobs)
             return
-        for future, handle in zip(self.futures, handles, strict=True):
+        for future, job in zip(self.futures, jobs, strict=True):
             if not future.done():
-                future.set_result(handle)
+                future.set_result(job)
 
     def fail(self, error: TampuError) -> None:
-        """Hand over an error; each who waits gets one of his own."""
+        """Raise an error in every producer that waits; each gets its own copy."""
         waiting = [*self.futures] if self.whole is None else [self.whole]
         for future in waiting:
             if not future.done():
                 future.set_exception(copy.copy(error))
 
-    def _take(self, other: "Batch", places: list[int]) -> None:
-        self.opened_at = other.opened_at
-        self.futures = [other.futures[place] for place in places]
+    def _copy_futures(self, other: "Batch", positions: list[int]) -> None:
+        self.created_at = other.created_at
+        self.futures = [other.futures[position] for position in positions]
 
 
 class PlainBatch(Batch):
@@ -122,50 +142,46 @@ class PlainBatch(Batch):
     def __len__(self) -> int:
         return len(self.payloads)
 
-    def stamp(self, now_ms: int) -> None:
-        """All ids are new."""
-        count = len(self.payloads)
-        self.ids = [new_id(now_ms)] if count == 1 else new_ids(count, now_ms)
-        self.now_ms = now_ms
-
-    def texts(self, keys: QueueKeys) -> PlainJobs:
-        """Envelope and name in turn."""
+    def encode(self, keys: QueueKeys, now_ms: int) -> None:
+        """All ids are new. Envelope and name alternate."""
         del keys
-        ids, now_ms = self.ids, self.now_ms
-        flat: list[bytes] = [b""] * (2 * len(ids))
+        count = len(self.payloads)
+        self.ids = ids = [new_id(now_ms)] if count == 1 else new_ids(count, now_ms)
+        self.now_ms = now_ms
+        flat: list[bytes] = [b""] * (2 * count)
         flat[::2] = [
             encode_fresh(job_id, payload, now_ms)
             for job_id, payload in zip(ids, self.payloads, strict=True)
         ]
         flat[1::2] = self.raw_names
-        return PlainJobs(flat)
+        self.encoded = PlainJobs(flat)
 
-    def handles(self, host: Host, reply: bytes) -> list[Job[Any]]:
+    def jobs(self, host: Host, flags: bytes) -> list[Job[Any]]:
         """All were added: a new id is never taken."""
-        del reply
+        del flags
         now_ms = self.now_ms
         return [
             Job(job_id, name, data, 0, now_ms, host)
             for job_id, name, data in zip(self.ids, self.names, self.datas, strict=True)
         ]
 
-    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
+    def events(self, jobs: list[Job[Any]]) -> list[EventFields]:
         """All were added."""
-        return [_added(job) for job in handles]
+        return [_added_event(job) for job in jobs]
 
-    def only(self, places: list[int]) -> "PlainBatch":
-        """As said; their futures come along."""
-        chosen = PlainBatch()
-        chosen._take(self, places)
-        chosen.names = [self.names[place] for place in places]
-        chosen.raw_names = [self.raw_names[place] for place in places]
-        chosen.datas = [self.datas[place] for place in places]
-        chosen.payloads = [self.payloads[place] for place in places]
-        return chosen
+    def subset(self, positions: list[int]) -> "PlainBatch":
+        """The jobs in these positions."""
+        subset = PlainBatch()
+        subset._copy_futures(self, positions)
+        subset.names = [self.names[position] for position in positions]
+        subset.raw_names = [self.raw_names[position] for position in positions]
+        subset.datas = [self.datas[position] for position in positions]
+        subset.payloads = [self.payloads[position] for position in positions]
+        return subset
 
 
 class FullBatch(Batch):
-    """Jobs with options, and such without among them."""
+    """Jobs of which at least one has options."""
 
     __slots__ = ("requests",)
 
@@ -176,28 +192,24 @@ class FullBatch(Batch):
     def __len__(self) -> int:
         return len(self.requests)
 
-    def stamp(self, now_ms: int) -> None:
-        """Ids that users gave stay; the others are new."""
-        made = new_ids(len(self.requests), now_ms)
+    def encode(self, keys: QueueKeys, now_ms: int) -> None:
+        """Jobs without a `job_id` get a new id."""
         self.now_ms = now_ms
         self.ids = [
             new if request.job_id is None else request.job_id
-            for new, request in zip(made, self.requests, strict=True)
+            for new, request in zip(new_ids(len(self), now_ms), self.requests, strict=True)
         ]
-
-    def texts(self, keys: QueueKeys) -> FullJobs:
-        """What each request asks for, and the keys that it needs."""
         flat: list[bytes] = []
-        own: list[bytes] = []
+        job_keys: list[bytes] = []
         for job_id, request in zip(self.ids, self.requests, strict=True):
-            flat += request.texts(job_id, self.now_ms)
+            flat += request.encode(job_id, now_ms)
             if request.marker_s or request.index_s:
-                own += request.keys(keys, job_id)
-        return FullJobs(flat, own)
+                job_keys += request.keys(keys, job_id)
+        self.encoded = FullJobs(flat, job_keys)
 
-    def handles(self, host: Host, reply: bytes) -> list[Job[Any]]:
+    def jobs(self, host: Host, flags: bytes) -> list[Job[Any]]:
         """A job whose id was taken is a duplicate."""
-        letters = reply or b"1" * len(self.ids)
+        flags = flags or b"1" * len(self.ids)
         return [
             Job(
                 job_id,
@@ -207,32 +219,32 @@ class FullBatch(Batch):
                 self.now_ms,
                 host,
                 request.extras,
-                letter == _TAKEN,
+                flag == _DUPLICATE,
             )
-            for job_id, request, letter in zip(self.ids, self.requests, letters, strict=True)
+            for job_id, request, flag in zip(self.ids, self.requests, flags, strict=True)
         ]
 
-    def events(self, handles: list[Job[Any]]) -> list[EventFields]:
-        """Added or delayed, unless the id was taken."""
+    def events(self, jobs: list[Job[Any]]) -> list[EventFields]:
+        """Added or delayed; duplicates have none."""
         return [
-            _delayed(job, request.delay_ms) if request.due else _added(job)
-            for job, request in zip(handles, self.requests, strict=True)
+            _delayed_event(job, request.delay_ms) if request.due else _added_event(job)
+            for job, request in zip(jobs, self.requests, strict=True)
             if not job.duplicate
         ]
 
-    def only(self, places: list[int]) -> "FullBatch":
-        """As said; their futures come along."""
-        chosen = FullBatch()
-        chosen._take(self, places)
-        chosen.requests = [self.requests[place] for place in places]
-        return chosen
+    def subset(self, positions: list[int]) -> "FullBatch":
+        """The jobs in these positions."""
+        subset = FullBatch()
+        subset._copy_futures(self, positions)
+        subset.requests = [self.requests[position] for position in positions]
+        return subset
 
 
-def _added(job: Job[Any]) -> EventFields:
+def _added_event(job: Job[Any]) -> EventFields:
     return encode_event(EventKind.ADDED, job_id=job.id, ts_ms=job.created_at_ms, name=job.name)
 
 
-def _delayed(job: Job[Any], delay_ms: int) -> EventFields:
+def _delayed_event(job: Job[Any], delay_ms: int) -> EventFields:
     return encode_event(
         EventKind.DELAYED,
         job_id=job.id,

@@ -1,21 +1,19 @@
-"""What a producer may be told besides its queue's name: checked once, when it is made."""
+"""Options of a queue."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
 from tampu.errors import OptionError
-from tampu.producer.batch import MAX_JOBS
-from tampu.producer.batcher import CallOptions
+from tampu.producer.batch import MAX_JOBS, CallRules
 from tampu.producer.request import JobRules
 from tampu.server.scripts.adding import PRODUCER_MEMORY_MS
 from tampu.server.streams import Copies
 from tampu.util.clock import Duration, to_ms, to_positive_ms, to_s
-from tampu.util.options import at_least, check_flag
+from tampu.util.options import at_least, check_choice, check_flag
 
 MAX_PAYLOAD_CAP: Final = 64 * 1024 * 1024
 JOBS_A_CALL: Final = 350
-"""Of an `add_many`: in one call of 1000 the server waits for us, then we for it (-20 %)."""
+"""For `add_many`. With 1000 in one call, the server and we wait for each other (-20 %)."""
 OnFull = Literal["raise", "wait"]
 Durability = Literal["memory", "fsync", "replica"]
 _ON_FULL: Final = ("raise", "wait")
@@ -23,7 +21,7 @@ _COPIES: Final = {"memory": None, "fsync": Copies.FSYNC, "replica": Copies.REPLI
 
 
 class QueueOptions(TypedDict, total=False):
-    """What may be said of a producer besides the queue's name and where its server is."""
+    """Options of a `Queue`, as keywords; `QueueSettings` explains them."""
 
     max_len: int | None
     on_full: OnFull
@@ -38,38 +36,37 @@ class QueueOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """How a producer adds."""
+    """Options of a `Queue`, validated."""
 
-    max_len: int | None = None  # the queue takes no job that would make it longer
-    on_full: OnFull = "raise"  # what an add does then
-    max_payload: int = 1024 * 1024  # bytes that the data of a job may take
-    durability: Durability = "memory"  # where a job must be before add returns
-    unique_for: Duration = "1h"  # how long a job_id stays taken behind the job's due time
+    max_len: int | None = None  # an add that would make the queue longer is refused
+    on_full: OnFull = "raise"  # or "wait" until there is room
+    max_payload: int = 1024 * 1024  # bytes of a job's data
+    durability: Durability = "memory"  # where a job must be stored before `add` returns
+    unique_for: Duration = "1h"  # how long a job_id stays taken after the job is due
     max_delay: Duration = "30d"
     time_limit: Duration = 30.0  # how long an add may take before it fails
-    events: bool = False  # tell listeners of what was added
-    group: str = "default"  # the workers whose jobs count as active
+    events: bool = False  # whether adds are written to the events stream
+    group: str = "default"  # the consumer group whose jobs count as active
 
     def __post_init__(self) -> None:
         if self.max_len is not None:
             at_least("max_len", self.max_len, 1)
-        at_least("max_payload", self.max_payload, 1)
-        if self.max_payload > MAX_PAYLOAD_CAP:
-            accepted = f"must be at most {MAX_PAYLOAD_CAP} bytes"
-            raise OptionError("max_payload", self.max_payload, accepted)
-        _check_choice("on_full", self.on_full, _ON_FULL)
-        _check_choice("durability", self.durability, tuple(_COPIES))
+        at_least("max_payload", self.max_payload, 1, most=MAX_PAYLOAD_CAP)
+        check_choice("on_full", self.on_full, _ON_FULL)
+        check_choice("durability", self.durability, _COPIES)
         to_positive_ms("unique_for", self.unique_for)
         to_ms("max_delay", self.max_delay)
         if to_positive_ms("time_limit", self.time_limit) > PRODUCER_MEMORY_MS:
-            accepted = f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
-            raise OptionError("time_limit", self.time_limit, accepted)
+            problem = f"must be at most {PRODUCER_MEMORY_MS // 1000} seconds"
+            raise OptionError("time_limit", self.time_limit, problem)
         check_flag("events", self.events)
-        _check_text("group", self.group)
+        group: object = self.group
+        if not isinstance(group, str) or not group:
+            raise OptionError("group", group, "expected the name of a consumer group")
 
     @property
-    def rules(self) -> JobRules:
-        """What holds for each job."""
+    def job_rules(self) -> JobRules:
+        """The limits of each job."""
         return JobRules(
             max_payload=self.max_payload,
             max_delay_ms=to_ms("max_delay", self.max_delay),
@@ -77,9 +74,9 @@ class QueueSettings:
         )
 
     @property
-    def calls(self) -> CallOptions:
-        """What holds for each call to the server."""
-        return CallOptions(
+    def call_rules(self) -> CallRules:
+        """How calls to the server are made."""
+        return CallRules(
             max_len=self.max_len or 0,
             limit_s=to_s("time_limit", self.time_limit),
             copies=_COPIES[self.durability],
@@ -89,21 +86,11 @@ class QueueSettings:
     def jobs_a_call(self) -> int:
         """How many jobs of one `add_many` go in one call.
 
-        With a length limit, as many as can be: all of them are added or none. Who waits for room
-        takes it in small parts instead: a thousand places are hardly ever free at once.
+        With `max_len`, as many as possible, because all jobs of a call are added or none. With
+        `on_full="wait"` few, because room for a thousand jobs at once is rare.
         """
         if self.max_len is None:
             return JOBS_A_CALL
         if self.on_full == "raise":
             return MAX_JOBS
         return max(1, min(JOBS_A_CALL, self.max_len // 4))
-
-
-def _check_choice(option: str, given: object, choices: Sequence[str]) -> None:
-    if not isinstance(given, str) or given not in choices:
-        raise OptionError(option, given, f"expected one of {', '.join(choices)}")
-
-
-def _check_text(option: str, given: object) -> None:
-    if not isinstance(given, str) or not given:
-        raise OptionError(option, given, "expected a text that is not empty")

@@ -1,4 +1,4 @@
-"""What the server is asked to add for one job: its options checked, its times worked out."""
+"""One job to add, with its options checked and its times worked out."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,6 +11,7 @@ from tampu.backoff import check_retrying
 from tampu.errors import OptionError
 from tampu.job import JobOptions, NewJob
 from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
+from tampu.util.options import check_names
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import Extras, encode_extras
@@ -18,11 +19,11 @@ from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys, check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
 
-_OPTIONS: Final = tuple(JobOptions.__annotations__)
+_OPTION_NAMES: Final = tuple(JobOptions.__annotations__)
 
 
 class JobRules(Struct, frozen=True):
-    """What a queue allows its jobs, and how long their ids stay taken."""
+    """Limits that a queue sets for its jobs, and how long their ids stay taken."""
 
     max_payload: int
     max_delay_ms: int
@@ -30,10 +31,10 @@ class JobRules(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One job to be added, checked; it lacks only the id and the time of the call it goes with.
+    """One job to add, validated. It lacks only an id and the time at which it is sent.
 
-    `due` is as the add script takes it: b"" for at once, milliseconds since 1970, or b"+" and the
-    milliseconds from now, for which the server's clock counts.
+    `due` is an argument of the add script: b"" for now, milliseconds since 1970, or b"+" and
+    milliseconds from now, by the server's clock.
     """
 
     name: str
@@ -45,11 +46,11 @@ class Request(Struct, frozen=True, kw_only=True):
     extras: Extras
     due: bytes = b""
     delay_ms: int = 0
-    marker_s: bytes = b""
+    marker_s: bytes = b""  # how long its id stays taken
     index_s: bytes = b""  # how long a delayed job can be found by its id
 
-    def texts(self, job_id: str, now_ms: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
-        """The job as the add script takes it."""
+    def encode(self, job_id: str, now_ms: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+        """The arguments of the add script for this job."""
         envelope = encode_envelope(Envelope(job_id, self.payload, now_ms, 0, self.retry))
         if self.due:
             member = encode_member(self.name, envelope, self.extras)
@@ -58,36 +59,33 @@ class Request(Struct, frozen=True, kw_only=True):
         return envelope, self.raw_name, extras, b"", self.marker_s, b""
 
     def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
-        """The keys that the add script takes for this job."""
-        own = [keys.marker(job_id)] if self.marker_s else []
+        """The keys that the add script needs for this job."""
+        job_keys = [keys.marker(job_id)] if self.marker_s else []
         if self.index_s:
-            own.append(keys.index(job_id))
+            job_keys.append(keys.index(job_id))
         if self.marker_s:
-            own += keys.result(job_id), keys.failure(job_id)
-        return own
+            job_keys += keys.result(job_id), keys.failure(job_id)
+        return job_keys
 
 
 def new_job(name: str, data: object, options: JobOptions) -> NewJob:
-    """The job of a name, data and keywords; an option that there is not is named."""
-    for option, given in options.items():
-        if option not in _OPTIONS:
-            known = ", ".join(_OPTIONS)
-            raise OptionError(option, given, f"is no option of a job, which takes {known}")
+    """The job for a name, data and options; `OptionError` names an unknown option."""
+    check_names("a job", options, _OPTION_NAMES)
     return NewJob(name, data, **options)
 
 
 class PlainColumns(Struct, frozen=True):
-    """The names and data of jobs without options, which are cheap to add."""
+    """Names and data of jobs without options."""
 
     names: tuple[str, ...]
     datas: tuple[object, ...]
 
 
 def plain_columns(jobs: Sequence[NewJob]) -> PlainColumns | None:
-    """The columns of the jobs; None if one of them has an option, or is no job."""
+    """The jobs as columns; None if one of them has an option or is not a `NewJob`."""
     if set(map(type, jobs)) != {NewJob}:
         return None
-    # Column by column: looking at each job took four times as long.
+    # Column by column: checking job by job took four times as long.
     names, datas, *options = zip(*map(astuple, jobs), strict=True)
     count = len(names)
     if any(column.count(None) != count for column in options):
@@ -96,13 +94,13 @@ def plain_columns(jobs: Sequence[NewJob]) -> PlainColumns | None:
 
 
 def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
-    """The request for a job; `OptionError` or `EncodeError` if it cannot be added."""
+    """The request for a job; raises `OptionError` or `EncodeError` if it is invalid."""
     given: object = job
     if not isinstance(given, NewJob):
         raise OptionError("jobs", type(job), "expected NewJob values")
     check_job_name(job.name)
     due, delay_ms = due_of(job.delay, job.at, rules=rules, now_ms=now_ms)
-    kept_s = b"%d" % kept_for_s(delay_ms, _unique_ms(job, rules))
+    kept_s = b"%d" % retention_s(delay_ms, _unique_ms(job, rules))
     return Request(
         name=job.name,
         data=job.data,
@@ -121,9 +119,9 @@ def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
 def due_of(
     delay: Duration | None, at: datetime | None, *, rules: JobRules, now_ms: int
 ) -> tuple[bytes, int]:
-    """When a job is due, for the script, and how far away that is by our own clock."""
+    """When a job is due, as `Request.due`, and the delay in milliseconds by our own clock."""
     if delay is not None and at is not None:
-        raise OptionError("at", at, "cannot be given along with a delay")
+        raise OptionError("at", at, "cannot be combined with delay")
     if at is not None:
         at_ms = instant_ms("at", at)
         delay_ms = max(0, at_ms - now_ms)
@@ -136,12 +134,12 @@ def due_of(
     if delay_ms > rules.max_delay_ms:
         option, given = ("delay", delay) if at is None else ("at", at)
         longest_s = rules.max_delay_ms / 1000
-        raise OptionError(option, given, f"lies further ahead than max_delay, {longest_s:g} s")
+        raise OptionError(option, given, f"exceeds max_delay, {longest_s:g} s")
     return due, delay_ms
 
 
-def kept_for_s(delay_ms: int, unique_ms: int) -> int:
-    """How long an id stays taken, or findable: until its job is due, and so long from there."""
+def retention_s(delay_ms: int, unique_ms: int) -> int:
+    """How long the server keeps a job's id, in seconds: until the job is due, then `unique_ms`."""
     return -(-(max(1000, delay_ms) + unique_ms) // 1000)
 
 
@@ -155,7 +153,7 @@ def _retry(job: NewJob) -> RetryOverride | None:
 def _extras(job: NewJob, due_ms: int) -> Extras:
     timeout_ms, expires_ms = _optional_ms("timeout", job.timeout), None
     if job.expires is not None:
-        # By the clock of the producer, like the time at which the job was made.
+        # By the producer's clock, like the time at which the job was added.
         expires_ms = due_ms + to_positive_ms("expires", job.expires)
     extras = Extras(
         timeout_ms=timeout_ms,
@@ -163,13 +161,13 @@ def _extras(job: NewJob, due_ms: int) -> Extras:
         tenant=_tenant(job.tenant),
         headers=_headers(job.headers),
     )
-    encode_extras(extras)  # what cannot be written must be told before anything is
+    encode_extras(extras)  # raises EncodeError now, before anything is sent
     return extras
 
 
 def _tenant(given: object) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise OptionError("tenant", given, "expected a text")
+        raise OptionError("tenant", given, "expected text")
     return given
 
 
@@ -179,8 +177,8 @@ def _headers(given: object) -> dict[str, str]:
     if not isinstance(given, dict) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in given.items()
     ):
-        # Their type only: headers may carry a secret.
-        raise OptionError("headers", type(given), "expected a dict of texts by texts")
+        # Only their type is shown: headers may contain a secret.
+        raise OptionError("headers", type(given), "expected a dict of text to text")
     return dict(given)
 
 
@@ -190,5 +188,5 @@ def _optional_ms(option: str, given: Duration | None) -> int | None:
 
 def _unique_ms(job: NewJob, rules: JobRules) -> int:
     if job.unique_for is not None and job.job_id is None:
-        raise OptionError("unique_for", job.unique_for, "needs a job_id")
+        raise OptionError("unique_for", job.unique_for, "requires a job_id")
     return _optional_ms("unique_for", job.unique_for) or rules.unique_ms

@@ -1,27 +1,25 @@
 """Administration of a queue's schedules: store, list, pause, trigger and backfill them."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from tampu.admin.dead import QueueConnection
 from tampu.errors import DecodeError, OptionError, ServerBusy
-from tampu.job import Job
 from tampu.producer.request import Request
 from tampu.schedules.model import Schedule, ScheduleCounts
-from tampu.schedules.storing import ArmedSchedule, NewSchedule, StoredSchedule, read_schedule
+from tampu.schedules.storing import ArmedSchedule, StoredSchedule, read_schedule
 from tampu.server.scripts.schedules import (
     Armed,
     NewSpec,
-    RawFields,
-    ScheduleLook,
-    fields_of_specs,
-    look_at,
+    list_armed,
     pause,
+    read_snapshot,
     resume,
-    stored,
+    spec_fields,
     unschedule,
     upsert,
 )
@@ -30,9 +28,19 @@ from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
 from tampu.util.options import at_least
 from tampu.wire.fields import decode_text, encode_name
-from tampu.wire.keys import QueueKeys, check_schedule_key
+from tampu.wire.keys import check_schedule_key
 from tampu.wire.payload import decode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
+
+if TYPE_CHECKING:
+    from tampu.job import Job
+    from tampu.producer.connection import QueueConnection
+    from tampu.schedules.storing import NewSchedule
+    from tampu.server.scripts.schedules import (
+        RawFields,
+        ScheduleSnapshot,
+    )
+    from tampu.wire.keys import QueueKeys
 
 Key = str | bytes
 """The key of a schedule. Use bytes for a peer's key that is not valid text."""
@@ -70,7 +78,7 @@ class Schedules:
         raw_key = new.key.encode()
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
-            look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
             armed = _armed(look)
             stored = _read_armed(armed, look.fields)
             kept = stored if new.keeps(stored) else None
@@ -90,13 +98,13 @@ class Schedules:
         """The first `limit` schedules by next instant. Unreadable ones say why."""
         at_least("limit", limit, 1)
         lane = (await self._connect()).lane
-        armed, paused = await stored(lane, self._keys, limit=limit)
+        armed, paused = await list_armed(lane, self._keys, limit=limit)
         active = {each.key for each in armed}
         places = [(each, False) for each in armed]
         places += [(each, True) for each in paused if each.key not in active]
         places.sort(key=lambda place: place[0].due_ms or 0)
         keys = [each.key for each, _ in places[:limit]]
-        found = await fields_of_specs(lane, self._keys, keys, fields=_FIELDS)
+        found = await spec_fields(lane, self._keys, keys, fields=_FIELDS)
         return [
             _schedule(each, fields, paused=is_paused)
             for (each, is_paused), fields in zip(places, found, strict=False)
@@ -116,7 +124,7 @@ class Schedules:
         raw_key = _raw_key(key)
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
-            look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
             if look.paused is None or _armed(look) is None:
                 return False
             next_ms, passed = _after_pause(look.paused, look)
@@ -167,7 +175,7 @@ class Schedules:
     async def _find(self, key: Key) -> _FoundSchedule:
         raw_key = _raw_key(key)
         lane = (await self._connect()).lane
-        look = await look_at(lane, self._keys, raw_key, fields=_FIELDS)
+        look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
         armed = _armed(look)
         if armed is None:
             raise OptionError("key", key, "the queue has no such schedule")
@@ -183,7 +191,7 @@ def _raw_key(key: Key) -> bytes:
     return key if isinstance(key, bytes) else check_schedule_key(key).encode()
 
 
-def _armed(look: ScheduleLook) -> Armed | None:
+def _armed(look: ScheduleSnapshot) -> Armed | None:
     """When a schedule fires next, or would if it were not paused; None if it does not exist.
 
     A paused schedule without a spec was removed by a peer.
@@ -201,7 +209,7 @@ def _read_armed(armed: Armed | None, fields: RawFields) -> ArmedSchedule | None:
         return None
 
 
-def _after_pause(paused: Armed, look: ScheduleLook) -> tuple[int | None, int]:
+def _after_pause(paused: Armed, look: ScheduleSnapshot) -> tuple[int | None, int]:
     """When a paused schedule is next due, and how many instants have passed."""
     due_ms, now_ms = paused.due_ms or 0, look.now_ms
     stored = _read_armed(paused, look.fields)

@@ -18,8 +18,8 @@ from tampu.server.scripts.schedules import (
     NewFire,
     RawFields,
     due,
-    fields_of_specs,
     fire,
+    spec_fields,
 )
 from tampu.services.leader import LeaderContext, LeaderService
 from tampu.timing import Overlap, Rule, decide_missed, offset_ms
@@ -166,7 +166,7 @@ class FiringService(LeaderService):
     @staticmethod
     def wakeup_key(keys: QueueKeys) -> bytes:
         """Written when a schedule is stored or resumed."""
-        return keys.schedule_bell
+        return keys.schedule_wakeup
 
     async def work(self) -> float:
         """Fire one batch of due schedules. Returns the seconds until the next one is due."""
@@ -198,7 +198,7 @@ class FiringService(LeaderService):
 
     async def _decide(self, ready: Sequence[Armed], now_ms: int) -> list[Firing]:
         keys = [armed.key for armed in ready]
-        stored = await fields_of_specs(self._lane, self._keys, keys, fields=(SPEC, OWN, HELD))
+        stored = await spec_fields(self._lane, self._keys, keys, fields=(SPEC, OWN, HELD))
         firings = []
         ids = _new_ids(now_ms)
         for armed, fields in zip(ready, stored, strict=True):

@@ -91,7 +91,7 @@ class StoredSchedule(Struct, frozen=True):
             end=None if spec.end_before_ms is None else instant(spec.end_before_ms),
             jitter=_timedelta(extras.jitter_ms),
             attempts=(retry.max_attempts or None) if retry else None,
-            backoff=None if wire is None else DEFAULT_BACKOFF.overridden(wire),
+            backoff=None if wire is None else DEFAULT_BACKOFF.with_override(wire),
             timeout=_timedelta(extras.timeout_ms),
         )
 

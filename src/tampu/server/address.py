@@ -1,4 +1,4 @@
-"""Where a server is: one parsed, checked form of every URL that tampu takes."""
+"""The address of a server: every URL that tampu accepts, parsed and checked."""
 
 import re
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
 _TEXT_OPTIONS = frozenset({"client_name", "sentinel_username", "sentinel_password"})
-# What an error may show of a URL: hosts with numbers as ports, and a path.
+# The parts of a URL that an error may show: hosts, numeric ports and a path.
 _HOST = r"(?:\[[0-9a-fA-F:.]*\]|[\w.-]*)(?::[0-9]*)?"
 _HOST_AND_PORT = re.compile(r"[\w.-]*(?::[0-9]*)?")
 _HARMLESS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./-]*)?")
@@ -39,7 +39,7 @@ class ServerKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """The files and checks of a secure connection; `None` means the platform's own."""
+    """Files and checks of a TLS connection; `None` means the default of the platform."""
 
     ca_certs: str | None = None
     certfile: str | None = None
@@ -50,7 +50,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One server or group of servers. Its text names it and never holds a secret."""
+    """One server or group of servers. Its text never holds a secret."""
 
     kind: ServerKind
     hosts: tuple[tuple[str, int], ...] = ()
@@ -81,30 +81,30 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """The address a URL names; `OptionError` says what is wrong without quoting a password."""
+    """The address in a URL; raises an `OptionError` that never quotes a password."""
     if url.startswith("embedded:"):
-        return _embedded(url)
+        return _parse_embedded(url)
     if "://" not in url:
-        raise OptionError("url", _masked(url), FORMS)
+        raise OptionError("url", _mask(url), FORMS)
     return _Parser(url).address()
 
 
-def _embedded(url: str) -> Address:
+def _parse_embedded(url: str) -> Address:
     path = url.removeprefix("embedded:")
     if not path or path.startswith("//"):
-        shown = _masked(url) if path else url
+        shown = _mask(url) if path else url
         raise OptionError(
-            "url", shown, "expected a directory after embedded:, as in embedded:.tampu"
+            "url", shown, "expected a directory after embedded:, such as embedded:.tampu"
         )
     return Address(kind=ServerKind.EMBEDDED, path=path)
 
 
-def _masked(url: str) -> str:
-    """The URL with everything left out that may be a secret, however it was mistyped."""
-    scheme, mark, rest = url.partition("://")
-    place, _, options = rest.partition("?")
-    shown = place.rpartition("@")[2]
-    if not mark:
+def _mask(url: str) -> str:
+    """The URL without anything that may be a secret, however it is mistyped."""
+    scheme, separator, rest = url.partition("://")
+    location, _, options = rest.partition("?")
+    shown = location.rpartition("@")[2]
+    if not separator:
         return url if _HOST_AND_PORT.fullmatch(url) else "..."
     if "@" in options or not _HARMLESS.fullmatch(shown):
         return f"{scheme}://..." if scheme.replace("+", "").isalpha() else "..."
@@ -112,24 +112,24 @@ def _masked(url: str) -> str:
 
 
 class _Parser:
-    """Takes one URL apart; every complaint names the part and shows the URL without secrets."""
+    """Parses one URL; its errors name the wrong part and show the URL without secrets."""
 
     def __init__(self, url: str) -> None:
-        self.shown = _masked(url)
+        self.shown = _mask(url)
         scheme, _, self.rest = url.partition("://")
         self.base, _, self.group = scheme.lower().partition("+")
         try:
-            # Hosts are split apart below: this looks at a single one only.
+            # This expects a single host; several are split below.
             self.parts = urlsplit("//" + self.rest)
         except ValueError:
-            raise self._wrong(FORMS) from None
+            raise self._invalid(FORMS) from None
         self.options = dict(parse_qsl(self.parts.query, keep_blank_values=True))
 
     def address(self) -> Address:
         if self.base == "unix" and not self.group:
             return self._unix()
         if self.base not in _SECURE or self.group not in {"", "sentinel", "cluster"}:
-            raise self._wrong(FORMS)
+            raise self._invalid(FORMS)
         match self.group:
             case "sentinel":
                 return self._sentinel()
@@ -141,20 +141,24 @@ class _Parser:
     def _tcp(self) -> Address:
         hosts = self._hosts(DEFAULT_PORT)
         if len(hosts) != 1:
-            raise self._wrong("names one host; several need redis+sentinel:// or redis+cluster://")
-        return self._made(ServerKind.TCP, hosts=hosts, db=self._db(self.parts.path.strip("/")))
+            raise self._invalid(
+                "expected one host; for several use redis+sentinel:// or redis+cluster://"
+            )
+        return self._build(ServerKind.TCP, hosts=hosts, db=self._db(self.parts.path.strip("/")))
 
     def _unix(self) -> Address:
         path = unquote(self.parts.path)
         if path in {"", "/"}:
-            raise self._wrong("expected a socket's path, as in unix:///run/redis.sock")
-        return self._made(ServerKind.UNIX, path=path, db=self._db(""))
+            raise self._invalid("expected the path of a socket, such as unix:///run/redis.sock")
+        return self._build(ServerKind.UNIX, path=path, db=self._db(""))
 
     def _sentinel(self) -> Address:
         service, _, db = self.parts.path.strip("/").partition("/")
         if not service:
-            raise self._wrong("expected the service's name, as in redis+sentinel://h1,h2/service")
-        return self._made(
+            raise self._invalid(
+                "expected the name of a service, such as redis+sentinel://h1,h2/service"
+            )
+        return self._build(
             ServerKind.SENTINEL,
             hosts=self._hosts(DEFAULT_SENTINEL_PORT),
             service=unquote(service),
@@ -163,10 +167,10 @@ class _Parser:
 
     def _cluster(self) -> Address:
         if self._db(self.parts.path.strip("/")) != 0:
-            raise self._wrong("has no database number: a cluster has only database 0")
-        return self._made(ServerKind.CLUSTER, hosts=self._hosts(DEFAULT_PORT))
+            raise self._invalid("a cluster has only database 0")
+        return self._build(ServerKind.CLUSTER, hosts=self._hosts(DEFAULT_PORT))
 
-    def _made(
+    def _build(
         self,
         kind: ServerKind,
         *,
@@ -180,7 +184,7 @@ class _Parser:
         text = {name: self.options.pop(name) for name in _TEXT_OPTIONS & self.options.keys()}
         if self.options:
             known = ", ".join(sorted({"db"} | _TLS_OPTIONS | _TEXT_OPTIONS))
-            raise self._wrong(f"has an option {min(self.options)!r}; known are {known}")
+            raise self._invalid(f"unknown option {min(self.options)!r}; a URL accepts {known}")
         return Address(
             kind=kind,
             hosts=hosts,
@@ -194,8 +198,8 @@ class _Parser:
         )
 
     def _credentials(self) -> tuple[str | None, str | None]:
-        user_info, mark, _ = self.parts.netloc.rpartition("@")
-        if not mark:
+        user_info, separator, _ = self.parts.netloc.rpartition("@")
+        if not separator:
             return None, None
         user, _, password = user_info.partition(":")
         return unquote(user) or None, unquote(password) or None
@@ -209,18 +213,18 @@ class _Parser:
             parts = urlsplit("//" + text)
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise self._wrong("expected a port from 1 to 65535 after each host") from None
+            raise self._invalid("expected a port from 1 to 65535 after each host") from None
         if not host:
-            raise self._wrong("lacks a host, as in redis://localhost:6379")
+            raise self._invalid("expected a host, such as redis://localhost:6379")
         if port == 0:
-            raise self._wrong("expected a port from 1 to 65535 after each host")
+            raise self._invalid("expected a port from 1 to 65535 after each host")
         return host, port or default_port
 
     def _db(self, path: str) -> int:
         text = self.options.pop("db", None) or path or "0"
         if not (text.isascii() and text.isdigit()):
-            raise self._wrong(
-                "expected a database number after the host, as in redis://localhost/0"
+            raise self._invalid(
+                "expected a database number after the host, such as redis://localhost/0"
             )
         return int(text)
 
@@ -228,14 +232,14 @@ class _Parser:
         given = {name: self.options.pop(name) for name in _TLS_OPTIONS & self.options.keys()}
         if not _SECURE.get(self.base, False):
             if given:
-                raise self._wrong(f"has {min(given)} but is not secure: use rediss://")
+                raise self._invalid(f"{min(given)} needs TLS; use rediss://")
             return None
         cert_reqs = given.get("ssl_cert_reqs", "required")
         if cert_reqs not in _CERTIFICATE_CHECKS:
-            raise self._wrong(f"expected ssl_cert_reqs as one of {', '.join(_CERTIFICATE_CHECKS)}")
+            raise self._invalid(f"ssl_cert_reqs must be one of {', '.join(_CERTIFICATE_CHECKS)}")
         check = given.get("ssl_check_hostname", "true").lower()
         if check not in {"true", "false"}:
-            raise self._wrong("expected ssl_check_hostname as true or false")
+            raise self._invalid("ssl_check_hostname must be true or false")
         return Tls(
             ca_certs=given.get("ssl_ca_certs"),
             certfile=given.get("ssl_certfile"),
@@ -244,5 +248,5 @@ class _Parser:
             check_hostname=check == "true" and cert_reqs == "required",
         )
 
-    def _wrong(self, accepted: str) -> OptionError:
-        return OptionError("url", self.shown, accepted)
+    def _invalid(self, problem: str) -> OptionError:
+        return OptionError("url", self.shown, problem)

@@ -1,27 +1,25 @@
-"""From an address, or a client the user hands us, to a redis-py client to take connections from."""
+"""redis-py clients for addresses. It takes care of TLS, credentials, Sentinel and clusters."""
 
 import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from ssl import TLSVersion
-from typing import Any
+from typing import Any, TypeAlias
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import SSLConnection
-from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
 from tampu.errors import OptionError
 from tampu.server.address import DEFAULT_PORT, Address, ServerKind, Tls
+from tampu.server.redis_py import Client, no_retries, startup_nodes
 
-Client = Redis | RedisCluster
-Credentials = tuple[str | None, str | None]
-"""A user and a password; without a password nothing is sent, for servers that ask for none."""
-CredentialCallback = Callable[[], Credentials | Awaitable[Credentials]]
+Credentials: TypeAlias = tuple[str | None, str | None]
+"""A user and a password. Without a password nothing is sent, for servers that require none."""
+CredentialCallback: TypeAlias = Callable[[], Credentials | Awaitable[Credentials]]
 
 
 def client_for(
@@ -31,8 +29,8 @@ def client_for(
     connect_timeout_s: float,
     embedded_socket: Path | None = None,
 ) -> Client:
-    """The redis-py client for an address, without a connection yet and without silent retries."""
-    settings = _settings(address, credentials, connect_timeout_s)
+    """A redis-py client for an address, not connected yet and without silent retries."""
+    settings = _client_settings(address, credentials, connect_timeout_s)
     match address.kind:
         case ServerKind.TCP:
             ((host, port),) = address.hosts
@@ -48,20 +46,21 @@ def client_for(
             return RedisCluster(startup_nodes=nodes, **settings)
 
 
-def _settings(
+def _client_settings(
     address: Address, credentials: CredentialCallback | None, connect_timeout_s: float
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "client_name": address.client_name,
         "socket_connect_timeout": connect_timeout_s,
         "protocol": 2,
-        "retry": Retry(NoBackoff(), 0),
+        "retry": no_retries(),
     }
     if credentials is None:
         settings |= {"username": address.username, "password": address.password}
     elif address.password is not None:
-        # Its type only: a callback's own text may show a secret that it was bound to.
-        raise OptionError("credentials", type(credentials), "cannot be given along with a password")
+        # Its type only: the text of a callback may show a secret that it was bound to.
+        problem = "cannot be combined with a password in the URL"
+        raise OptionError("credentials", type(credentials), problem)
     else:
         settings["credential_provider"] = _CallbackCredentials(credentials)
     if address.tls is not None:
@@ -77,7 +76,7 @@ def _tls_settings(tls: Tls) -> dict[str, Any]:
     }
     for option, path in files.items():
         if path is not None and not Path(path).is_file():
-            raise OptionError(option, path, "must be a file, and there is none")
+            raise OptionError(option, path, "there is no such file")
     return files | {
         "ssl": True,
         "ssl_cert_reqs": tls.cert_reqs,
@@ -90,16 +89,16 @@ def _sentinel_client(address: Address, settings: dict[str, Any]) -> Redis:
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
     shared = {name: value for name, value in settings.items() if name not in own}
     shared.pop("credential_provider", None)
-    # A sentinel that does not answer is passed over for the next one well within the time limit.
-    patience_s = settings["socket_connect_timeout"] / (len(address.hosts) + 1)
-    shared |= {"socket_timeout": patience_s, "socket_connect_timeout": patience_s}
+    # A sentinel that does not answer leaves time to ask the others.
+    share_s = settings["socket_connect_timeout"] / (len(address.hosts) + 1)
+    shared |= {"socket_timeout": share_s, "socket_connect_timeout": share_s}
     sentinel = Sentinel(address.hosts, sentinel_kwargs=shared | own)
     client: Redis = sentinel.master_for(address.service, db=address.db, **settings)
     return client
 
 
 class _CallbackCredentials(CredentialProvider):
-    """Asks the user's callback for user and password at every connect."""
+    """Calls the user's callback for user and password at every connect."""
 
     def __init__(self, callback: CredentialCallback) -> None:
         self._callback = callback
@@ -116,15 +115,14 @@ class _CallbackCredentials(CredentialProvider):
         return (user, password) if user else (password,)
 
 
-def described(client: Client) -> str:
+def describe(client: Client) -> str:
     """A user's client as an address without secrets."""
     if isinstance(client, RedisCluster):
-        hosts = ",".join(client.nodes_manager.startup_nodes)
-        return f"redis+cluster://{hosts}"
+        return f"redis+cluster://{','.join(startup_nodes(client))}"
     pool = client.connection_pool
     if isinstance(pool, SentinelConnectionPool):
         return f"redis+sentinel:///{pool.service_name}"
-    settings = pool.connection_kwargs
+    settings = client.get_connection_kwargs()
     if "path" in settings:
         return f"unix://{settings['path']}"
     host, port = settings.get("host", "localhost"), settings.get("port", DEFAULT_PORT)

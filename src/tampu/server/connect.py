@@ -1,37 +1,35 @@
-"""From a URL, or a client the user hands us, to a server we can open connections to."""
+"""From a URL, or from a redis-py client, to a server that connections can be opened to."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
-from redis.asyncio import Redis
-from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError
 
 from tampu.errors import OptionError, ServerUnreachable
 from tampu.server.address import Address, ServerKind, parse
-from tampu.server.client import Client, CredentialCallback, client_for, described
-from tampu.server.dialect import FLOOR, ask
+from tampu.server.client import CredentialCallback, client_for, describe
+from tampu.server.dialect import OLDEST, detect
 from tampu.server.embedded.server import EmbeddedServer, join
 from tampu.server.errors import HUNG_UP, TOO_SLOW, server_errors
 from tampu.server.outage import Outage
-from tampu.server.route import SentinelRoute, route_for
+from tampu.server.redis_py import Client, Connection, Place
+from tampu.server.route import route_for
 
 URL_VARIABLE = "TAMPU_URL"
 DEFAULT_URL = "embedded:.tampu"
 CONNECT_TIMEOUT_S = 5.0
 
-# What the two ways to get TLS wrong look like: (secure, problem).
+# How the two ways to get TLS wrong look: (secure, problem).
 _TLS_HINTS = {
-    (True, TOO_SLOW): "it may be a port without TLS, for redis://",
-    (False, HUNG_UP): "it may want TLS, as in rediss://",
+    (True, TOO_SLOW): "if its port does not use TLS, write redis:// instead of rediss://",
+    (False, HUNG_UP): "if its port uses TLS, write rediss:// instead of redis://",
 }
 
-Target = str | Client | None
+Target: TypeAlias = str | Client | None
 
 
 class Server:
@@ -50,7 +48,7 @@ class Server:
         embedded: EmbeddedServer | None = None,
     ) -> None:
         self.name = name
-        self.dialect = FLOOR
+        self.dialect = OLDEST
         self.outage = Outage(name)
         self._client = client
         self._route = route_for(client)
@@ -68,53 +66,53 @@ class Server:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def open(self, key: bytes, *, refresh: bool = False) -> AbstractConnection:
-        """A fresh connection to the node that holds `key`; the caller closes it.
+    async def open(self, key: bytes, *, refresh: bool = False) -> Connection:
+        """A new connection to the node that holds `key`; the caller closes it.
 
-        `refresh` looks again where that is: after a lost connection or a failover.
+        `refresh` looks up that node again, after a lost connection or a failover.
         """
-        async with _limited(self.name, self._connect_timeout_s):
+        async with self._time_limit():
             if refresh:
                 await self._revive()
-            return await _connected(await self._route.make(key, refresh=refresh))
+            return await _open(await self._route.make(key, refresh=refresh))
 
-    async def open_all(self) -> list[AbstractConnection]:
-        """A fresh connection to each node that holds keys; the caller closes them."""
-        opened: list[AbstractConnection] = []
+    async def open_all(self) -> list[Connection]:
+        """A new connection to each node that holds keys; the caller closes them."""
+        opened: list[Connection] = []
         try:
-            async with _limited(self.name, self._connect_timeout_s):
+            async with self._time_limit():
                 for connection in await self._route.make_all():
-                    opened.append(await _connected(connection))  # noqa: PERF401 - known when it fails
+                    opened.append(await _open(connection))  # noqa: PERF401 - closed if one fails
         except BaseException:
             for connection in opened:
                 await connection.disconnect(nowait=True)
             raise
         return opened
 
-    async def open_to(self, host: str, port: int) -> AbstractConnection:
-        """A fresh connection to one named node of the same server."""
-        async with _limited(self.name, self._connect_timeout_s):
-            return await _connected(self._route.make_to(host, port))
+    async def open_to(self, place: Place) -> Connection:
+        """A new connection to one named node of this server; the caller closes it."""
+        async with self._time_limit():
+            return await _open(self._route.make_to(place))
 
-    async def note_move(self, error: MovedError) -> bool:
-        """Take note of where a slot lives now; False if there are no slots here."""
-        return await self._route.note_move(error)
+    async def follow(self, moved: MovedError) -> bool:
+        """Learn that a slot has moved to another node; False if this server has no slots."""
+        return await self._route.follow(moved)
 
-    async def left(self, host: str, port: int) -> bool:
-        """Whether a node is known not to be the one to ask any more."""
-        return await self._route.left(host, port)
+    async def has_moved(self, place: Place) -> bool:
+        """Whether another node has taken the place of this one."""
+        return await self._route.has_moved(place)
 
     def slot(self, key: bytes) -> int:
-        """Which part of the keys a key belongs to; keys of one slot live at one place."""
+        """The slot of a key; all keys of a slot are on one node."""
         return self._route.slot(key)
 
-    async def meet(self) -> None:
-        """Connect once and learn the server's dialect; every way this can fail is a typed error."""
+    async def learn_dialect(self) -> None:
+        """Connect once and find out what the server can do; fails with a `ServerError`."""
         try:
-            async with _limited(self.name, self._connect_timeout_s):
+            async with self._time_limit():
                 connection = await self.open(b"tampu")
                 try:
-                    self.dialect = await ask(connection, self.name)
+                    self.dialect = await detect(connection, self.name)
                 finally:
                     await connection.disconnect(nowait=True)
         except ServerUnreachable as error:
@@ -123,27 +121,32 @@ class Server:
                 raise
             raise ServerUnreachable(self.name, f"{error.problem}; {hint}") from error
 
+    async def close(self) -> None:
+        """Close the client, if it is ours, and release the embedded server. May be called twice."""
+        if self._owned:
+            await self._client.aclose()
+            await self._route.close()
+        embedded, self._embedded = self._embedded, None
+        if embedded is not None:
+            embedded.release()
+
     async def _revive(self) -> None:
-        """Bring an embedded server back that was killed under us."""
+        """Start the embedded server again if it was killed."""
         async with self._reviving:
             if self._embedded is None:
                 return
-            revived = await _joined(self._embedded.directory)
-            if self._embedded is None:  # closed meanwhile
+            revived = await _join(self._embedded.directory)
+            if self._embedded is None:  # closed in the meantime
                 revived.release()
             else:
                 before, self._embedded = self._embedded, revived
                 before.release()
 
-    async def close(self) -> None:
-        """Let go of the client, if it is ours, and of the embedded server. May be called twice."""
-        if self._owned:
-            await self._client.aclose()
-            if isinstance(self._route, SentinelRoute):
-                await self._route.close()
-        embedded, self._embedded = self._embedded, None
-        if embedded is not None:
-            embedded.release()
+    @asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        with server_errors(self.name, sent=False):
+            async with asyncio.timeout(self._connect_timeout_s):
+                yield
 
 
 async def connect(
@@ -152,14 +155,14 @@ async def connect(
     credentials: CredentialCallback | None = None,
     connect_timeout_s: float = CONNECT_TIMEOUT_S,
 ) -> Server:
-    """Reach a server: a URL, a redis-py asyncio client, or None for TAMPU_URL and else `.tampu`.
+    """Connect to a URL or with a redis-py asyncio client; None means TAMPU_URL, else `.tampu`.
 
-    Raises `OptionError` for a URL that cannot be, and a `ServerError` that says what to do when
-    the server cannot be used; all of them within the time limit (an embedded server has its own).
+    Raises `OptionError` for an invalid URL, and a `ServerError` that says what to do if the server
+    cannot be used, within the time limit (starting an embedded server has a limit of its own).
     """
-    server = await _server(target, credentials, connect_timeout_s)
+    server = await _make_server(target, credentials, connect_timeout_s)
     try:
-        await server.meet()
+        await server.learn_dialect()
     except BaseException:
         await server.close()
         raise
@@ -167,33 +170,33 @@ async def connect(
 
 
 def check_target(target: object, credentials: object) -> None:
-    """Refuse what can lead to no server, without looking for one."""
-    # Their types only: the text of a callback may show a secret that it was bound to.
+    """Raise `OptionError` if a target or its credentials are invalid; nothing is connected."""
+    # Only their types are shown: the text of a callback may hold a secret that it was bound to.
     if credentials is not None and not callable(credentials):
-        accepted = "expected a function that gives a user and a password"
-        raise OptionError("credentials", type(credentials), accepted)
-    if isinstance(target, Redis | RedisCluster):
+        problem = "expected a function that returns a user and a password"
+        raise OptionError("credentials", type(credentials), problem)
+    if isinstance(target, Client):
         if credentials is not None:
-            accepted = "cannot be given along with a client"
-            raise OptionError("credentials", type(credentials), accepted)
+            problem = "cannot be combined with a client"
+            raise OptionError("credentials", type(credentials), problem)
     elif isinstance(target, str):
         parse(target)
     elif target is not None:
         raise OptionError("url", type(target), "expected a URL or a redis.asyncio client")
 
 
-async def _server(
+async def _make_server(
     target: Target, credentials: CredentialCallback | None, connect_timeout_s: float
 ) -> Server:
     check_target(target, credentials)
-    if isinstance(target, Redis | RedisCluster):
+    if isinstance(target, Client):
         return Server(
-            target, name=described(target), owned=False, connect_timeout_s=connect_timeout_s
+            target, name=describe(target), owned=False, connect_timeout_s=connect_timeout_s
         )
     address = address_of(target)
     embedded = None
     if address.kind is ServerKind.EMBEDDED:
-        embedded = await _joined(address.path)
+        embedded = await _join(address.path)
     return Server(
         client_for(
             address,
@@ -209,7 +212,7 @@ async def _server(
 
 
 def address_of(url: str | None) -> Address:
-    """Where a URL leads; without one what TAMPU_URL says, else the embedded server."""
+    """The address of a URL; without one that of TAMPU_URL, else of the embedded server."""
     found = os.environ.get(URL_VARIABLE)
     if url is not None or not found:
         return parse(DEFAULT_URL if url is None else url)
@@ -219,29 +222,22 @@ def address_of(url: str | None) -> Address:
         raise OptionError(URL_VARIABLE, error.given, error.problem) from None
 
 
-async def _joined(directory: str | Path) -> EmbeddedServer:
-    """Join in a thread; a hold that nobody waits for any more is given back."""
+async def _join(directory: str | Path) -> EmbeddedServer:
+    """Join an embedded server in a thread; if this is cancelled, the hold is released."""
     joining = asyncio.get_running_loop().run_in_executor(None, join, directory)
     try:
         return await asyncio.shield(joining)
     except asyncio.CancelledError:
-        joining.add_done_callback(_given_back)
+        joining.add_done_callback(_release)
         raise
 
 
-def _given_back(joined: asyncio.Future[EmbeddedServer]) -> None:
-    if not joined.cancelled() and joined.exception() is None:
-        joined.result().release()
+def _release(joining: asyncio.Future[EmbeddedServer]) -> None:
+    if not joining.cancelled() and joining.exception() is None:
+        joining.result().release()
 
 
-@asynccontextmanager
-async def _limited(server: str, timeout_s: float) -> AsyncIterator[None]:
-    with server_errors(server, sent=False):
-        async with asyncio.timeout(timeout_s):
-            yield
-
-
-async def _connected(connection: AbstractConnection) -> AbstractConnection:
+async def _open(connection: Connection) -> Connection:
     try:
         await connection.connect()
     except BaseException:

@@ -1,46 +1,38 @@
-"""What a server can do, asked once when we meet it."""
+"""What a server can do, found out once when we connect."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import NoPermissionError
 
 from tampu.errors import ServerTooOld
 from tampu.server.protocol import pack
+from tampu.server.redis_py import Connection
 
 NEEDED = "Redis 6.2 or newer, or any Valkey"
 
-# XAUTOCLAIM came with Redis 6.2, the oldest level tampu is built for.
-_FLOOR_COMMAND = "XAUTOCLAIM"
-_ASKED = (_FLOOR_COMMAND, "XACKDEL", "WAITAOF")
-# What tampu sends besides, here and in its scripts; hosted servers rename or disable some.
+# XAUTOCLAIM came with Redis 6.2, the oldest version that tampu supports.
+_REQUIRED_COMMAND = "XAUTOCLAIM"
+_DETECTED = (_REQUIRED_COMMAND, "XACKDEL", "WAITAOF")
+# All other commands that tampu sends, in its scripts too. Hosted servers rename or disable some.
 USED = (
-    *("BLPOP", "CLIENT", "COMMAND", "DEL", "EVAL", "EVALSHA", "EXISTS", "EXPIRE", "GET", "HDEL"),
-    *("HEXISTS", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSET", "INFO", "LPUSH", "LTRIM", "MGET"),
-    *("PERSIST", "PEXPIRE", "PTTL", "SCAN", "SCRIPT", "SET", "TIME", "UNLINK", "WAIT", "XACK"),
-    *("XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD"),
-    *(
-        "XREADGROUP",
-        "XREVRANGE",
-        "XTRIM",
-        "ZADD",
-        "ZCARD",
-        "ZCOUNT",
-        "ZPOPMIN",
-        "ZRANGE",
-        "ZRANGEBYSCORE",
-    ),
-    *("ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCAN", "ZSCORE"),
+    *("CLIENT", "COMMAND", "INFO", "SCAN", "TIME", "WAIT", "EVAL", "EVALSHA", "SCRIPT"),
+    *("DEL", "EXISTS", "EXPIRE", "PERSIST", "PEXPIRE", "PTTL", "UNLINK"),
+    *("GET", "MGET", "SET", "BLPOP", "LPUSH", "LTRIM"),
+    *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSET"),
+    *("XACK", "XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD"),
+    *("XREADGROUP", "XREVRANGE", "XTRIM"),
+    *("ZADD", "ZCARD", "ZCOUNT", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZREMRANGEBYRANK"),
+    *("ZREMRANGEBYSCORE", "ZSCAN", "ZSCORE"),
 )
 _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _PRE_RELEASE = re.compile(r"[^0-9.].*")
 
 
 class Product(Enum):
-    """Whose server it is."""
+    """The make of a server."""
 
     REDIS = "Redis"
     VALKEY = "Valkey"
@@ -48,7 +40,7 @@ class Product(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One server's product, version and the newer commands it knows."""
+    """A server's product, its version and the newer commands that it knows."""
 
     product: Product = Product.REDIS
     version: tuple[int, ...] = (6, 2)
@@ -74,38 +66,38 @@ class Dialect:
         return f"{self.product.value} {'.'.join(map(str, self.version))}"
 
 
-# What a user without the right to ask gets: the level that every server has.
-FLOOR = Dialect()
+# What every supported server can do. Assumed for users who may not ask.
+OLDEST = Dialect()
 
 
-async def ask(connection: AbstractConnection, server: str) -> Dialect:
-    """Ask a connected server what it is; `ServerTooOld` if it lacks what tampu needs."""
+async def detect(connection: Connection, server: str) -> Dialect:
+    """Ask a connected server what it is; raises `ServerTooOld` if tampu cannot use it."""
     try:
         info = await _call(connection, "INFO", "server")
-        commands = await _call(connection, "COMMAND", "INFO", *_ASKED)
+        commands = await _call(connection, "COMMAND", "INFO", *_DETECTED)
     except NoPermissionError:
-        return FLOOR
+        return OLDEST
     if not isinstance(info, bytes) or not isinstance(commands, list):
         raise ServerTooOld(server, "unknown", NEEDED)
-    return read(info, commands, server)
+    return parse_dialect(info, commands, server)
 
 
-def read(info: bytes, commands: Sequence[object], server: str) -> Dialect:
-    """The dialect that replies to INFO server and COMMAND INFO describe."""
+def parse_dialect(info: bytes, commands: Sequence[object], server: str) -> Dialect:
+    """The dialect that the replies to INFO server and COMMAND INFO describe."""
     fields = {name.decode(): value.decode() for name, value in _FIELD.findall(info)}
-    own = fields.get("valkey_version")
-    text = own or fields.get("redis_version", "0")
-    known = {name for name, entry in zip(_ASKED, commands, strict=True) if entry}
-    if _FLOOR_COMMAND not in known:
-        raise ServerTooOld(server, text, NEEDED)
+    valkey_version = fields.get("valkey_version")
+    version = valkey_version or fields.get("redis_version", "0")
+    known = {name for name, entry in zip(_DETECTED, commands, strict=True) if entry}
+    if _REQUIRED_COMMAND not in known:
+        raise ServerTooOld(server, version, NEEDED)
     return Dialect(
-        product=Product.VALKEY if own else Product.REDIS,
-        version=tuple(int(part) for part in _PRE_RELEASE.sub("", text).split(".") if part),
+        product=Product.VALKEY if valkey_version else Product.REDIS,
+        version=tuple(int(part) for part in _PRE_RELEASE.sub("", version).split(".") if part),
         ack_and_delete="XACKDEL" in known,
         wait_for_fsync="WAITAOF" in known,
     )
 
 
-async def _call(connection: AbstractConnection, *command: str) -> object:
+async def _call(connection: Connection, *command: str) -> object:
     await connection.send_packed_command(pack(*command), check_health=False)
     return await connection.read_response(disable_decoding=True)

@@ -1,4 +1,4 @@
-"""The one border where the client's errors become ours."""
+"""The border where the client's errors become tampu's own."""
 
 import os
 import re
@@ -19,31 +19,32 @@ from tampu.errors import (
     ServerUnreachable,
     TlsFailed,
 )
+from tampu.server.redis_py import is_client_limit, is_hang_up
 
 
 class ScriptUnknown(CommandRefused):
-    """The server does not know a script by its digest; it never gets past `script.py`."""
+    """The server does not know a script by its digest; `script.py` then loads it."""
 
-    unknown = False  # an earlier sending of the same call may have been carried out
+    maybe_done = False  # the call was sent before, and may have been carried out then
 
 
-# What each refusal means. A code that is not here will not get better by itself: give up.
-# Lost connections are not here: they are the one thing whose outcome is unknown.
+# What each refusal means. For a code that is not in the table, repeating the call does not help.
+# Lost connections are no refusals: they alone leave the outcome unknown.
 REFUSALS: dict[str, type[CommandRefused | AccessDenied]] = {
     "LOADING": ServerBusy,  # reading its data after a start
-    "BUSY": ServerBusy,  # a script is running for too long
+    "BUSY": ServerBusy,  # a script runs for too long
     "MASTERDOWN": ServerBusy,  # a replica without its master
     "CLUSTERDOWN": ServerBusy,  # a slot without a node, or no majority
-    "TRYAGAIN": ServerBusy,  # a slot on its way to another node
-    "MOVED": ServerBusy,  # lanes follow these four by themselves; who sees them
-    "ASK": ServerBusy,  # was moved about for longer than the call's time limit
+    "TRYAGAIN": ServerBusy,  # a slot that is moving to another node
+    "MOVED": ServerBusy,  # lanes handle these four themselves; a caller sees one only if it
+    "ASK": ServerBusy,  # lasted until the time limit of the call
     "READONLY": ServerBusy,
     "UNBLOCKED": ServerBusy,
     "NOREPLICAS": ServerBusy,  # min-replicas-to-write is not met
     "MISCONF": ServerBusy,  # the last save or append failed: a full disk, mostly
-    "MAXCLIENTS": ServerBusy,  # no place for another connection
+    "MAXCLIENTS": ServerBusy,  # no room for another connection
     "OOM": QueueFull,  # maxmemory
-    "QUEUEFULL": QueueFull,  # the queue's own length limit, from our add script
+    "QUEUEFULL": QueueFull,  # max_len of the queue, from the add script
     "NOSCRIPT": ScriptUnknown,
     "NOAUTH": AccessDenied,
     "WRONGPASS": AccessDenied,
@@ -51,42 +52,43 @@ REFUSALS: dict[str, type[CommandRefused | AccessDenied]] = {
     "DENIED": AccessDenied,  # protected mode
 }
 
-# What the server said, as opposed to what became of the link: the replies stay in step.
-REPLIES = (client.ResponseError, client.BusyLoadingError, client.AuthenticationError)
-LINK_ERRORS = (client.ConnectionError, client.TimeoutError, client.InvalidResponse, OSError)
+# The server answered with an error: the connection is fine, and later replies stay in step.
+REPLY_ERRORS = (client.ResponseError, client.BusyLoadingError, client.AuthenticationError)
+# The connection broke or was never made.
+CONNECTION_ERRORS = (client.ConnectionError, client.TimeoutError, client.InvalidResponse, OSError)
 
-_PLACE = re.compile(r"\d+ \S*:\d+")  # slot, host and port
+_TARGET = re.compile(r"\d+ \S*:\d+")  # slot, host and port
 _REDIRECTIONS = {"MOVED": client.MovedError, "ASK": client.AskError}
 
-# Said by our add script of a call that is too old to be told whether it was carried out.
+# From the add script, for a call that is too old for it to know whether it was carried out.
 FORGOTTEN = "FORGOTTEN"
 
 TOO_SLOW = "it did not answer in time"
 HUNG_UP = "it closed the connection"
 
 _CODE = re.compile(r"-?([A-Z][A-Z0-9]{2,})\b")
-# Redis 6.2 wraps what a script's command was answered: "... @user_script: 3: -OOM command ..."
+# Redis 6.2 wraps errors of commands in a script: "... @user_script: 3: -OOM command ..."
 _INSIDE_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z][A-Z0-9]{2,} .*)", re.DOTALL)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _LONGEST_PROBLEM = 200
 
 
 def as_refusal(text: str) -> Exception:
-    """A server's refusal as an exception, of those that redis-py has for it."""
+    """The error line of a server as one of redis-py's exceptions."""
     code, _, rest = text.partition(" ")
     kind = _REDIRECTIONS.get(code)
-    if kind is not None and _PLACE.fullmatch(rest):
+    if kind is not None and _TARGET.fullmatch(rest):
         return kind(rest, status_code=code)
     return client.ResponseError(text)
 
 
 def refusal_code(error: Exception) -> str:
-    """The word a server's refusal starts with, such as LOADING or NOSCRIPT."""
+    """The first word of a refusal, such as LOADING or NOSCRIPT."""
     return _code_and_text(error)[0]
 
 
 def refusal_error(error: Exception, server: str) -> ServerError:
-    """What a refusal means, as one of our errors."""
+    """A refusal as one of our errors."""
     code, text = _code_and_text(error)
     if code == FORGOTTEN:
         return ConnectionLost(server, text)
@@ -97,27 +99,27 @@ def refusal_error(error: Exception, server: str) -> ServerError:
 
 
 def unreachable(error: BaseException, server: str) -> ServerError:
-    """Why no connection was made, as one of our errors; nothing was sent."""
-    if isinstance(error, REPLIES):
+    """The reason why no connection was made, as one of our errors; nothing was sent."""
+    if isinstance(error, REPLY_ERRORS):
         return refusal_error(error, server)
-    if str(error).startswith("max number of clients"):
+    if is_client_limit(error):
         return ServerBusy(server, "MAXCLIENTS", str(error))
-    for link in _chain(error):
-        if isinstance(link, client.AuthenticationError | client.NoPermissionError):
-            return refusal_error(link, server)
-        if isinstance(link, ssl.SSLError):
-            return TlsFailed(server, _tls_problem(link))
-    return ServerUnreachable(server, link_problem(error))
+    for cause in _chain(error):
+        if isinstance(cause, client.AuthenticationError | client.NoPermissionError):
+            return refusal_error(cause, server)
+        if isinstance(cause, ssl.SSLError):
+            return TlsFailed(server, _tls_problem(cause))
+    return ServerUnreachable(server, connection_problem(error))
 
 
-def link_problem(error: BaseException) -> str:
-    """Why a link broke or was never made, in a few words without internals."""
-    for link in _chain(error):
-        if isinstance(link, OSError) and (problem := _system_problem(link)):
+def connection_problem(error: BaseException) -> str:
+    """Why a connection broke or was never made, in a few words without internals."""
+    for cause in _chain(error):
+        if isinstance(cause, OSError) and (problem := _system_problem(cause)):
             return problem
     if isinstance(error, client.TimeoutError | TimeoutError):
         return TOO_SLOW
-    if "lost" in str(error) or "closed" in str(error):
+    if is_hang_up(error):
         return HUNG_UP
     return str(error).rstrip(".")[:_LONGEST_PROBLEM] or type(error).__name__
 
@@ -127,11 +129,11 @@ def server_errors(server: str, *, sent: bool) -> Iterator[None]:
     """Turn the client's errors into ours. `sent` says whether a call was in flight."""
     try:
         yield
-    except REPLIES as error:
+    except REPLY_ERRORS as error:
         raise refusal_error(error, server) from error
-    except LINK_ERRORS as error:
+    except CONNECTION_ERRORS as error:
         if sent:
-            raise ConnectionLost(server, link_problem(error)) from error
+            raise ConnectionLost(server, connection_problem(error)) from error
         raise unreachable(error, server) from error
 
 
@@ -144,7 +146,7 @@ def _code_and_text(error: Exception) -> tuple[str, str]:
     code = getattr(error, "status_code", None)
     if code is None or inside:
         code = found.group(1) if found else "ERR"
-    # An unknown command is quoted with its arguments, which may be payloads.
+    # The server quotes an unknown command with its arguments, which may be payloads.
     shown = text.removeprefix(code).strip().partition(", with args beginning")[0]
     return code, shown[:_LONGEST_PROBLEM]
 
@@ -160,7 +162,7 @@ def _system_problem(error: OSError) -> str | None:
         return _tls_problem(error)
     if isinstance(error, socket.gaierror):
         return error.strerror
-    # A host with several addresses fails with one text that lists the error of each.
+    # For a host with several addresses, asyncio raises one error whose text lists theirs.
     number = error.errno or next(iter(map(int, _ERRNO.findall(str(error)))), None)
     return os.strerror(number) if number else None
 
@@ -168,4 +170,4 @@ def _system_problem(error: OSError) -> str | None:
 def _tls_problem(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
-    return (getattr(error, "reason", None) or "no agreement").replace("_", " ").lower()
+    return (getattr(error, "reason", None) or "the handshake failed").replace("_", " ").lower()

@@ -1,4 +1,4 @@
-"""Plain commands that look at a server as a whole, or at a stream from outside."""
+"""Plain commands that inspect a server, or a stream from outside."""
 
 import asyncio
 import re
@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
-from redis.asyncio.connection import AbstractConnection
 
 from tampu.errors import AccessDenied, CommandRefused
 from tampu.server.connect import Server
 from tampu.server.errors import server_errors
 from tampu.server.lane import Lane
 from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.redis_py import Connection, place_of
 from tampu.server.streams import RawEntry
 
 LIMIT_S: Final = 10.0
@@ -22,21 +22,21 @@ _LINE: Final = re.compile(rb"^([A-Za-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 
 
 class Node:
-    """One node of a server, asked one command after the other."""
+    """One node of a server; it gets one command after the other."""
 
-    def __init__(self, connection: AbstractConnection, server: Server) -> None:
+    def __init__(self, connection: Connection, server: Server) -> None:
         self._connection = connection
         self._server = server
-        host = getattr(connection, "host", None)
-        self.name = f"{host}:{getattr(connection, 'port', '')}" if host else server.name
+        place = place_of(connection)
+        self.name = server.name if place is None else f"{place[0]}:{place[1]}"
 
     async def call(self, *command: Argument) -> Reply:
-        """What the node answers; raises a `ServerError` if it will not, or not in time."""
+        """The node's reply; raises a `ServerError` if it refuses or does not answer in time."""
         (reply,) = await self.call_all([command])
         return reply
 
     async def call_all(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        """The answers to many commands, sent in one go."""
+        """The replies to many commands, sent together."""
         packed = b"".join(pack(*command) for command in commands)
         with server_errors(self._server.name, sent=True):
             async with asyncio.timeout(LIMIT_S):
@@ -47,38 +47,38 @@ class Node:
         return replies
 
     async def info(self) -> dict[str, str]:
-        """What the node tells of itself; empty if it will not."""
+        """The reply to INFO; empty if the node does not tell."""
         try:
-            told: Any = await self.call("INFO")
+            reply: Any = await self.call("INFO")
         except (CommandRefused, AccessDenied):
             return {}
         return {
-            name.decode(): value.decode("utf-8", "replace") for name, value in _LINE.findall(told)
+            name.decode(): value.decode("utf-8", "replace") for name, value in _LINE.findall(reply)
         }
 
     async def setting(self, name: str) -> str | None:
-        """A setting of the node; None if it will not say, as in hosted servers."""
+        """A setting of the node; None if it does not tell, as hosted servers do not."""
         try:
-            told: Any = await self.call("CONFIG", "GET", name)
+            reply: Any = await self.call("CONFIG", "GET", name)
         except (CommandRefused, AccessDenied):
             return None
-        return told[1].decode() if told else None
+        return reply[1].decode() if reply else None
 
-    async def missing(self, commands: Sequence[str]) -> list[str]:
-        """Those of the commands that the node does not know; none if it will not say."""
+    async def missing_commands(self, commands: Sequence[str]) -> list[str]:
+        """The commands that the node does not know; empty if it does not tell."""
         try:
-            told: Any = await self.call("COMMAND", "INFO", *commands)
+            reply: Any = await self.call("COMMAND", "INFO", *commands)
         except (CommandRefused, AccessDenied):
             return []
-        return [name for name, known in zip(commands, told, strict=True) if not known]
+        return [name for name, known in zip(commands, reply, strict=True) if not known]
 
     async def time_ms(self) -> float:
-        """What the node's clock says."""
-        told: Any = await self.call("TIME")
-        return int(told[0]) * 1000 + int(told[1]) / 1000
+        """The time of the node's clock."""
+        reply: Any = await self.call("TIME")
+        return int(reply[0]) * 1000 + int(reply[1]) / 1000
 
     async def keys(self, pattern: bytes, *, kind: str | None = None) -> AsyncIterator[list[bytes]]:
-        """The keys that match, page by page; some may come twice, or be gone by then."""
+        """Pages of the keys that match; a key may come twice, or be deleted by then."""
         cursor = b"0"
         of_kind = () if kind is None else ("TYPE", kind)
         while True:
@@ -90,20 +90,20 @@ class Node:
             if cursor == b"0":
                 return
 
-    async def endless(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Those of the keys that are there and have no end."""
-        left = await self.call_all([("PTTL", key) for key in keys])
-        return [key for key, ms in zip(keys, left, strict=True) if ms == -1]
+    async def keys_without_expiry(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The keys that exist and never expire."""
+        ttls = await self.call_all([("PTTL", key) for key in keys])
+        return [key for key, ttl_ms in zip(keys, ttls, strict=True) if ttl_ms == -1]
 
-    async def remove(self, keys: Sequence[bytes]) -> int:
-        """Remove keys of one queue; how many were there."""
+    async def delete(self, keys: Sequence[bytes]) -> int:
+        """Delete keys of one queue; returns how many existed."""
         reply: Any = await self.call("UNLINK", *keys)
         return int(reply)
 
 
 @asynccontextmanager
 async def nodes_of(server: Server) -> AsyncIterator[list[Node]]:
-    """Every node that holds keys, each with a connection of its own."""
+    """Every node that holds keys, each with its own connection."""
     connections = await server.open_all()
     try:
         yield [Node(connection, server) for connection in connections]
@@ -116,7 +116,7 @@ async def nodes_of(server: Server) -> AsyncIterator[list[Node]]:
 
 
 class Group(Struct, frozen=True):
-    """One group of a stream, and the last entry that one of its consumers was given."""
+    """A group of a stream, and the last entry that was delivered to it."""
 
     name: bytes
     pending: int
@@ -124,7 +124,7 @@ class Group(Struct, frozen=True):
 
 
 async def groups_of(lane: Lane, stream: bytes) -> list[Group]:
-    """The groups of a stream; none if there is no such stream."""
+    """The groups of a stream; empty if there is no such stream."""
     try:
         reply: Any = await lane.call("XINFO", "GROUPS", stream, repeatable=True)
     except CommandRefused as refusal:
@@ -135,8 +135,8 @@ async def groups_of(lane: Lane, stream: bytes) -> list[Group]:
     return [Group(each[b"name"], each[b"pending"], each[b"last-delivered-id"]) for each in facts]
 
 
-async def added_to(lane: Lane, stream: bytes) -> int | None:
-    """How many entries a stream was ever given; None where the server does not count them."""
+async def entries_added(lane: Lane, stream: bytes) -> int | None:
+    """How many entries were ever added to a stream; None if the server does not count them."""
     try:
         reply: Any = await lane.call("XINFO", "STREAM", stream, repeatable=True)
     except CommandRefused as refusal:
@@ -151,18 +151,18 @@ async def added_to(lane: Lane, stream: bytes) -> int | None:
 async def newest_entries(
     lane: Lane, stream: bytes, *, down_to: bytes = b"-", count: int
 ) -> list[RawEntry]:
-    """The newest entries of a stream, not older than an id; newest first."""
+    """The newest entries of a stream down to an id, newest first."""
     reply: Any = await lane.call("XREVRANGE", stream, "+", down_to, "COUNT", count, repeatable=True)
     return list(reply)
 
 
-async def exist(lane: Lane, keys: Sequence[bytes]) -> bool:
-    """Whether one of the keys of a queue is there."""
+async def any_exists(lane: Lane, keys: Sequence[bytes]) -> bool:
+    """Whether any of these keys of a queue exists."""
     return bool(await lane.call("EXISTS", *keys, repeatable=True))
 
 
 class EntryHolder(Struct, frozen=True):
-    """Who holds an entry, and for how long."""
+    """The consumer that holds an entry, and since when."""
 
     consumer: bytes
     idle_ms: int
@@ -172,7 +172,7 @@ class EntryHolder(Struct, frozen=True):
 async def holder_of(
     lane: Lane, stream: bytes, *, group: bytes, entry_id: bytes
 ) -> EntryHolder | None:
-    """Who of a group holds an entry; None if nobody does."""
+    """The consumer of a group that holds an entry; None if it is not pending."""
     try:
         reply: Any = await lane.call(
             "XPENDING", stream, group, entry_id, entry_id, 1, repeatable=True
@@ -185,12 +185,12 @@ async def holder_of(
 
 
 async def first_due_ms(lane: Lane, delayed: bytes) -> int | None:
-    """When the first of the delayed jobs is due."""
+    """When the first delayed job is due; None if there is none."""
     reply: Any = await lane.call("ZRANGE", delayed, 0, 0, "WITHSCORES", repeatable=True)
     return round(float(reply[1])) if reply else None
 
 
-async def take_delayed(lane: Lane, delayed: bytes, *, count: int) -> list[bytes]:
-    """Take delayed members out, the first due first. Not sent again: it would take others."""
+async def pop_delayed(lane: Lane, delayed: bytes, *, count: int) -> list[bytes]:
+    """Remove and return the delayed members that are due first. Not sent again."""
     reply: Any = await lane.call("ZPOPMIN", delayed, count)
     return list(reply[::2])

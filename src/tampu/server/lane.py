@@ -1,5 +1,7 @@
 """A held connection for the hot path: packed batches, many calls in flight."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
 import logging
@@ -7,9 +9,8 @@ import math
 from dataclasses import dataclass, fields
 from functools import partial
 from random import Random
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import MovedError
 
 from tampu.errors import (
@@ -21,22 +22,28 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.server.connect import Server
 from tampu.server.connection import LaneConnection
 from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
-from tampu.server.protocol import Argument, Reply, pack
+from tampu.server.protocol import pack
 from tampu.server.send_queue import PendingCall, SendQueue
+from tampu.util.pauses import Pauses
+
+if TYPE_CHECKING:
+    from tampu.server.connect import Server
+    from tampu.server.protocol import Argument, Reply
+    from tampu.server.redis_py import Connection
 
 logger = logging.getLogger(__name__)
 
 _UNBLOCK_AGAIN_S = 0.005
+_STEADY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneOptions:
-    """How long a lane waits, and how it comes back."""
+    """Time limits of a lane."""
 
-    limit_s: float = 30.0  # a call that has no reply by then fails, sent or not
+    limit_s: float = 30.0  # a call without a reply by then fails, sent or not
     patience_s: float = 5.0  # a connection silent for this long with a call in flight is broken
     first_pause_s: float = 0.05  # before the first reconnect, at most; doubles from there
     longest_pause_s: float = 2.0
@@ -47,64 +54,43 @@ class LaneOptions:
                 raise OptionError(field.name, getattr(self, field.name), "must be above 0 seconds")
 
 
-class Pauses:
-    """How long to wait before each try to reconnect; spread, so that not all come at once."""
-
-    def __init__(self, options: LaneOptions, rng: Random) -> None:
-        self._options = options
-        self._rng = rng
-        self._tries = 0
-
-    def next_s(self, *, at_once: bool = False) -> float:
-        """The wait before the next try: short at first, then twice as long each time.
-
-        `at_once` leaves the first wait out, for who has been told where to go.
-        """
-        tries, self._tries = self._tries, self._tries + 1
-        longest = self._options.longest_pause_s
-        ceiling = min(longest, self._options.first_pause_s * 2 ** min(tries, 16))
-        if tries:
-            return self._rng.uniform(ceiling / 2, ceiling)
-        return 0.0 if at_once else self._rng.uniform(0.0, ceiling)
-
-    def reset(self) -> None:
-        """Begin with a short wait again, since the last connection proved good."""
-        self._tries = 0
-
-
 class Lane:
-    """One connection to the node that holds a queue's slot, kept alive and followed when it moves.
+    """One connection to the node that holds a queue's keys; it reconnects and follows the keys.
 
-    Calls are written in the order of `send` and may be in flight together. When the connection
-    breaks, a call that was in flight fails with `ConnectionLost`, or is sent again if it was marked
-    `repeatable`; calls that were not sent yet wait for the next connection. The number of calls in
-    flight is the caller's business. A lane belongs to the event loop that opened it.
+    Calls are sent in the order of `send` and may be in flight together. When the connection breaks,
+    a call in flight fails with `ConnectionLost`, or is sent again if it is `repeatable`. Calls that
+    were not sent yet wait for the next connection. The caller limits the number of calls in flight.
+    A lane belongs to the event loop that opened it.
     """
 
     def __init__(self, server: Server, key: bytes, options: LaneOptions) -> None:
         self._server = server
         self._key = key
         self._options = options
-        self._pauses = Pauses(options, Random())  # noqa: S311 - spreads clients, guards nothing
-        self._outbox = SendQueue()
-        self._calls: set[PendingCall] = set()  # all that have no outcome yet, wherever they are
-        self._link: LaneConnection | None = None
-        self._trouble: ServerError | None = None  # why there is no connection
-        self._outage = server.outage.part("connection")
+        self._pauses = Pauses(
+            options.first_pause_s,
+            options.longest_pause_s,
+            spread=Random(),  # noqa: S311 - spreads clients, guards nothing
+        )
+        self._send_queue = SendQueue()
+        self._calls: set[PendingCall] = set()  # all calls without an outcome, sent or not
+        self._connection: LaneConnection | None = None
+        self._connect_error: ServerError | None = None  # why there is no connection
+        self._trouble = server.outage.part("connection")
         self._task: asyncio.Task[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None  # for the call whose time is up first
-        self._alarm_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None  # for the call with the earliest limit
+        self._timer_at = math.inf
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def open(cls, server: Server, key: bytes, *, options: LaneOptions | None = None) -> Self:
-        """Connect a lane to the node that holds `key`; fails at once if that cannot be done."""
+        """Open a lane to the node that holds `key`; fails at once if it cannot be reached."""
         lane = cls(server, key, options or LaneOptions())
-        # Known to the lane before its task is: one that is cancelled at once never gets to own it.
-        link = lane._link = await lane._connect(refresh=False)
-        lane._task = asyncio.create_task(lane._run(link), name="tampu-lane")
-        lane._task.add_done_callback(lane._ended)
+        # Kept here too: a task that is cancelled before it starts never closes its connection.
+        connection = lane._connection = await lane._connect(refresh=False)
+        lane._task = asyncio.create_task(lane._run(connection), name="tampu-lane")
+        lane._task.add_done_callback(lane._clean_up)
         return lane
 
     async def __aenter__(self) -> Self:
@@ -115,7 +101,7 @@ class Lane:
 
     @property
     def server(self) -> Server:
-        """Where this lane leads."""
+        """The server that this lane leads to."""
         return self._server
 
     @property
@@ -130,26 +116,26 @@ class Lane:
         repeatable: bool = False,
         block_s: float = 0.0,
         limit_s: float | None = None,
-        unknown: bool = False,
+        maybe_done: bool = False,
     ) -> asyncio.Future[Reply]:
-        """Put one packed command on its way; the future gets its reply or a `ServerError`.
+        """Send one packed command; the future gets its reply or a `ServerError`.
 
         `repeatable` promises that carrying it out twice does no harm. `block_s` is how long the
-        command itself may wait at the server. `unknown` says that an earlier call for the same
+        command itself may block at the server. `maybe_done` says that an earlier call for the same
         may have been carried out. Cancelling the future gives up the reply only.
         """
         if self._closed:
             raise Closed(self._server.name)
         future: asyncio.Future[Reply] = self._loop.create_future()
         call = PendingCall(packed, future=future, repeatable=repeatable, block_s=block_s)
-        call.unknown = unknown
+        call.maybe_done = maybe_done
         call.limit_s = (self._options.limit_s if limit_s is None else limit_s) + block_s
         call.until = self._loop.time() + call.limit_s
-        if call.until < self._alarm_at:
-            self._set_alarm(call.until)
+        if call.until < self._timer_at:
+            self._set_timer(call.until)
         self._calls.add(call)
         future.add_done_callback(partial(self._forget, call))
-        self._outbox.put(call)
+        self._send_queue.put(call)
         return future
 
     async def call(
@@ -166,131 +152,139 @@ class Lane:
     async def unblock(self) -> None:
         """End this lane's blocking reads now; each is answered as if its time were up.
 
-        What a read had already been given at the server still arrives as its reply. Reads of a user
-        without the right to CLIENT ID end when their own time is up. Raises a `ServerError` if the
-        server cannot be told; a read that is lost with the connection is not sent again.
+        What the server had already given to a read still arrives as its reply. Reads of a user
+        without the permission for CLIENT ID end when their own time is up. Raises a `ServerError`
+        if the server cannot be reached; a read that is lost with its connection is not sent again.
         """
         for call in list(self._calls):
             if call.block_s:
-                call.ended = True
+                call.unblocked = True
                 if not call.sent:
                     call.answer(None)
-        link = self._link
-        if link is None or not link.blocks():
+        connection = self._connection
+        if connection is None or not connection.has_blocking_read():
             return
-        client_id = await link.client_id()
+        client_id = await connection.client_id()
         if client_id is not None:
-            await self._unblock(link, client_id)
+            await self._unblock(connection, client_id)
 
     async def close(self) -> None:
         """Disconnect; calls without a reply fail. May be called twice."""
         self._closed = True
-        link = self._link
+        connection = self._connection
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if link is not None:
-            await link.disconnect()
+        if connection is not None:
+            await connection.disconnect()
 
-    async def _run(self, link: LaneConnection) -> None:
-        """The lane's one task: a link, and when it ends the next."""
+    async def _run(self, connection: LaneConnection) -> None:
+        """Use one connection after the other; the lane's only task."""
         while True:
             began = self._loop.time()
-            problem = await link.run()
+            problem = await connection.run()
             if self._closed:
                 return  # before Python 3.13 a task group that fails swallows a cancellation
-            self._link = None
-            self._outage.begin(ConnectionLost(self._server.name, problem))
-            self._sort(link.leftovers(), problem)
-            if link.proven or self._loop.time() - began > self._options.longest_pause_s:
+            self._connection = None
+            if not isinstance(connection.leaving, MovedError):  # a slot that moves is no outage
+                self._trouble.begin(ConnectionLost(self._server.name, problem))
+            self._sort(connection.leftovers(), problem)
+            lasted_s = self._loop.time() - began
+            was_good = connection.proven or lasted_s > self._options.longest_pause_s
+            if was_good:
                 self._pauses.reset()
-            link = self._link = await self._next_link(after=link)
-            self._outage.end()
+            connection = self._connection = await self._reconnect(connection)
+            # A server that accepts connections and refuses every call is one outage.
+            self._loop.call_later(0.0 if was_good else _STEADY_S, self._end_trouble, connection)
+
+    def _end_trouble(self, connection: LaneConnection) -> None:
+        if self._connection is connection:
+            self._trouble.end()
 
     def _sort(self, leftovers: list[PendingCall], problem: str) -> None:
-        """Put back, in their order, the calls that may be sent again; fail the others."""
+        """Put back, in order, the calls that can be sent again; fail the others."""
         again = []
         for call in leftovers:
-            call.unknown = call.unknown or call.sent
-            if call.ended:
+            call.maybe_done = call.maybe_done or call.sent
+            if call.unblocked:
                 call.answer(None)
             elif call.sent and not call.repeatable:
                 call.fail(ConnectionLost(self._server.name, problem))
             else:
                 again.append(call)
-        self._outbox.put_back(again)
+        self._send_queue.put_back(again)
 
-    async def _next_link(self, *, after: LaneConnection) -> LaneConnection:
-        known = await self._note_move(after)
+    async def _reconnect(self, before: LaneConnection) -> LaneConnection:
+        knows_node = await self._follow(before)
         while True:
-            await asyncio.sleep(self._pauses.next_s(at_once=known))
+            await asyncio.sleep(self._pauses.next_s(skip_first=knows_node))
             try:
-                link = await self._connect(refresh=not known)
+                connection = await self._connect(refresh=not knows_node)
             except ServerError as error:
-                self._trouble, known = error, False
+                self._connect_error, knows_node = error, False
                 if error.verdict is Verdict.GIVE_UP:
                     self._fail_all(error)
             else:
-                self._trouble = None
-                return link
+                self._connect_error = None
+                return connection
 
-    async def _note_move(self, link: LaneConnection) -> bool:
-        """Whether the refusal that ended a link told us where to go next."""
-        moved = link.leaving
+    async def _follow(self, connection: LaneConnection) -> bool:
+        """Whether the refusal that ended a connection names the node to connect to next."""
+        moved = connection.leaving
         if not isinstance(moved, MovedError):
             return False
-        moved.host = moved.host or link.host or ""  # clusters may leave their names out
-        if await self._server.note_move(moved):
+        own_host, _ = connection.place or ("", 0)
+        moved.host = moved.host or own_host  # clusters may hide the names of their hosts
+        if await self._server.follow(moved):
             return True
-        hint = "it is one node of a cluster: use a redis+cluster:// URL"
+        hint = "this is one node of a cluster; use a redis+cluster:// URL"
         self._fail_all(CommandRefused(self._server.name, "MOVED", hint))
         return False
 
     async def _connect(self, *, refresh: bool) -> LaneConnection:
-        connection = await self._server.open(self._key, refresh=refresh)
         return LaneConnection(
-            connection,
+            await self._server.open(self._key, refresh=refresh),
             server=self._server,
-            outbox=self._outbox,
+            send_queue=self._send_queue,
             patience_s=self._options.patience_s,
         )
 
-    async def _unblock(self, link: LaneConnection, client_id: int) -> None:
-        side = await self._connect_beside(link)
+    async def _unblock(self, blocked: LaneConnection, client_id: int) -> None:
+        second = await self._connect_beside(blocked)
         try:
             with server_errors(self._server.name, sent=True):
                 async with asyncio.timeout(self._options.patience_s):
-                    while link.blocks():
-                        await side.send_command("CLIENT", "UNBLOCK", client_id)
-                        await side.read_response()
-                        # A read that had not reached the server yet blocks after all: ask again.
+                    while blocked.has_blocking_read():
+                        await second.send_command("CLIENT", "UNBLOCK", client_id)
+                        await second.read_response()
+                        # A read that had not reached the server yet blocks after all: try again.
                         await asyncio.sleep(_UNBLOCK_AGAIN_S)
         finally:
-            await side.disconnect(nowait=True)
+            await second.disconnect(nowait=True)
 
-    async def _connect_beside(self, link: LaneConnection) -> AbstractConnection:
-        """A second connection to the node that a link leads to."""
-        if link.host is None:
+    async def _connect_beside(self, connection: LaneConnection) -> Connection:
+        """A second connection to the same node."""
+        if connection.place is None:
             return await self._server.open(self._key)
-        return await self._server.open_to(link.host, link.port)
+        return await self._server.open_to(connection.place)
 
     def _forget(self, call: PendingCall, _: asyncio.Future[Reply]) -> None:
         self._calls.discard(call)
 
-    def _set_alarm(self, at: float) -> None:
-        """Look at the time limits then, and not before: one timer serves all calls."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm, self._alarm_at = self._loop.call_at(at, self._look_at_limits), at
+    def _set_timer(self, at: float) -> None:
+        """Check the time limits then, and not before: one timer serves all calls."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(at, self._check_limits), at
 
-    def _look_at_limits(self) -> None:
-        self._alarm, self._alarm_at = None, math.inf
+    def _check_limits(self) -> None:
+        self._timer, self._timer_at = None, math.inf
         now = self._loop.time()
         for call in list(self._calls):
             if call.until <= now:
                 self._expire(call)
         if next_at := min((call.until for call in self._calls if call.until > now), default=None):
-            self._set_alarm(next_at)
+            self._set_timer(next_at)
 
     def _expire(self, call: PendingCall) -> None:
         server = self._server.name
@@ -299,22 +293,28 @@ class Lane:
         elif call.refusal is not None:
             call.fail(refusal_error(call.refusal, server))
         else:
-            call.fail(copy.copy(self._trouble) or ServerUnreachable(server, TOO_SLOW))
+            call.fail(copy.copy(self._connect_error) or ServerUnreachable(server, TOO_SLOW))
 
     def _fail_all(self, error: ServerError) -> None:
-        """Fail every call, while there is no link and all of them wait; each gets its own error."""
+        """Fail every call, while there is no connection; each gets an error of its own."""
         for call in list(self._calls):
             call.fail(copy.copy(error))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Leave no call waiting for a lane that was closed, or ended by something unforeseen."""
+    def _clean_up(self, task: asyncio.Task[None]) -> None:
+        """Fail what is left after the lane was closed, or after its task failed."""
         self._closed = True
-        self._outage.end(recovered=False)
         server = self._server.name
+        self._trouble.end(recovered=False)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("lane died", extra={"server": server}, exc_info=error)
+            logger.error(
+                "the lane to %s failed: %r",
+                server,
+                error,
+                extra={"server": server, "problem": repr(error)},
+                exc_info=error,
+            )
         for call in list(self._calls):
             lost = ConnectionLost(server, "the lane was closed")
             call.fail(lost if call.sent else Closed(server))
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Lanes for who has keys of many hash tags: one lane to a server, one a slot to a cluster."""
+"""Lanes to keys with different hash tags: one lane to a server, one for each slot of a cluster."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, check_target
 from tampu.server.lane import Lane, LaneOptions
 
 _MOST_OPEN: Final = 64
-"""Lanes to a cluster; past that, those that were idle for longest are closed."""
+"""Lanes to a cluster. Beyond that, the ones that were idle for longest are closed."""
 
 
 class Lanes:
-    """Opened when they are first asked for, shared by all who opened this, closed by the last."""
+    """Lanes that are opened when they are first needed and closed by their last user."""
 
     def __init__(
         self,
@@ -30,16 +30,16 @@ class Lanes:
         self._connect_timeout_s = connect_timeout_s
         self._users = 0
         self._server: Server | None = None
-        self._lanes: dict[int, Lane] = {}  # by slot, the one used last behind the others
+        self._lanes: dict[int, Lane] = {}  # by slot, least recently used first
         self._opening = asyncio.Lock()
 
     @classmethod
     def within(
         cls, timeout_s: float, target: Target, credentials: CredentialCallback | None
     ) -> Self:
-        """Lanes on which neither connecting nor a call takes longer than a time.
+        """Lanes on which neither connecting nor a call takes longer than `timeout_s`.
 
-        A connection that is silent for half of it is given up for another, in time to ask again.
+        A connection that is silent for half of that is replaced, in time to send the call again.
         """
         usual = LaneOptions()
         options = LaneOptions(
@@ -51,11 +51,11 @@ class Lanes:
         return cls(target, credentials=credentials, options=options, connect_timeout_s=timeout_s)
 
     def open(self) -> None:
-        """One more who uses them."""
+        """Count one more user."""
         self._users += 1
 
     async def close(self) -> None:
-        """One less; the last one closes all lanes."""
+        """Count one user less; after the last one, close all lanes."""
         self._users -= 1
         if self._users > 0:
             return
@@ -67,9 +67,9 @@ class Lanes:
             await server.close()
 
     async def to(self, key: bytes) -> Lane:
-        """The lane to a key; raises a `ServerError` if there is no way to it."""
+        """The lane to a key; raises a `ServerError` if its node cannot be reached."""
         async with self._opening:
-            server = await self._reached()
+            server = await self._connect()
             slot = server.slot(key)
             lane = self._lanes.pop(slot, None)
             if lane is None:
@@ -78,13 +78,13 @@ class Lanes:
             self._lanes[slot] = lane
             return lane
 
-    async def by_place(self, keys: Sequence[bytes]) -> list[int]:
-        """The numbers of the keys, those of one lane behind each other: each is asked for once."""
+    async def order_by_lane(self, keys: Sequence[bytes]) -> list[int]:
+        """The indexes of the keys, keys of one lane next to each other."""
         async with self._opening:
-            slot = (await self._reached()).slot
-        return sorted(range(len(keys)), key=lambda number: slot(keys[number]))
+            slot = (await self._connect()).slot
+        return sorted(range(len(keys)), key=lambda index: slot(keys[index]))
 
-    async def _reached(self) -> Server:
+    async def _connect(self) -> Server:
         if self._server is None:
             self._server = await connect(
                 self._target,

@@ -71,6 +71,11 @@ class Trouble:
         self._away = False  # it shares in the outage
         self._failed = False  # it has an error of its own
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._away or self._failed
+
     def begin(self, error: Exception) -> float:
         """Note an error; the seconds to wait before the next try, longer each time."""
         if isinstance(error, ServerError) and error.verdict is not Verdict.GIVE_UP:
@@ -86,7 +91,7 @@ class Trouble:
 
     def end(self, *, recovered: bool = True) -> None:
         """Note a success; or, with `recovered=False`, that the part was closed."""
-        if not (self._away or self._failed):
+        if not self.is_on:
             return
         self._leave_outage(recovered=recovered)
         if self._failed:

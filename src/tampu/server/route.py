@@ -1,61 +1,63 @@
 """The way to the node that holds a key: plain, by Sentinel, by cluster slot.
 
-redis-py knows URLs, TLS, credentials and topologies. A route asks it where a key lives and makes a
-connection of our own to that place, outside redis-py's pool and without its silent retries.
+A route asks redis-py where a key lives and makes a connection of our own to that node.
 """
 
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
-from redis.asyncio import ConnectionPool
+from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
-from redis.backoff import NoBackoff
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.crc import key_slot
-from redis.exceptions import (
-    AuthenticationError,
-    MovedError,
-    RedisClusterException,
-    RedisError,
+from redis.exceptions import MovedError, RedisError
+
+from tampu.server.redis_py import (
+    Client,
+    Connection,
+    Place,
+    close_sentinels,
+    correct_slot,
+    entry_host,
+    find_master,
+    load_slots,
+    make_connection,
+    node_of_key,
 )
 
-from tampu.server.client import Client
-
-# One read takes what the socket has: replies of 512 entries come in a few pieces, not in dozens.
-_READ_SIZE = 1 << 20
 _ASK_SENTINELS_EVERY_S = 1.0
-# Pool-bound parts of redis-py's settings that mean nothing to a connection outside its pool.
-_POOL_ONLY = ("maint_", "orig_", "oss_cluster_", "connection_pool", "event_dispatcher")
 
 
 class Route(Protocol):
-    """How to get to the node that holds a key."""
+    """How to reach the node that holds a key."""
 
-    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
-        """An unconnected connection to the key's node; `refresh` asks the topology anew."""
+    async def make(self, key: bytes, *, refresh: bool) -> Connection:
+        """A connection to the key's node, not connected yet; `refresh` updates the topology."""
         ...
 
-    async def make_all(self) -> list[AbstractConnection]:
-        """An unconnected connection to each node that holds keys."""
+    async def make_all(self) -> list[Connection]:
+        """A connection to each node that holds keys, not connected yet."""
         ...
 
-    def make_to(self, host: str, port: int) -> AbstractConnection:
-        """An unconnected connection to one named node of the same server."""
+    def make_to(self, place: Place) -> Connection:
+        """A connection to one named node of the same server, not connected yet."""
         ...
 
-    async def note_move(self, error: MovedError) -> bool:
-        """Take note that a slot lives elsewhere now; False if this route knows no slots."""
+    async def follow(self, moved: MovedError) -> bool:
+        """Learn that a slot has moved to another node; False if this route has no slots."""
         ...
 
-    async def left(self, host: str, port: int) -> bool:
-        """Whether others say that this node is not the one to ask any more."""
+    async def has_moved(self, place: Place) -> bool:
+        """Whether another node has taken the place of this one."""
         ...
 
     def slot(self, key: bytes) -> int:
-        """Which part of the keys a key belongs to; keys of one slot live at one place."""
+        """The slot of a key; all keys of a slot are on one node."""
+        ...
+
+    async def close(self) -> None:
+        """Close what the client leaves open."""
         ...
 
 
@@ -64,107 +66,79 @@ def route_for(client: Client) -> Route:
     if isinstance(client, RedisCluster):
         return ClusterRoute(client)
     if isinstance(client.connection_pool, SentinelConnectionPool):
-        return SentinelRoute(client.connection_pool)
-    return PlainRoute(client.connection_pool)
+        return SentinelRoute(client)
+    return PlainRoute(client)
 
 
 class PlainRoute:
-    """One server at one place: TCP, TLS or a unix socket."""
+    """One server: TCP, TLS or a unix socket."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
+    def __init__(self, client: Redis) -> None:
+        self._client = client
 
-    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
-        """A connection to the one server there is."""
+    async def make(self, key: bytes, *, refresh: bool) -> Connection:
+        """A connection to the server."""
         del key, refresh
-        return _made(self._pool.connection_class, self._pool.connection_kwargs)
+        return make_connection(self._client)
 
-    async def make_all(self) -> list[AbstractConnection]:
-        """A connection to the one server there is."""
+    async def make_all(self) -> list[Connection]:
+        """A connection to the server."""
         return [await self.make(b"", refresh=False)]
 
-    def make_to(self, host: str, port: int) -> AbstractConnection:
-        """A connection to a named place with this server's settings."""
-        kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
-        return _made(self._pool.connection_class, kwargs)
+    def make_to(self, place: Place) -> Connection:
+        """A connection to a named node with this server's settings."""
+        return make_connection(self._client, place)
 
-    async def note_move(self, error: MovedError) -> bool:
+    async def follow(self, moved: MovedError) -> bool:
         """A single server has no slots."""
-        del error
+        del moved
         return False
 
-    async def left(self, host: str, port: int) -> bool:
+    async def has_moved(self, place: Place) -> bool:
         """A single server stays where it is."""
-        del host, port
+        del place
         return False
 
     def slot(self, key: bytes) -> int:
-        """All keys live at one place."""
+        """All keys are on one node."""
         del key
         return 0
 
+    async def close(self) -> None:
+        """Nothing stays open."""
 
-class SentinelRoute:
-    """The master that the sentinels agree on, asked for at every connect."""
 
-    def __init__(self, pool: SentinelConnectionPool) -> None:
-        self._pool = pool
-        secure = issubclass(pool.connection_class, SSLConnection)
-        # A plain connection to the address that Sentinel names: the managed one of redis-py
-        # hides READONLY behind a lost connection, and a refusal would look like an unknown.
-        self._connection_class = SSLConnection if secure else Connection
-        self._master: tuple[str, int] | None = None
+class SentinelRoute(PlainRoute):
+    """The master that the sentinels agree on, looked up at every connect."""
+
+    def __init__(self, client: Redis) -> None:
+        super().__init__(client)
+        self._master: Place | None = None
         self._asked_at = 0.0
 
-    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
+    async def make(self, key: bytes, *, refresh: bool) -> Connection:
         """A connection to the present master."""
         del key, refresh
-        try:
-            self._master = host, port = await self._pool.get_master_address()
-        except MasterNotFoundError as error:
-            # Its text names the kinds of errors, and nothing else does.
-            if "AuthenticationError" in str(error):
-                problem = "the sentinels ask for sentinel_username and sentinel_password"
-                raise AuthenticationError(problem) from None
-            problem = f"no sentinel names a master for {self._pool.service_name!r}"
-            raise ConnectionError(problem) from None
-        return self.make_to(host, port)
+        self._master = await find_master(self._client)
+        return self.make_to(self._master)
 
-    async def make_all(self) -> list[AbstractConnection]:
-        """A connection to the present master; its replicas hold the same."""
-        return [await self.make(b"", refresh=False)]
-
-    def make_to(self, host: str, port: int) -> AbstractConnection:
-        """A connection to one named node of the service."""
-        kwargs = {**self._pool.connection_kwargs, "host": host, "port": port}
-        return _made(self._connection_class, kwargs)
-
-    async def note_move(self, error: MovedError) -> bool:
-        """A replicated server has no slots."""
-        del error
-        return False
-
-    async def left(self, host: str, port: int) -> bool:
+    async def has_moved(self, place: Place) -> bool:
         """Whether the sentinels name another master by now.
 
-        A master that was replaced in good order keeps taking writes for about ten seconds before it
-        is told, and all of them are lost. Asking the sentinels shortens that to about one.
+        A master that is replaced in a planned failover goes on accepting writes for about ten
+        seconds before it learns of it, and all of them are lost. Asking the sentinels shortens that
+        to about one second.
         """
         now = monotonic()
         if now - self._asked_at > _ASK_SENTINELS_EVERY_S:
             self._asked_at = now
             with suppress(RedisError, OSError):
-                self._master = await self._pool.get_master_address()
-        return self._master not in {None, (host, port)}
+                self._master = await find_master(self._client)
+        return self._master not in {None, place}
 
     async def close(self) -> None:
-        """Let go of the connections to the sentinels."""
-        await self._pool.sentinel_manager.aclose()
-
-    def slot(self, key: bytes) -> int:
-        """All keys live at the master."""
-        del key
-        return 0
+        """Close the connections to the sentinels."""
+        await close_sentinels(self._client)
 
 
 class ClusterRoute:
@@ -172,77 +146,48 @@ class ClusterRoute:
 
     def __init__(self, client: RedisCluster) -> None:
         self._client = client
-        # Clusters may leave their hosts' names out: then it is the one that we came in by.
-        self._door = next(iter(client.nodes_manager.startup_nodes.values())).host
+        # Some clusters hide the names of their hosts: then it is the one that we entered by.
+        self._entry_host = entry_host(client)
         self._stale = False  # redis-py's map could not be corrected
 
-    async def make(self, key: bytes, *, refresh: bool) -> AbstractConnection:
-        """A connection to the node that redis-py's map, or a fresh one, names for the key."""
-        await self._learn(anew=refresh)
-        try:
-            node = self._client.get_node_from_key(key.decode())
-        except RedisClusterException as error:
-            raise _unknown(error) from error
-        if node is None:
-            raise ConnectionError("no node of the cluster holds the queue's slot")
-        return self._to(node)
+    async def make(self, key: bytes, *, refresh: bool) -> Connection:
+        """A connection to the node that holds the key, by redis-py's map or by a fresh one."""
+        await self._load(refresh=refresh)
+        return self._make_to_node(node_of_key(self._client, key))
 
-    async def make_all(self) -> list[AbstractConnection]:
-        """A connection to each primary of a map that was just fetched."""
-        await self._learn(anew=True)
-        return [self._to(node) for node in self._client.get_primaries()]
+    async def make_all(self) -> list[Connection]:
+        """A connection to each primary, by a fresh map."""
+        await self._load(refresh=True)
+        return [self._make_to_node(node) for node in self._client.get_primaries()]
 
-    async def _learn(self, *, anew: bool) -> None:
-        """Have a map of the slots, or a fresh one."""
-        try:
-            await self._client.initialize()
-            if anew or self._stale:
-                await self._client.nodes_manager.initialize()
-                self._stale = False
-        except RedisClusterException as error:
-            raise _unknown(error) from error
+    async def _load(self, *, refresh: bool) -> None:
+        await load_slots(self._client, refresh=refresh or self._stale)
+        self._stale = False
 
-    def _to(self, node: ClusterNode) -> AbstractConnection:
-        settings = {**node.connection_kwargs, "host": node.host or self._door}
-        return _made(node.connection_class, settings)
+    def _make_to_node(self, node: ClusterNode) -> Connection:
+        host = node.host or self._entry_host
+        if host is None:
+            raise ConnectionError("the cluster hides the names of its hosts")
+        return self.make_to((host, int(node.port)))
 
-    def make_to(self, host: str, port: int) -> AbstractConnection:
+    def make_to(self, place: Place) -> Connection:
         """A connection to one named node of the cluster, known or new."""
-        known = self._client.get_default_node()
-        kwargs = {**known.connection_kwargs, "host": host, "port": port}
-        return _made(known.connection_class, kwargs)
+        return make_connection(self._client, place)
 
-    async def note_move(self, error: MovedError) -> bool:
-        """Correct redis-py's map of the slots, or have it fetched anew if it is past correcting."""
-        try:
-            await self._client.nodes_manager.move_slot(error)
-        except (RedisError, KeyError):
+    async def follow(self, moved: MovedError) -> bool:
+        """Correct redis-py's map, or have it fetched again before the next connection."""
+        if not await correct_slot(self._client, moved):
             self._stale = True
         return True
 
-    async def left(self, host: str, port: int) -> bool:
-        """A node says by itself which slots it does not hold."""
-        del host, port
+    async def has_moved(self, place: Place) -> bool:
+        """A node says itself which slots it no longer holds."""
+        del place
         return False
 
     def slot(self, key: bytes) -> int:
-        """By the key's hash tag, if it has one."""
+        """The slot of the key's hash tag, or of the whole key if it has none."""
         return int(key_slot(key))
 
-
-def _unknown(error: RedisClusterException) -> ConnectionError:
-    return ConnectionError(str(error).partition("\n")[0])
-
-
-def _made(kind: type[AbstractConnection], settings: dict[str, Any]) -> AbstractConnection:
-    kept = {name: value for name, value in settings.items() if not name.startswith(_POOL_ONLY)}
-    kept |= {
-        "socket_timeout": None,  # a lane has its own limits, and blocking reads outlast this one
-        "socket_read_size": _READ_SIZE,
-        "protocol": 2,  # no pushes, and the same reply shapes on every server
-        "health_check_interval": 0,
-        "retry": Retry(NoBackoff(), 0),
-        "retry_on_error": [],
-        "retry_on_timeout": False,
-    }
-    return kind(**kept)
+    async def close(self) -> None:
+        """Nothing stays open."""

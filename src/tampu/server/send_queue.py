@@ -1,4 +1,4 @@
-"""Calls, and the place where they wait to be sent."""
+"""Calls, and the queue in which they wait to be sent."""
 
 import asyncio
 import math
@@ -16,14 +16,14 @@ class PendingCall:
 
     __slots__ = (
         "block_s",
-        "ended",
         "future",
         "limit_s",
+        "maybe_done",
         "packed",
         "refusal",
         "repeatable",
         "sent",
-        "unknown",
+        "unblocked",
         "until",
     )
 
@@ -39,32 +39,33 @@ class PendingCall:
         self.future = future
         self.repeatable = repeatable
         self.block_s = block_s
-        self.limit_s = self.until = math.inf  # how long it may take, and the loop's time then
-        self.sent = False  # on its way, or carried out
-        self.unknown = False  # an earlier sending may have been carried out
-        self.ended = False  # a blocking read that is not to be sent again
-        self.refusal: Exception | None = None  # the last certain no, to be told at the time limit
+        self.limit_s = self.until = math.inf  # its time limit, and the loop's time at its end
+        self.sent = False  # in flight: the server may have carried it out
+        self.maybe_done = False  # was in flight before, on a connection that broke
+        self.unblocked = False  # a blocking read that must not be sent again
+        self.refusal: Exception | None = None  # the last refusal, reported at the time limit
 
     def answer(self, reply: Reply) -> None:
-        """Hand over the reply; one that nobody waits for any more is dropped."""
+        """Set the reply, unless the caller has given up."""
         if not self.future.done():
             self.future.set_result(reply)
 
     def fail(self, error: ServerError) -> None:
-        """Hand over an error; one that nobody waits for any more is dropped.
+        """Set an error, unless the caller has given up.
 
-        A refusal says only that the last sending did nothing: what was unknown before stays so.
+        A refusal says only that nothing was done this time. If the call was in flight before, its
+        outcome stays unknown.
         """
         if self.future.done():
             return
         if isinstance(error, ScriptUnknown):
-            error.unknown = self.unknown  # who loads the script sends the call again
-        elif self.unknown and error.verdict is not Verdict.UNKNOWN:
+            error.maybe_done = self.maybe_done  # whoever loads the script sends the call again
+        elif self.maybe_done and error.verdict is not Verdict.UNKNOWN:
             error = ConnectionLost(error.server, f"and when it was sent again: {error}")
         self.future.set_exception(error)
 
     def note_refusal(self, refusal: Exception) -> None:
-        """The server did not carry it out, and it may be sent again."""
+        """Remember that the server did nothing, so that the call can be sent again."""
         self.sent = False
         self.refusal = refusal
 
@@ -74,17 +75,17 @@ class SendQueue:
 
     def __init__(self) -> None:
         self._calls: deque[PendingCall] = deque()
-        self._empty: Callable[[], None] | None = None
+        self._flush: Callable[[], None] | None = None
 
     @contextmanager
-    def emptied_by(self, empty: Callable[[], None]) -> Iterator[None]:
-        """Have somebody called, for a while, when there is a call to `take`."""
-        self._empty = empty
-        self._tell()
+    def flush_by(self, flush: Callable[[], None]) -> Iterator[None]:
+        """Call `flush` whenever there are calls to `take`, until the context ends."""
+        self._flush = flush
+        self._notify()
         try:
             yield
         finally:
-            self._empty = None
+            self._flush = None
 
     def put(self, call: PendingCall) -> None:
         """Add a call at the end."""
@@ -92,15 +93,15 @@ class SendQueue:
         while calls and calls[0].future.done():  # given up while there was no connection
             calls.popleft()
         calls.append(call)
-        self._tell()
+        self._notify()
 
     def put_back(self, calls: Iterable[PendingCall]) -> None:
         """Put calls before all others, in their order, to be sent again."""
         self._calls.extendleft(reversed(list(calls)))
-        self._tell()
+        self._notify()
 
     def take(self) -> list[PendingCall]:
-        """All calls that somebody still waits for; they count as sent from now on."""
+        """Remove all calls and return those that are still awaited; they count as sent."""
         taken = []
         while self._calls:
             call = self._calls.popleft()
@@ -109,6 +110,6 @@ class SendQueue:
                 taken.append(call)
         return taken
 
-    def _tell(self) -> None:
-        if self._empty is not None and self._calls:
-            self._empty()
+    def _notify(self) -> None:
+        if self._flush is not None and self._calls:
+            self._flush()

@@ -1,20 +1,26 @@
-"""Plain commands on the keys of a queue, and what their replies mean."""
+"""Plain commands on the keys of a queue, with typed replies."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
-from tampu.server.connection import ignore_outcome
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, Ids, Reply, pack
-from tampu.wire.keys import QueueKeys, escape_glob
+from tampu.server.protocol import Ids, pack
+from tampu.util.lifecycle import ignore_outcome
+from tampu.wire.keys import escape_glob
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument, Reply
+    from tampu.wire.keys import QueueKeys
 
 RawEntry: TypeAlias = "tuple[bytes, list[bytes] | None]"
-"""An entry's id and its fields in turn; None if it was deleted while it was pending."""
+"""An id and a flat list of fields and values; None if the entry was deleted while pending."""
 
 NO_GROUP = "NOGROUP"
 MAX_ACKS = 1000
@@ -38,7 +44,7 @@ class ConsumerInfo(Struct, frozen=True):
 
 
 async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
-    """Make the group, and the stream if need be; whether it was not there yet."""
+    """Create a group, and its stream if needed; False if the group existed."""
     try:
         await lane.call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM", repeatable=True)
     except CommandRefused as refusal:
@@ -46,48 +52,46 @@ async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
             return False
         raise
     except ConnectionLost as lost:
-        if "BUSYGROUP" in lost.problem:  # made when it was sent the first time, or before
+        if "BUSYGROUP" in lost.problem:  # created when it was sent first, or earlier
             return False
         raise
     return True
 
 
 async def create_consumer(lane: Lane, stream: bytes, group: bytes, *, consumer: bytes) -> None:
-    """Have a consumer be seen before it has read anything."""
+    """Create a consumer, so that others see it before it has read anything."""
     await lane.call("XGROUP", "CREATECONSUMER", stream, group, consumer, repeatable=True)
 
 
-def packed_read(
-    stream: bytes, *, group: bytes, consumer: bytes, count: int, block_ms: int
-) -> bytes:
-    """A read of new entries, packed; its reply is for `read_entries`."""
-    who = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", count)
+def pack_read(stream: bytes, *, group: bytes, consumer: bytes, count: int, block_ms: int) -> bytes:
+    """A packed read of new entries; `read_entries` takes its reply."""
+    head = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT", count)
     wait: tuple[Argument, ...] = (b"BLOCK", block_ms) if block_ms else ()
-    return pack(*who, *wait, b"STREAMS", stream, b">")
+    return pack(*head, *wait, b"STREAMS", stream, b">")
 
 
 def read_entries(reply: Reply) -> Any:  # noqa: ANN401 - list[RawEntry], straight from the server
-    """The entries in a reply to a read of one stream; none for an empty one."""
+    """The entries in the reply to a read of one stream."""
     return reply[0][1] if reply else ()  # type: ignore[index]
 
 
 async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes) -> int:
-    """Acknowledge and delete finished entries, 1 to 1000 of them; how many were pending.
+    """Acknowledge and delete 1 to 1000 finished entries; returns how many were pending.
 
-    Sent again after a lost reply, and then counts what the first sending left. Where the server has
-    no one command for it, deleting comes first: of what is done between the two, an entry without
-    fields stays pending, which whoever takes over drops, and nothing runs twice. A script would do
-    both in one step and take a sixth more of the server's time.
+    Sent again after a lost reply, and then counts only what is left. A server without XACKDEL gets
+    two commands, XDEL first: if only that is carried out, the entry stays pending without fields,
+    whoever takes it over drops it, and nothing runs twice. A script would do both in one step, but
+    takes a sixth more of the server's time.
     """
     if not 1 <= len(entry_ids) <= MAX_ACKS:
-        raise OptionError("entry_ids", f"{len(entry_ids)} ids", f"takes 1 to {MAX_ACKS} of them")
+        raise OptionError("entry_ids", f"{len(entry_ids)} ids", f"expected 1 to {MAX_ACKS} ids")
     ids = Ids(entry_ids)
     if lane.server.dialect.ack_and_delete:
-        command = ids.behind(b"XACKDEL", stream, group, b"IDS", ids.count)
+        command = ids.pack_after(b"XACKDEL", stream, group, b"IDS", ids.count)
         codes: Any = await lane.send(command, repeatable=True)
         return int(codes.count(1))
-    deleting = lane.send(ids.behind(b"XDEL", stream), repeatable=True)
-    acking = lane.send(ids.behind(b"XACK", stream, group), repeatable=True)
+    deleting = lane.send(ids.pack_after(b"XDEL", stream), repeatable=True)
+    acking = lane.send(ids.pack_after(b"XACK", stream, group), repeatable=True)
     acking.add_done_callback(ignore_outcome)
     await deleting
     acked: Any = await acking
@@ -95,7 +99,7 @@ async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: b
 
 
 async def pending_of(lane: Lane, stream: bytes, *, group: bytes, consumer: bytes) -> list[Pending]:
-    """All that a consumer holds, oldest first."""
+    """The entries that a consumer holds, oldest first."""
     found: list[Pending] = []
     start = b"-"
     while True:
@@ -111,7 +115,7 @@ async def pending_of(lane: Lane, stream: bytes, *, group: bytes, consumer: bytes
 async def fields_of(
     lane: Lane, stream: bytes, entry_ids: Sequence[bytes]
 ) -> list[list[bytes] | None]:
-    """The fields of each entry, in order; None for one that is not there."""
+    """The fields of each entry, in order; None for an entry that does not exist."""
     calls = [
         lane.send(pack("XRANGE", stream, entry_id, entry_id), repeatable=True)
         for entry_id in entry_ids
@@ -121,7 +125,7 @@ async def fields_of(
 
 
 async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[ConsumerInfo]:
-    """The group's consumers; none if there is no such group."""
+    """The consumers of a group; empty if there is no such group."""
     try:
         reply: Any = await lane.call("XINFO", "CONSUMERS", stream, group, repeatable=True)
     except CommandRefused as refusal:
@@ -133,7 +137,7 @@ async def consumers(lane: Lane, stream: bytes, group: bytes) -> list[ConsumerInf
 
 
 async def last_id(lane: Lane, stream: bytes, *, limit_s: float | None = None) -> bytes:
-    """The id of the newest entry, to read on from; b"0-0" for an empty stream."""
+    """The id of the newest entry, to read from there on; b"0-0" for an empty stream."""
     command = ("XREVRANGE", stream, "+", "-", "COUNT", 1)
     newest: Any = await lane.call(*command, repeatable=True, limit_s=limit_s)
     return newest[0][0] if newest else b"0-0"
@@ -142,9 +146,9 @@ async def last_id(lane: Lane, stream: bytes, *, limit_s: float | None = None) ->
 async def read_after(
     lane: Lane, stream: bytes, after: bytes, *, count: int, block_ms: int
 ) -> list[RawEntry]:
-    """Entries behind an id, as soon as there are any; none when the time is up.
+    """Entries after an id, as soon as there are any; none when the time is up.
 
-    Not sent again after a lost connection: who follows a stream must know of the gap.
+    Not sent again after a lost connection: whoever follows a stream must know of the gap.
     """
     reply = await lane.call(
         "XREAD",
@@ -160,10 +164,10 @@ async def read_after(
     return list(read_entries(reply))
 
 
-async def entries_between(
+async def entries_from(
     lane: Lane, stream: bytes, *, start: bytes = b"-", count: int
 ) -> list[RawEntry]:
-    """Entries from an id on, oldest first; b"(ID" starts behind it."""
+    """Entries from an id on, oldest first; b"(ID" starts after that id."""
     reply: Any = await lane.call("XRANGE", stream, start, "+", "COUNT", count, repeatable=True)
     return list(reply)
 
@@ -171,31 +175,31 @@ async def entries_between(
 async def values_of(
     lane: Lane, keys: Sequence[bytes], *, limit_s: float | None = None
 ) -> list[bytes | None]:
-    """What keys of one queue hold."""
+    """The values of keys of one queue."""
     reply: Any = await lane.call("MGET", *keys, repeatable=True, limit_s=limit_s)
     return list(reply)
 
 
 async def delete_entries(lane: Lane, stream: bytes, entry_ids: Sequence[bytes]) -> int:
-    """Delete entries; how many were there. Not sent again: the number would be wrong."""
+    """Delete entries; returns how many existed. Not sent again: the number would be wrong."""
     reply: Any = await lane.call("XDEL", stream, *entry_ids)
     return int(reply)
 
 
 async def trim_before(lane: Lane, stream: bytes, entry_id: bytes) -> int:
-    """Delete the entries before an id; how many. Not sent again: the number would be wrong."""
+    """Delete the entries before an id; returns how many. Not sent again, for the number."""
     reply: Any = await lane.call("XTRIM", stream, "MINID", "=", entry_id)
     return int(reply)
 
 
 async def drop_all(lane: Lane, stream: bytes) -> int:
-    """Delete every entry; how many. Not sent again: the number would be wrong."""
+    """Delete every entry; returns how many. Not sent again, for the number."""
     reply: Any = await lane.call("XTRIM", stream, "MAXLEN", "=", 0)
     return int(reply)
 
 
 async def score_of(lane: Lane, key: bytes, member: bytes) -> float | None:
-    """The score of a member of a sorted set; None if it is not there."""
+    """The score of a member of a sorted set; None if it is not a member."""
     reply: Any = await lane.call("ZSCORE", key, member, repeatable=True)
     return None if reply is None else float(reply)
 
@@ -203,60 +207,60 @@ async def score_of(lane: Lane, key: bytes, member: bytes) -> float | None:
 async def scan_members(
     lane: Lane, key: bytes, cursor: bytes, *, holding: bytes = b"", count: int
 ) -> tuple[bytes, list[bytes]]:
-    """Some members of a sorted set that hold a text, and where to go on; b"0" at the end."""
+    """The next cursor, b"0" at the end, and some members that contain the text `holding`."""
     pattern = b"*%b*" % escape_glob(holding)
     match = ("MATCH", pattern) if holding else ()
     reply: Any = await lane.call("ZSCAN", key, cursor, *match, "COUNT", count, repeatable=True)
     return bytes(reply[0]), reply[1][::2]
 
 
-async def wait_for_ring(lane: Lane, bell: bytes, *, wait_s: float) -> bool:
-    """Whether a bell is rung within so long; the ring is heard once."""
-    reply = await lane.call("BLPOP", bell, str(wait_s), block_s=wait_s)
+async def wait_for_wakeup(lane: Lane, key: bytes, *, wait_s: float) -> bool:
+    """Whether a wakeup arrives within that time; it reaches one waiter only."""
+    reply = await lane.call("BLPOP", key, str(wait_s), block_s=wait_s)
     return reply is not None
 
 
 async def server_time_ms(lane: Lane) -> int:
-    """What the server's clock says."""
+    """The time of the server's clock."""
     seconds, micros = await lane.call("TIME", repeatable=True)  # type: ignore[misc]
     return int(seconds) * 1000 + int(micros) // 1000  # type: ignore[arg-type]
 
 
-# --- how much there is --------------------------------------------------------------------------
+# --- sizes --------------------------------------------------------------------------------------
 
 
 class Sizes(Struct, frozen=True):
-    """What the keys of a queue hold, and how much of the stream a group has pending."""
+    """The sizes of a queue, and how much of its stream is pending in a group."""
 
     stream: int
     pending: int
     delayed: int
     dead: int
-    repeat: int
+    schedules: int
 
 
 async def sizes(lane: Lane, keys: QueueKeys, group: bytes) -> Sizes:
-    """All sizes of a queue at about one moment; a group that is not there has nothing pending."""
-    asked = [
+    """All sizes of a queue at about the same time; a missing group has nothing pending."""
+    commands = [
         ("XLEN", keys.stream),
         ("ZCARD", keys.delayed),
         ("XLEN", keys.dead),
         ("ZCARD", keys.repeat),
         ("ZCARD", keys.paused),
     ]
-    calls = [lane.send(pack(*command), repeatable=True) for command in asked]
+    calls = [lane.send(pack(*command), repeatable=True) for command in commands]
     pending = lane.send(pack("XPENDING", keys.stream, group), repeatable=True)
     try:
-        stream, delayed, dead, *repeats = [int(await call) for call in calls]  # type: ignore[arg-type]
-        return Sizes(stream, await _pending_count(pending), delayed, dead, sum(repeats))
+        stream, delayed, dead, *schedules = [int(await call) for call in calls]  # type: ignore[arg-type]
+        return Sizes(stream, await _pending_count(pending), delayed, dead, sum(schedules))
     finally:
         for call in (*calls, pending):
             call.add_done_callback(ignore_outcome)
 
 
-async def _pending_count(asked: asyncio.Future[Reply]) -> int:
+async def _pending_count(call: asyncio.Future[Reply]) -> int:
     try:
-        reply: Any = await asked
+        reply: Any = await call
     except CommandRefused as refusal:
         if refusal.code == NO_GROUP:
             return 0
@@ -268,34 +272,34 @@ async def _pending_count(asked: asyncio.Future[Reply]) -> int:
 
 
 class Copies(Enum):
-    """Where a job must be besides the server's memory."""
+    """Where a job must be stored besides the server's memory."""
 
     FSYNC = "fsync"  # on the server's disk
     REPLICA = "replica"  # in the memory of another server
 
 
 class Confirmation(Enum):
-    """What became of asking whether writes are safe."""
+    """The answer to whether writes are safe."""
 
     SAFE = auto()
     TOO_FEW = auto()  # not within the time given
-    FORGOTTEN = auto()  # the key is not there: the server that had it is gone
-    ELSEWHERE = auto()  # the write was carried out by another node: ask again
+    FORGOTTEN = auto()  # the key is missing: the server has lost the writes
+    ELSEWHERE = auto()  # another node carried out the write: ask again
 
 
 async def confirm(
     lane: Lane, key: bytes, copies: Copies, *, keep_ms: int, wait_s: float
 ) -> Confirmation:
-    """Whether all that the server wrote before is safe; `key` is of those writes, and expires.
+    """Whether all earlier writes are safe; `key` is one that they wrote and that expires.
 
-    The server waits for the last write of the same connection. So this makes one, and asks in the
-    same breath. Raises `ConnectionLost` if the connection breaks meanwhile.
+    The server waits for the last write of the same connection. So this sends a write and then the
+    question. Raises `ConnectionLost` if the connection breaks.
     """
     touched = lane.send(pack("PEXPIRE", key, keep_ms), repeatable=True)
     touched.add_done_callback(ignore_outcome)
-    reply: Any = await lane.send(_packed_wait(copies, wait_s), block_s=wait_s)
+    reply: Any = await lane.send(_pack_wait(copies, wait_s), block_s=wait_s)
     if not touched.done():
-        # Replies come in order: the write was not carried out by who was asked.
+        # Replies come in order, so the node that answered did not carry out the write.
         return Confirmation.ELSEWHERE
     if not await touched:
         return Confirmation.FORGOTTEN
@@ -305,31 +309,31 @@ async def confirm(
 
 async def probe_copies(lane: Lane, copies: Copies) -> None:
     """Raise `CommandRefused` if the server cannot confirm copies of this kind."""
-    await lane.send(_packed_wait(copies, 0.001), block_s=0.001)
+    await lane.send(_pack_wait(copies, 0.001), block_s=0.001)
 
 
-def _packed_wait(copies: Copies, wait_s: float) -> bytes:
-    wait_ms = max(1, int(wait_s * 1000))  # 0 would be without end
+def _pack_wait(copies: Copies, wait_s: float) -> bytes:
+    wait_ms = max(1, int(wait_s * 1000))  # 0 would wait forever
     if copies is Copies.FSYNC:
         return pack("WAITAOF", 1, 0, wait_ms)
     return pack("WAIT", 1, wait_ms)
 
 
 def delete(lane: Lane, keys: Sequence[bytes]) -> asyncio.Future[Reply]:
-    """Remove keys of one queue; those that are not there do not matter, nor does their order."""
-    return lane.send(Ids(keys).behind(b"UNLINK"), repeatable=True)
+    """Delete keys of one queue; missing keys do not matter."""
+    return lane.send(Ids(keys).pack_after(b"UNLINK"), repeatable=True)
 
 
-async def left_ms(lane: Lane, key: bytes) -> int:
-    """How long a key has left; below 0 if it has no end or is not there."""
+async def ttl_ms(lane: Lane, key: bytes) -> int:
+    """The time until a key expires; below 0 if it never does or does not exist."""
     reply: Any = await lane.call("PTTL", key, repeatable=True)
     return int(reply)
 
 
-async def connected(lane: Lane, client_id: int) -> bool | None:
-    """Whether a connection is open at the server; None if it will not say."""
+async def is_connected(lane: Lane, client_id: int) -> bool | None:
+    """Whether the server has a connection of that id; None if it does not tell."""
     try:
-        listed: Any = await lane.call("CLIENT", "LIST", "ID", client_id, repeatable=True)
+        clients: Any = await lane.call("CLIENT", "LIST", "ID", client_id, repeatable=True)
     except (CommandRefused, AccessDenied):
         return None
-    return bytes(listed).startswith(b"id=%d " % client_id)
+    return bytes(clients).startswith(b"id=%d " % client_id)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from tampu.metrics.facts import LeadChanged
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import LeadChanged, SafeSink
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import lead, resign
-from tampu.server.streams import wait_for_ring
+from tampu.server.streams import wait_for_wakeup
 from tampu.services.service import Service
 from tampu.wire.holders import LockHolder
 from tampu.wire.keys import QueueKeys
@@ -89,7 +88,7 @@ class Wakeup(Service):
         """Wait for one wakeup, but not for long."""
         if self._lane is None:
             self._lane = await Lane.open(self._server, self._key)
-        if await wait_for_ring(self._lane, self._key, wait_s=_LISTEN_S):
+        if await wait_for_wakeup(self._lane, self._key, wait_s=_LISTEN_S):
             self._on_wakeup()
         return 0.0
 

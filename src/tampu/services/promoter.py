@@ -3,10 +3,10 @@
 from typing import Final
 
 from tampu.metrics.facts import Promotion
-from tampu.server.connection import ignore_outcome
 from tampu.server.scripts.delayed import promote
 from tampu.server.streams import delete
 from tampu.services.leader import LeaderService
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
@@ -26,7 +26,7 @@ class PromotionService(LeaderService):
     @staticmethod
     def wakeup_key(keys: QueueKeys) -> bytes:
         """A wakeup arrives when a job is delayed that is due before all others."""
-        return keys.bell
+        return keys.wakeup
 
     async def work(self) -> float:
         """Promote one batch; the wait until the next job is due."""

@@ -2,14 +2,20 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import Final, Protocol
 
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import Judgement, Membership, TakenEntry, reap, takeover
-from tampu.server.streams import ConsumerInfo, connected, consumers, left_ms, pending_of, values_of
+from tampu.server.streams import (
+    ConsumerInfo,
+    consumers,
+    is_connected,
+    pending_of,
+    ttl_ms,
+    values_of,
+)
 from tampu.services.service import Service
 from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys
@@ -45,17 +51,14 @@ class LeaseTerms:
 class Successor(Protocol):
     """Runs what dead workers left."""
 
-    def free_slots(self) -> int:
-        """How many more entries could run at once."""
-
-    def release_stale(self) -> int:
+    def release_stale(self) -> None:
         """Release entries that have waited too long for a slot."""
 
     def audit(self, pending: set[bytes]) -> None:
         """Compare the ids that the server says we hold with those that we know of."""
 
-    async def take_over(self, claim: Callable[[], Awaitable[list[TakenEntry]]]) -> None:
-        """Run what `claim` returns, even if its reply is lost; raises what it raises."""
+    async def take_over(self, claim: Callable[[int], Awaitable[list[TakenEntry]]]) -> None:
+        """Run what `claim` returns for a number of free slots, even if its reply is lost."""
 
 
 class ReapingService(Service):
@@ -107,20 +110,22 @@ class ReapingService(Service):
             if heartbeat is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
                 await reap(self._lane, member)
             return
-        left, is_connected = 0, None
+        left_ms, connected = 0, None
         if heartbeat is not None:
-            left = await left_ms(self._lane, member.key)
-            is_connected = await self._is_connected(heartbeat)
+            left_ms = await ttl_ms(self._lane, member.key)
+            connected = await self._is_connected(heartbeat)
         judgement = judge(
-            consumer, heartbeat, left_ms=left, is_connected=is_connected, terms=self._terms
+            consumer, heartbeat, left_ms=left_ms, is_connected=connected, terms=self._terms
         )
         if judgement is not None:
             await self._take_over(member, judgement)
 
     async def _take_over(self, dead: Membership, judgement: Judgement) -> None:
-        count = min(max(self._successor.free_slots(), _LEAST_A_TICK), _MOST_A_TICK)
-        taker = self._member.consumer
-        claim = partial(takeover, self._lane, dead, judgement=judgement, taker=taker, count=count)
+        async def claim(free_slots: int) -> list[TakenEntry]:
+            count = min(max(free_slots, _LEAST_A_TICK), _MOST_A_TICK)
+            taker = self._member.consumer
+            return await takeover(self._lane, dead, judgement=judgement, taker=taker, count=count)
+
         await self._successor.take_over(claim)
 
     async def _is_connected(self, heartbeat: bytes) -> bool | None:
@@ -128,7 +133,7 @@ class ReapingService(Service):
             client_id = decode_heartbeat(heartbeat).client_id
         except DecodeError:
             return None
-        return await connected(self._lane, client_id) if client_id else None
+        return await is_connected(self._lane, client_id) if client_id else None
 
 
 def judge(
@@ -155,7 +160,7 @@ def judge(
     # Below 0: it has more time left than a heartbeat gives, so the server's clock was set back.
     is_late = silent_s >= theirs.suspect_s or silent_s < 0
     if is_connected is False and is_late:
-        return Judgement(mark=heartbeat, left_ms=left_ms)
+        return Judgement(heartbeat=heartbeat, left_ms=left_ms)
     return None
 
 

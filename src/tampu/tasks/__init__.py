@@ -1,1 +1,1 @@
-"""Tasks: functions whose calls are jobs. What they take, what they are given, how they are run."""
+"""Tasks: functions whose calls can be added as jobs."""

@@ -1,4 +1,4 @@
-"""Which factories a function needs, and in what order; decided here, acted on elsewhere."""
+"""Dependencies: which factories a function needs, and in which order to call them."""
 
 import inspect
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from tampu.tasks.signature import Dependency, signature_of
 
 
 class FactoryKind(Enum):
-    """How a factory gives its value."""
+    """How a factory creates its value."""
 
     PLAIN = auto()
     ASYNC = auto()
@@ -25,73 +25,74 @@ class FactoryKind(Enum):
 
     @property
     def yields(self) -> bool:
-        """Whether it has something to do behind the run."""
+        """Whether it has code to run after the job."""
         return self in {FactoryKind.GENERATOR, FactoryKind.ASYNC_GENERATOR}
 
 
 class Step(Struct, frozen=True):
-    """One factory to call; what it needs has been made by the steps before it."""
+    """One factory to call; earlier steps have created what it needs."""
 
     dependency: Dependency
     kind: FactoryKind
-    jobs: tuple[str, ...]  # its parameters that get the running job
+    job_parameters: tuple[str, ...]
     needs: tuple[tuple[str, Dependency], ...]
 
 
-def dependency_steps(wanted: Iterable[Dependency]) -> tuple[Step, ...]:
-    """The steps to all that is wanted, each once, in an order that can be followed.
+def dependency_steps(dependencies: Iterable[Dependency]) -> tuple[Step, ...]:
+    """The steps that create all dependencies, each once, in an order that works.
 
-    `OptionError` if they need each other in a circle, or what they cannot be given.
+    Raises `OptionError` if they depend on each other in a circle, or if a factory has a parameter
+    that nothing fills.
     """
     steps: dict[Dependency, Step] = {}
-    for each in wanted:
-        _add(each, steps, path=())
+    for each in dependencies:
+        _add_steps(each, steps, path=())
     return tuple(steps.values())
 
 
-def _add(
+def _add_steps(
     dependency: Dependency, steps: dict[Dependency, Step], path: tuple[Dependency, ...]
 ) -> None:
     if dependency in steps:
         return
     if dependency in path:
         circle = (*path[path.index(dependency) :], dependency)
-        raise OptionError("Depends", _names(circle), "goes round in a circle")
-    shape = signature_of(dependency.factory)
-    for parameter in shape.given:
+        names = " → ".join(each.name for each in circle)
+        raise OptionError("Depends", names, "the dependencies form a circle")
+    signature = signature_of(dependency.factory)
+    for parameter in signature.parameters:
         if parameter.required:
-            accepted = f"has a parameter {parameter.name} that nobody fills"
-            raise OptionError("Depends", dependency.name, accepted)
-    for needed in shape.dependencies.values():
-        _add(needed, steps, (*path, dependency))
+            problem = f"parameter {parameter.name} needs a default, a Depends(...) or type Job"
+            raise OptionError("Depends", dependency.name, problem)
+    for needed in signature.dependencies.values():
+        _add_steps(needed, steps, (*path, dependency))
     step = Step(
-        dependency, kind_of(dependency.factory), shape.jobs, tuple(shape.dependencies.items())
+        dependency,
+        factory_kind(dependency.factory),
+        signature.job_parameters,
+        tuple(signature.dependencies.items()),
     )
     if dependency.scope == "app":
-        _check_app_wide(step)
+        _check_app_scope(step)
     steps[dependency] = step
 
 
-def _check_app_wide(step: Step) -> None:
-    """What lives as long as the worker cannot be made of what lives as long as a job."""
-    short = ["Job"] if step.jobs else []
-    short += [needed.name for _, needed in step.needs if needed.scope == "job"]
-    if short:
-        accepted = f'with scope="app" cannot depend on {", ".join(short)}, which is of one job'
-        raise OptionError("Depends", step.dependency.name, accepted)
+def _check_app_scope(step: Step) -> None:
+    """A value that lives as long as the worker cannot be made from a value of one job."""
+    per_job = ["Job"] if step.job_parameters else []
+    per_job += [needed.name for _, needed in step.needs if needed.scope == "job"]
+    if per_job:
+        problem = f'scope="app" cannot depend on {", ".join(per_job)}, which exists once per job'
+        raise OptionError("Depends", step.dependency.name, problem)
 
 
-def kind_of(factory: object) -> FactoryKind:
-    """How a factory gives its value; a callable object counts by its `__call__`."""
+def factory_kind(factory: object) -> FactoryKind:
+    """How a factory creates its value; a callable object counts by its `__call__`."""
     if isinstance(factory, type):
-        return FactoryKind.PLAIN  # what its objects do when they are called is another matter
-    kinds = (factory, getattr(factory, "__call__", None))  # noqa: B004 - its kind is asked
+        return FactoryKind.PLAIN  # calling the class creates the value, whatever its objects do
+    kinds = (factory, getattr(factory, "__call__", None))  # noqa: B004 - its kind is checked
     if any(map(inspect.isasyncgenfunction, kinds)):
         return FactoryKind.ASYNC_GENERATOR
     if any(map(inspect.isgeneratorfunction, kinds)):
         return FactoryKind.GENERATOR
     return FactoryKind.ASYNC if any(map(inspect.iscoroutinefunction, kinds)) else FactoryKind.PLAIN
-
-
-def _names(path: Iterable[Dependency]) -> str:
-    return " → ".join(each.name for each in path)

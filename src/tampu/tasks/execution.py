@@ -1,4 +1,4 @@
-"""A task as the handler that a worker runs: arguments converted, dependencies made, all closed."""
+"""Runs a task for a job: converts its arguments, creates its dependencies, closes them again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,66 +17,67 @@ from tampu.outcome import Retry, Snooze, Unrecoverable
 from tampu.tasks.arguments import Arguments
 from tampu.tasks.depends import FactoryKind, Step, dependency_steps
 from tampu.tasks.middleware import ContextStack, Middleware
-from tampu.tasks.signature import Dependency, Signature
-from tampu.util.functions import is_async
+from tampu.tasks.signature import Dependency, Signature, signature_of
+from tampu.util.options import is_async
 
 T = TypeVar("T")
 Values = dict[Dependency, Any]
 
 
-class Recipe(Struct, frozen=True):
-    """A task, looked at: all that running it needs."""
+class TaskDefinition(Struct, frozen=True):
+    """A task's function, its signature and arguments, and the steps that create dependencies."""
 
     function: Callable[..., Any]
-    shape: Signature
+    signature: Signature
     arguments: Arguments
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., Any], shape: Signature) -> "Recipe":
-        """The recipe of a function; `OptionError` if it could never be run."""
-        arguments = Arguments(name, shape)
-        return cls(function, shape, arguments, dependency_steps(shape.dependencies.values()))
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether it depends on nothing."""
-        return not self.steps
+    def of(cls, name: str, function: Callable[..., Any]) -> "TaskDefinition":
+        """The definition of a function; `OptionError` if it can never run."""
+        signature = signature_of(function)
+        steps = dependency_steps(signature.dependencies.values())
+        return cls(function, signature, Arguments(name, signature), steps)
 
     @property
     def needs_loop(self) -> bool:
-        """Whether something of it must be awaited, also if a decorator hides that."""
+        """Whether it or a dependency must be awaited, even if a decorator hides that."""
         if is_async(self.function) or is_async(unwrap(self.function)):
             return True
         return any(step.kind.needs_loop for step in self.steps)
 
     @property
-    def closes(self) -> bool:
-        """Whether something that it depends on is closed behind the run."""
+    def has_cleanup(self) -> bool:
+        """Whether a dependency has code to run after the job."""
         return any(step.kind.yields for step in self.steps)
 
 
 class Runtime(Struct):
-    """What the runs of one worker share."""
+    """What all attempts of one worker share."""
 
     values: Values = field(default_factory=dict)  # of the dependencies with scope="app"
     threads: ThreadPoolExecutor | None = None  # None: plain functions run where they are called
-    stopping: bool = False  # what is cancelled now is cancelled because its grace is over
+    stopping: bool = False  # whether attempts are cancelled because the worker stops
 
 
-def function_for(recipe: Recipe, runtime: Runtime, middleware: Sequence[Middleware]) -> Function:
-    """The function of a job that runs the task for it, in the cheapest way that does."""
-    if recipe.is_bare and not middleware:
-        return _bare_async(recipe) if is_async(recipe.function) else _bare_plain(recipe)
-    if middleware or recipe.needs_loop:
-        return _TaskCall(recipe, runtime, middleware)
-    run = _TaskCall(recipe, Runtime(runtime.values), ())  # in the thread that calls it
-    return lambda job: _at_once(run(job))
+def handler_function(
+    definition: TaskDefinition, runtime: Runtime, middleware: Sequence[Middleware]
+) -> Function:
+    """A function that runs the task for a job, in the cheapest way possible."""
+    if not definition.steps and not middleware:
+        if is_async(definition.function):
+            return _simple_async_function(definition)
+        return _simple_function(definition)
+    if middleware or definition.needs_loop:
+        return _TaskCall(definition, runtime, middleware)
+    call = _TaskCall(definition, Runtime(runtime.values), ())  # runs in the calling thread
+    return lambda job: _run_without_loop(call(job))
 
 
-def _bare_async(recipe: Recipe) -> Function:
-    function, convert, jobs = recipe.function, recipe.arguments.convert, recipe.shape.jobs
-    if not jobs:
+def _simple_async_function(definition: TaskDefinition) -> Function:
+    function, convert = definition.function, definition.arguments.convert
+    job_parameters = definition.signature.job_parameters
+    if not job_parameters:
 
         async def run(job: Job[Any]) -> object:
             return await function(**convert(job.data))
@@ -84,76 +85,78 @@ def _bare_async(recipe: Recipe) -> Function:
         return run
 
     async def run_with_job(job: Job[Any]) -> object:
-        return await function(**convert(job.data), **dict.fromkeys(jobs, job))
+        return await function(**convert(job.data), **dict.fromkeys(job_parameters, job))
 
     return run_with_job
 
 
-def _bare_plain(recipe: Recipe) -> Function:
-    function, convert, jobs = recipe.function, recipe.arguments.convert, recipe.shape.jobs
+def _simple_function(definition: TaskDefinition) -> Function:
+    function, convert = definition.function, definition.arguments.convert
+    job_parameters = definition.signature.job_parameters
 
     def run(job: Job[Any]) -> object:
-        return function(**convert(job.data), **dict.fromkeys(jobs, job))
+        return function(**convert(job.data), **dict.fromkeys(job_parameters, job))
 
     return run
 
 
 class _TaskCall:
-    """Runs a task with all that is around it: middleware, then dependencies, then the function."""
+    """Runs a task with its middleware outside, its dependencies inside of that."""
 
-    def __init__(self, recipe: Recipe, runtime: Runtime, middleware: Sequence[Middleware]) -> None:
-        self._recipe = recipe
+    def __init__(
+        self, definition: TaskDefinition, runtime: Runtime, middleware: Sequence[Middleware]
+    ) -> None:
+        self._definition = definition
         self._runtime = runtime
         self._middleware = middleware
-        self._is_async = is_async(recipe.function)
-        self._awaits = bool(runtime.threads or recipe.closes or middleware)
+        self._is_async = is_async(definition.function)
+        self._awaits = bool(runtime.threads or definition.has_cleanup or middleware)
 
     async def __call__(self, job: Job[Any]) -> object:
-        around = ContextStack()
+        stack = ContextStack(job)
         value, error = None, None
         try:
             for each in self._middleware:
-                await around.enter(each(job), essential=False)
-            value = await self._called(job, around)
+                await stack.enter(each(job), essential=False)
+            value = await self._call(job, stack)
             if isinstance(value, Retry | Snooze | Unrecoverable):
-                raise value  # so that what is around it sees it, too  # noqa: TRY301
+                raise value  # so that middleware and dependencies see it  # noqa: TRY301
         except GeneratorExit:
-            raise  # the loop is gone: nothing can be left any more
-        except BaseException as raised:  # noqa: BLE001 - raised again when all around is left
+            raise  # the loop has ended: nothing can be awaited any more
+        except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
             error = raised
-        error = await around.leave(error)
+        error = await stack.leave(error)
         if error is None:
             return value
         try:
             raise error
         finally:
-            del error  # it knows this frame: a circle that only the collector would find
+            del error  # it refers to this frame: a cycle that only the collector would find
 
-    async def _called(self, job: Job[Any], around: ContextStack) -> object:
-        recipe = self._recipe
-        arguments = recipe.arguments.convert(job.data)
+    async def _call(self, job: Job[Any], stack: ContextStack) -> object:
+        definition = self._definition
+        arguments = definition.arguments.convert(job.data)
         values = dict(self._runtime.values)
-        await make(recipe.steps, values, job=job, around=around)
-        arguments.update(dict.fromkeys(recipe.shape.jobs, job))
-        for name, dependency in recipe.shape.dependencies.items():
+        await create_dependencies(definition.steps, values, job=job, stack=stack)
+        arguments.update(dict.fromkeys(definition.signature.job_parameters, job))
+        for name, dependency in definition.signature.dependencies.items():
             arguments[name] = values[dependency]
-        call = partial(recipe.function, **arguments)
+        call = partial(definition.function, **arguments)
         if self._is_async:
             return await call()
         threads = self._runtime.threads
-        value = call() if threads is None else await self._in_thread(threads, call)
-        # It may be no plain function after all, such as a decorator's around an async one: then
-        # what is around it is left when that is through.
+        value = call() if threads is None else await self._call_in_thread(threads, call)
+        # A decorator may hide an async function: await it before the stack is left.
         return await value if self._awaits and isawaitable(value) else value
 
-    async def _in_thread(self, threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
+    async def _call_in_thread(self, threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
         """Call it in a thread, which cannot be interrupted.
 
-        Past its time limit it is waited for, since what it uses is closed then. When the worker
-        stops it is not: its job is handed back.
+        After a timeout we wait for the thread, because what it uses is closed next. When the worker
+        stops we do not: the job goes back to the queue.
         """
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(threads, copy_context().run, _ended, call)
+        running = loop.run_in_executor(threads, copy_context().run, _capture, call)
         try:
             value, error = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -165,43 +168,43 @@ class _TaskCall:
         return value
 
 
-async def make(
-    steps: Sequence[Step], values: Values, *, job: Job[Any] | None, around: ContextStack
+async def create_dependencies(
+    steps: Sequence[Step], values: Values, *, job: Job[Any] | None, stack: ContextStack
 ) -> None:
-    """Take the steps whose values are not there yet."""
+    """Add to `values` what the steps create, unless it is there already."""
     for step in steps:
         if step.dependency not in values:
-            given = {name: values[needed] for name, needed in step.needs}
-            given.update(dict.fromkeys(step.jobs, job))
-            values[step.dependency] = await _made(step, given, around)
+            arguments = {name: values[needed] for name, needed in step.needs}
+            arguments.update(dict.fromkeys(step.job_parameters, job))
+            values[step.dependency] = await _create(step, arguments, stack)
 
 
-async def _made(step: Step, given: dict[str, Any], around: ContextStack) -> object:
+async def _create(step: Step, arguments: dict[str, Any], stack: ContextStack) -> object:
     factory = step.dependency.factory
     match step.kind:
         case FactoryKind.PLAIN:
-            return factory(**given)
+            return factory(**arguments)
         case FactoryKind.ASYNC:
-            return await factory(**given)
+            return await factory(**arguments)
         case FactoryKind.GENERATOR:
-            return await around.enter(contextmanager(factory)(**given), essential=True)
+            return await stack.enter(contextmanager(factory)(**arguments), essential=True)
         case FactoryKind.ASYNC_GENERATOR:
-            return await around.enter(asynccontextmanager(factory)(**given), essential=True)
+            return await stack.enter(asynccontextmanager(factory)(**arguments), essential=True)
 
 
-def _ended(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What it returned, and what it raised: a StopIteration cannot be passed on by a future."""
+def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """The value it returned and the error it raised; a future cannot carry a StopIteration."""
     try:
         return call(), None
-    except BaseException as error:  # noqa: BLE001 - raised again by who waits
+    except BaseException as error:  # noqa: BLE001 - raised again by the caller
         return None, error
 
 
-def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that never suspends: the one core, from a thread without a loop."""
+def _run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends, from a thread without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return] # a coroutine's
     coroutine.close()
-    raise AssertionError(coroutine)  # only what needs no loop is run so
+    raise AssertionError(coroutine)  # handler_function runs only what needs no loop

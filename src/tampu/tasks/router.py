@@ -1,4 +1,4 @@
-"""Tasks declared together: a part of an app, or all of it."""
+"""Routers: tasks and schedules that are declared together."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from inspect import unwrap
@@ -19,8 +19,7 @@ from tampu.tasks.task import (
     TaskSettings,
 )
 from tampu.timing import Rule
-from tampu.util.functions import is_async
-from tampu.util.options import check_type, parse_options
+from tampu.util.options import check_type, is_async, parse_options
 from tampu.wire.keys import check_queue_name
 
 P = ParamSpec("P")
@@ -37,42 +36,39 @@ class DeclaredSchedule(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its key; the task's name, so that a changed rule replaces the one before."""
+        """Its key; by default the task's name, so that a changed rule replaces the old one."""
         return self.options.get("key") or self.task.name
 
-    def keyed(self) -> ScheduleOptions:
-        """Its options with its key."""
+    def options_with_key(self) -> ScheduleOptions:
+        """Its options, including its key."""
         return {**self.options, "key": self.key}
 
     def data(self) -> dict[str, object]:
-        """The arguments of its jobs; `ArgumentError` if the task cannot be called with them."""
-        arguments = self.task.recipe.arguments
-        bound = arguments.bind((), self.arguments)
-        arguments.check(bound)
-        return bound
+        """The data of its jobs; `ArgumentError` if the arguments do not fit the task."""
+        return self.task.bind((), self.arguments)
 
 
-class Owner(TaskProducer, Protocol):
-    """The app that a router was included in."""
+class RouterOwner(TaskProducer, Protocol):
+    """The app that includes a router."""
 
     @property
     def default_queue(self) -> str:
-        """Where tasks go that name no queue."""
+        """The queue of tasks that name none."""
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
-        """All of its tasks by their names."""
+        """All of its tasks by name."""
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
-        """What is around every run."""
+        """The middleware of all tasks."""
 
-    def admit(self, task: AnyTask) -> None:
-        """Take a task; a second one of the same name is refused."""
+    def register(self, task: AnyTask) -> None:
+        """Add a task; a second one with the same name is refused."""
 
 
 class TaskDecorator(Protocol):
-    """What `task(...)` gives: makes a task of a function."""
+    """The decorator that `task(...)` returns: turns a function into a task."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -82,7 +78,7 @@ class TaskDecorator(Protocol):
 
 
 class ScheduleDecorator(Protocol):
-    """What `schedule(...)` gives: declares a schedule of a task, or of a function made one."""
+    """The decorator that `schedule(...)` returns: for a task, or a function that becomes one."""
 
     @overload
     def __call__(self, task: AsyncTask[P, R], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -98,37 +94,37 @@ class ScheduleDecorator(Protocol):
 
 
 class Router:
-    """Tasks and schedules of one part of a program; `app.include(router)` makes them the app's.
+    """Tasks and schedules of one part of a program; `app.include(router)` adds them to the app.
 
-    `queue` is where its tasks go that name none, `middleware` is around all of them.
+    `queue` is the queue of tasks that name none. `middleware` applies to all of its tasks.
     """
 
     def __init__(self, *, queue: str | None = None, middleware: Sequence[Middleware] = ()) -> None:
         self._queue = None if queue is None else check_queue_name(queue)
         self._middleware = check_middleware(middleware)
-        self._owner: Owner | None = None
+        self._owner: RouterOwner | None = None
         self._tasks: dict[str, AnyTask] = {}
         self._schedules: list[DeclaredSchedule] = []
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
-        """Its tasks by their names."""
+        """Its tasks by name."""
         return self._tasks
 
     @property
     def schedules(self) -> Sequence[DeclaredSchedule]:
-        """The schedules that were declared."""
+        """The declared schedules."""
         return self._schedules
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
-        """What is around the runs of its tasks: the app's first, then its own."""
-        return (*self._owned().middleware, *self._middleware)
+        """The middleware of its tasks: the app's first, then its own."""
+        return (*self._app().middleware, *self._middleware)
 
     @property
     def producer(self) -> TaskProducer:
-        """The app that its tasks' jobs are added by."""
-        return self._owned()
+        """The app, through which its tasks add jobs."""
+        return self._app()
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -140,17 +136,17 @@ class Router:
     def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
-        """Make a task of a function: `@app.task` or `@app.task(queue=..., attempts=...)`."""
+        """Turn a function into a task: `@app.task` or `@app.task(queue=..., attempts=...)`."""
         settings = parse_options(TaskSettings, "a task", options)
 
-        def declared(function: Callable[..., Any], /) -> AnyTask:
+        def declare(function: Callable[..., Any], /) -> AnyTask:
             _check_function(function)
             kind = AsyncTask if is_async(function) else PlainTask
-            made: AnyTask = kind(function, self, settings)
-            self._keep(made)
-            return made
+            task: AnyTask = kind(function, self, settings)
+            self._declare(task)
+            return task
 
-        return declared if function is None else declared(function)
+        return declare if function is None else declare(function)
 
     def schedule(
         self,
@@ -159,45 +155,46 @@ class Router:
         args: Mapping[str, object] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleDecorator:
-        """Declare a schedule: each worker that serves the task's queue stores it as it starts.
+        """Declare a schedule: each worker of the task's queue stores it when it starts.
 
-        `args` are the arguments of its jobs, by name. Its key is the task's name unless `key` is
-        given. Options are those of `Queue.schedule`.
+        `args` are the arguments of its jobs, by name. The key is the task's name unless you pass
+        `key`. Options are those of `Queue.schedule`.
         """
         settings = parse_options(ScheduleSettings, "a schedule", options)
         check_rule(rule, settings)
-        check_type("args", args, Mapping | None, accepted="a dict of arguments by their names")
+        check_type("args", args, Mapping | None, accepted="a dict of arguments by name")
 
-        def declared(task: Any, /) -> Any:  # noqa: ANN401 - as its type says
-            made = task if isinstance(task, Task) else self.task(task)
-            for option, given in made.job_options.items():
-                raise OptionError(option, given, "is an option of a call: a schedule has its own")
-            self._schedules.append(DeclaredSchedule(made, rule, args or {}, options))
-            return made
+        def declare(task: Any, /) -> Any:  # noqa: ANN401 - typed by ScheduleDecorator
+            declared = task if isinstance(task, Task) else self.task(task)
+            for option, given in declared.job_options.items():
+                problem = "a schedule does not use task.options(...); set options on schedule(...)"
+                raise OptionError(option, given, problem)
+            self._schedules.append(DeclaredSchedule(declared, rule, args or {}, options))
+            return declared
 
-        return declared
+        return declare
 
-    def queue_of(self, wanted: str | None) -> str:
-        """The queue of a task that wants this one."""
-        return wanted or self._queue or self._owned().default_queue
+    def queue_or_default(self, name: str | None) -> str:
+        """The name itself; if it is None, the queue of the router or of the app."""
+        return name or self._queue or self._app().default_queue
 
-    def give_to(self, owner: Owner) -> None:
-        """Become a part of an app: all of its tasks, or none."""
+    def attach(self, owner: RouterOwner) -> None:
+        """Become part of an app: with all of its tasks, or with none."""
         if self._owner is not None:
-            raise OptionError("router", self, "is a part of an app already")
+            raise OptionError("router", self, "already included in an app")
         for task in self._tasks.values():
-            refuse_clash(owner.tasks, task)
+            check_unique(owner.tasks, task)
         for task in self._tasks.values():
-            owner.admit(task)
+            owner.register(task)
         self._owner = owner
 
-    def _keep(self, task: AnyTask) -> None:
-        refuse_clash(self._tasks, task)
+    def _declare(self, task: AnyTask) -> None:
+        check_unique(self._tasks, task)
         if self._owner is not None:
-            self._owner.admit(task)
+            self._owner.register(task)
         self._tasks[task.name] = task
 
-    def _owned(self) -> Owner:
+    def _app(self) -> RouterOwner:
         if self._owner is None:
             raise WrongContext("use this task", "its router is not included in an app yet")
         return self._owner
@@ -205,22 +202,22 @@ class Router:
 
 def _check_function(given: object) -> None:
     if isinstance(given, Task):
-        raise OptionError("function", given, "is a task already; a schedule stands above its task")
+        problem = "already a task; write @app.schedule(...) above @app.task"
+        raise OptionError("function", given, problem)
     if not callable(given):
-        accepted = "must be a function; options have names, as in @app.task(queue=...)"
-        raise OptionError("function", given, accepted)
+        problem = "expected a function; pass options by name, as in @app.task(queue=...)"
+        raise OptionError("function", given, problem)
 
 
-def refuse_clash(tasks: Mapping[str, AnyTask], task: AnyTask) -> None:
-    """Refuse a second task of a name."""
+def check_unique(tasks: Mapping[str, AnyTask], task: AnyTask) -> None:
+    """Refuse a second task with the same name."""
     other = tasks.get(task.name)
     if other is not None:
-        way_out = "give one of them another name"
+        advice = "give one of them another name"
         if other.__module__ != task.__module__ and _file_of(other) == _file_of(task):
-            way_out = "that is one module, run and imported; run it from another one"
-        raise OptionError(
-            "name", task.name, f"names both {other.where} and {task.where}: {way_out}"
-        )
+            advice = "the module was both run and imported; start the program from another module"
+        both = f"{other.full_name} and {task.full_name}"
+        raise OptionError("name", task.name, f"used by both {both}; {advice}")
 
 
 def _file_of(task: AnyTask) -> str:

@@ -1,4 +1,4 @@
-"""What marks a parameter that the worker fills, and no caller gives."""
+"""A function's parameters: which ones the caller fills, and which ones the worker injects."""
 
 import functools
 import inspect
@@ -25,35 +25,34 @@ Scope: TypeAlias = Literal["job", "app"]
 
 
 class Dependency(Struct, frozen=True):
-    """A value that a factory makes: for each job anew, or once for a worker's life."""
+    """A value that a factory creates: once per job, or once per worker."""
 
     factory: Callable[..., Any]
     scope: Scope = "job"
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
-            raise OptionError("factory", self.factory, "must be a function that makes the value")
+            raise OptionError("factory", self.factory, "expected a function that creates the value")
         if type(self.factory).__hash__ is None:
-            accepted = "must be hashable: what it makes is looked up by it"
-            raise OptionError("factory", type(self.factory), accepted)
+            raise OptionError("factory", type(self.factory), "must be hashable")
         if self.scope not in {"job", "app"}:
             raise OptionError("scope", self.scope, 'expected "job" or "app"')
 
     @property
     def name(self) -> str:
-        """The factory, in words."""
+        """The factory's name, for messages."""
         return str(getattr(self.factory, "__qualname__", self.factory))
 
 
-def Depends(  # noqa: N802 - reads like the type that it stands beside
+def Depends(  # noqa: N802 - reads like the type next to it
     factory: Callable[..., Any], *, scope: Scope = "job"
-) -> Any:  # noqa: ANN401 - may stand as the default of a parameter of any type
-    """Have a parameter filled with what a factory makes.
+) -> Any:  # noqa: ANN401 - may be the default of a parameter of any type
+    """Inject the value that a factory creates.
 
-    It stands in `Annotated[Db, Depends(get_db)]` or as a default, `db: Db = Depends(get_db)`.
-    A factory is a function of any kind; a generator's rest runs when the job has run. It may
-    depend on others, and on the `Job`. With `scope="app"` it is made when the worker starts and
-    closed when it stops.
+    Write `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`. The factory may be a
+    plain or async function, or a generator, which continues after the job has run. It may depend on
+    other factories and on the `Job`. With `scope="app"` the value is created when the worker starts
+    and closed when it stops.
     """
     return Dependency(factory, scope)
 
@@ -66,20 +65,14 @@ class _Injected:
 
 
 INJECTED: Final[Any] = _Injected()
-"""The default of a `Job` parameter, so that type checkers know that no caller gives it."""
-
-
-def is_mark(default: object) -> bool:
-    """Whether it stands for a value that a worker gives."""
-    return default is INJECTED or isinstance(default, Dependency)
-
+"""The default of a `Job` parameter: tells type checkers that callers leave it out."""
 
 NO_DEFAULT: Final = inspect.Parameter.empty
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter that a caller gives."""
+    """A parameter that the caller fills."""
 
     name: str
     hint: Any
@@ -93,93 +86,95 @@ class Parameter(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a function, by who fills them."""
+    """The parameters of a function: those for the caller, for the job and for dependencies."""
 
-    given: tuple[Parameter, ...]
-    jobs: tuple[str, ...]  # those that get the running job
+    parameters: tuple[Parameter, ...]
+    job_parameters: tuple[str, ...]
     dependencies: Mapping[str, Dependency]
     returns: Any
 
     @property
     def injected(self) -> frozenset[str]:
-        """Those that a worker fills."""
-        return frozenset((*self.jobs, *self.dependencies))
+        """The parameters that the worker fills."""
+        return frozenset((*self.job_parameters, *self.dependencies))
 
 
 def check_parameters(function: Callable[..., object]) -> frozenset[str]:
-    """Refuse parameters that have no name on the wire; the names of those with a mark as default.
+    """Refuse a function that cannot be a task; the parameters whose default is injected.
 
-    Looks at no annotation: those may name what is defined further down.
+    Does not look at annotations: they may name something that is defined later.
     """
     try:
         parameters = inspect.signature(function).parameters
-    except ValueError:  # some built-in ones
-        raise OptionError("function", function, "does not tell its parameters") from None
-    marked: set[str] = set()
+    except ValueError:  # some built-in functions
+        problem = "its parameters cannot be inspected; wrap it in a Python function"
+        raise OptionError("function", function, problem) from None
     for number, each in enumerate(parameters.values()):
         if each.kind not in _NAMED:
-            accepted = "cannot be a parameter of a task: arguments travel by their names"
-            raise OptionError("parameter", str(each), accepted)
+            problem = "not allowed for a task, because arguments are sent by name"
+            raise OptionError("parameter", str(each), problem)
         if number == 0 and each.name in {"self", "cls"}:
-            accepted = "cannot be a parameter of a task: a worker has no object to call a method of"
-            raise OptionError("parameter", each.name, accepted)
-        if is_mark(each.default):
-            marked.add(each.name)
-    return frozenset(marked)
+            problem = "not allowed for a task; use a function or a static method"
+            raise OptionError("parameter", each.name, problem)
+    return frozenset(
+        each.name
+        for each in parameters.values()
+        if each.default is INJECTED or isinstance(each.default, Dependency)
+    )
 
 
 def signature_of(function: Callable[..., object]) -> Signature:
-    """The shape of a function; `OptionError` if an annotation cannot be read."""
-    hints = _hints(function)
-    given: list[Parameter] = []
-    jobs: list[str] = []
+    """The signature of a function; `OptionError` if an annotation cannot be resolved."""
+    hints = _type_hints(function)
+    parameters: list[Parameter] = []
+    job_parameters: list[str] = []
     dependencies: dict[str, Dependency] = {}
-    for name, each in _parameters(function).items():
+    for name, each in _inspect_parameters(function).items():
         hint = hints.get(name, Any)
-        dependency = _dependency_in(hint, each.default)
+        dependency = _find_dependency(hint, each.default)
         if dependency is not None:
             dependencies[name] = dependency
-        elif _takes_job(hint):
-            jobs.append(name)
+        elif _is_job(hint):
+            job_parameters.append(name)
         elif each.default is INJECTED:
-            raise OptionError("default", INJECTED, f"cannot fill {name}, which is no Job")
+            problem = f"parameter {name} must be annotated with Job or Depends(...)"
+            raise OptionError("default", INJECTED, problem)
         else:
             by_position = each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-            given.append(Parameter(name, hint, each.default, by_position))
-    return Signature(tuple(given), tuple(jobs), dependencies, hints.get("return", Any))
+            parameters.append(Parameter(name, hint, each.default, by_position))
+    returns = hints.get("return", Any)
+    return Signature(tuple(parameters), tuple(job_parameters), dependencies, returns)
 
 
-def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+def _inspect_parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
-    except ValueError:  # some built-in types, as a factory
+    except ValueError:  # some built-in types, used as a factory
         return {}
 
 
-def _hints(function: Callable[..., object]) -> dict[str, Any]:
+def _type_hints(function: Callable[..., object]) -> dict[str, Any]:
     try:
-        return get_type_hints(_hinted(function), include_extras=True)
+        return get_type_hints(_annotated_callable(function), include_extras=True)
     except NameError as error:
-        accepted = (
-            f"is not defined in the module of {getattr(function, '__qualname__', function)}: "
-            "a task's annotations must be importable there when it runs"
-        )
-        raise OptionError("annotation", error.name, accepted) from None
-    except (AttributeError, SyntaxError, TypeError) as error:  # a text that is no type
-        accepted = f"has an annotation that cannot be read: {error}"
-        raise OptionError("function", function, accepted) from None
+        name = getattr(function, "__qualname__", function)
+        problem = f"not defined at run time in the module of {name}; import it there"
+        raise OptionError("annotation", error.name, problem) from None
+    except (AttributeError, SyntaxError, TypeError) as error:  # text that is not a type
+        problem = f"an annotation cannot be resolved: {error}"
+        raise OptionError("function", function, problem) from None
 
 
-def _hinted(function: Any) -> Any:  # noqa: ANN401 - whatever can be called
-    """Where the annotations of a callable are."""
+def _annotated_callable(function: Any) -> Any:  # noqa: ANN401 - any callable
+    """The function that has the annotations of a callable."""
     if isinstance(function, type):
-        return function.__init__  # type: ignore[misc] # only looked at
+        return function.__init__  # type: ignore[misc] # only inspected
     if isinstance(function, functools.partial):
-        return _hinted(function.func)
+        return _annotated_callable(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
-def _dependency_in(hint: object, default: object) -> Dependency | None:
+def _find_dependency(hint: object, default: object) -> Dependency | None:
     if isinstance(default, Dependency):
         return default
     if get_origin(hint) is Annotated:
@@ -189,13 +184,10 @@ def _dependency_in(hint: object, default: object) -> Dependency | None:
     return None
 
 
-def _takes_job(hint: object) -> bool:
-    """Whether it is `Job`, `Job[...]`, or one of these or None."""
+def _is_job(hint: object) -> bool:
+    """Whether it is `Job` or `Job[...]`, also in a union or in `Annotated`."""
     origin = get_origin(hint)
     if origin in {Union, UnionType, Annotated}:
-        return any(map(_takes_job, get_args(hint)))
-    return Job in {hint, origin} if _hashable(hint) else False
-
-
-def _hashable(hint: object) -> bool:
-    return getattr(hint, "__hash__", None) is not None
+        return any(map(_is_job, get_args(hint)))
+    is_hashable = getattr(hint, "__hash__", None) is not None
+    return is_hashable and Job in {hint, origin}

@@ -1,10 +1,11 @@
-"""A task: a function that can be called as before, and whose calls can be jobs."""
+"""A task: a function that can still be called, and whose calls can be added as jobs."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     ParamSpec,
@@ -23,23 +24,25 @@ from msgspec.structs import replace
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Function, Handler, Isolation
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobOptions, NewJob
+from tampu.job import Host, Job, JobOptions, NewJob, SyncJob
 from tampu.producer.request import new_job
-from tampu.queue import Queue
-from tampu.sync import Portal, SyncJob
 from tampu.tasks.arguments import ReturnType
-from tampu.tasks.execution import Recipe
+from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware, check_middleware
-from tampu.tasks.signature import check_parameters, signature_of
+from tampu.tasks.signature import check_parameters
 from tampu.util.clock import Duration
+from tampu.util.portal import Portal
 from tampu.wire.keys import check_job_name, check_queue_name
+
+if TYPE_CHECKING:
+    from tampu.queue import Queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class TaskOptions(TypedDict, total=False):
-    """What may be said of a task."""
+    """Options of a task, as keywords; `TaskSettings` explains them."""
 
     name: str | None
     queue: str | None
@@ -52,11 +55,11 @@ class TaskOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """The options of a task, checked but for those that a `Handler` checks."""
+    """Options of a task. Those that a `Handler` has too are validated there."""
 
-    name: str | None = None  # None: the function's
-    queue: str | None = None  # None: the router's, then the app's
-    attempts: int | None = None  # of a job; this and the next three as the worker has it, if None
+    name: str | None = None  # None: the name of the function
+    queue: str | None = None  # None: the queue of the router, or of the app
+    attempts: int | None = None  # for this and the next three, None means the worker's option
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
@@ -71,84 +74,85 @@ class TaskSettings:
 
 
 class TaskProducer(Protocol):
-    """What a task needs of its app to become jobs."""
+    """What a task needs from its app to add jobs."""
 
-    def queue(self, name: str) -> Queue:
-        """The queue of a name, for the running loop."""
+    def queue(self, name: str) -> "Queue":
+        """The queue with this name, for the running event loop."""
 
     def portal(self) -> Portal:
-        """The way for threads without a loop."""
+        """The portal for threads without an event loop."""
 
 
-class Home(Protocol):
-    """Where a task was declared."""
+class TaskRegistry(Protocol):
+    """The router or app that a task was declared with."""
 
     @property
     def producer(self) -> TaskProducer:
-        """The app; raises `WrongContext` if there is none yet."""
+        """The app; raises `WrongContext` if the router is not included in one yet."""
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
-        """What is around the runs of all of its tasks."""
+        """The middleware of all of its tasks."""
 
-    def queue_of(self, wanted: str | None) -> str:
-        """The queue that a task wants, or the one that it gets otherwise."""
+    def queue_or_default(self, name: str | None) -> str:
+        """The name itself, or the default queue if it is None."""
 
 
 class Call(Struct, Generic[R], frozen=True):
-    """A call of a task that has not been added yet: its arguments and its options."""
+    """A call of a task, for `enqueue_many`: its arguments and options."""
 
     task: "Task[..., R]"
     arguments: Mapping[str, object]
 
     def __repr__(self) -> str:
-        return f"<Call of {self.task!r}>"  # arguments are nobody's business
+        return f"<Call of {self.task!r}>"  # without arguments, which may be private
 
 
-class _Looked:
-    """What a look at the function finds: at first use, since annotations may be defined late."""
+class _LazyDefinition:
+    """A task's definition, made on first use: annotations may name what is defined later."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name, self._function = name, function
 
     @cached_property
-    def recipe(self) -> Recipe:
-        """What running it needs."""
-        return Recipe.of(self._name, self._function, signature_of(self._function))
+    def definition(self) -> TaskDefinition:
+        return TaskDefinition.of(self._name, self._function)
 
     @cached_property
-    def returned(self) -> ReturnType:
-        """What is known of its results."""
-        return ReturnType(self.recipe.shape.returns)
+    def return_type(self) -> ReturnType:
+        return ReturnType(self.definition.signature.returns)
 
 
 class Task(Generic[P, R]):
-    """A function that is called as before, and whose calls can be added as jobs.
+    """A function that can still be called, and whose calls can be added as jobs.
 
-    `P` are the function's parameters, `R` is what it returns, or what awaiting it does. Made by
-    `@app.task` and `@router.task`.
+    `P` are the function's parameters, `R` is its result. Created by `@app.task` and `@router.task`.
     """
 
-    def __init__(self, function: Callable[P, Any], home: Home, settings: TaskSettings) -> None:
-        self._take_attributes(function)
-        self.handler = Handler(  # checks the function and how it is to be run
+    def __init__(
+        self, function: Callable[P, Any], registry: TaskRegistry, settings: TaskSettings
+    ) -> None:
+        self._copy_attributes(function)
+        self.handler = Handler(  # validates the function and its options
             cast("Function", function),
             attempts=settings.attempts,
             backoff=settings.backoff,
             timeout=settings.timeout,
             isolation=settings.isolation,
         )
-        self._marked = check_parameters(function)
+        self._injected = check_parameters(function)
         self._function = function
-        self._home = home
+        self._registry = registry
         self._settings = settings
         self._queue = settings.queue
         self._options: JobOptions = {}
-        self.name = check_job_name(_name_of(function) if settings.name is None else settings.name)
-        self._looked = _Looked(self.name, function)
+        self.name = check_job_name(
+            _function_name(function) if settings.name is None else settings.name
+        )
+        self._lazy = _LazyDefinition(self.name, function)
 
-    def _take_attributes(self, function: Callable[P, Any]) -> None:
-        """Look like the function; an attribute of it hides none of a task's own."""
+    def _copy_attributes(self, function: Callable[P, Any]) -> None:
+        """Look like the function, without hiding any attribute of a task."""
         for name, value in getattr(function, "__dict__", {}).items():
             if not hasattr(type(self), name):
                 self.__dict__[name] = value
@@ -158,13 +162,13 @@ class Task(Generic[P, R]):
         return f"<Task {self.name!r}>"
 
     def __reduce__(self) -> str:
-        """By its name in its module, as functions are."""
+        """Pickled by its name in its module, as functions are."""
         return str(getattr(self, "__qualname__", self.name))
 
     @property
     def queue(self) -> str:
-        """The queue that its jobs go to."""
-        return self._home.queue_of(self._queue)
+        """The queue that its jobs are added to."""
+        return self._registry.queue_or_default(self._queue)
 
     @property
     def function(self) -> Callable[P, Any]:
@@ -172,103 +176,106 @@ class Task(Generic[P, R]):
         return self._function
 
     @property
-    def where(self) -> str:
-        """The function's full name."""
+    def full_name(self) -> str:
+        """The name of the function with its module."""
         name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
         return f"{self.__module__}.{name}"
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
-        """What is around its runs, outermost first: the app's, the router's, its own."""
-        return (*self._home.middleware, *self._settings.middleware)
+        """Its middleware, outermost first: the app's, the router's, its own."""
+        return (*self._registry.middleware, *self._settings.middleware)
 
     @property
-    def recipe(self) -> Recipe:
-        """What running it needs."""
-        return self._looked.recipe
+    def definition(self) -> TaskDefinition:
+        """Its signature, arguments and dependencies; `OptionError` if it can never run."""
+        return self._lazy.definition
 
     @property
     def job_options(self) -> JobOptions:
-        """What `options` has said of its jobs."""
+        """The options of its jobs, as set by `options`."""
         return self._options
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
-        """The same task, its jobs with these options; `queue` sends them to another queue."""
-        new_job(self.name, None, options)  # names an option that there is not
-        again = object.__new__(type(self))
-        again.__dict__.update(self.__dict__)
+        """The same task with options for its jobs; `queue` adds them to another queue."""
+        new_job(self.name, None, options)  # refuses unknown options
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
         if queue is not None:
-            again._queue = check_queue_name(queue)
-        again._options = {**self._options, **options}
-        return again
+            copy._queue = check_queue_name(queue)
+        copy._options = {**self._options, **options}
+        return copy
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `enqueue_many`; `ArgumentError` if the arguments do not fit."""
-        arguments = self.recipe.arguments
+        return Call(self, self.bind(args, kwargs))
+
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """The arguments of a call by name, checked as the worker will; else `ArgumentError`."""
+        arguments = self.definition.arguments
         bound = arguments.bind(args, kwargs)
         arguments.check(bound)
-        return Call(self, bound)
+        return bound
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Add a job that calls the function with these arguments; see `Queue.add`.
 
-        `ArgumentError`, and nothing is added, if they do not fit. Parameters that a worker fills
-        are left out.
+        Leave out the parameters that the worker injects. If the arguments do not fit, raises
+        `ArgumentError` and adds nothing.
         """
-        arguments = self.recipe.arguments
-        bound = arguments.bind(args, kwargs)
-        arguments.check(bound)
-        queue = self._home.producer.queue(self.queue)
-        return self._typed(await queue.add(self.name, bound, **self._options))
+        bound = self.bind(args, kwargs)
+        queue = self._registry.producer.queue(self.queue)
+        return self._convert_result(await queue.add(self.name, bound, **self._options))
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
-        """Add many calls of this task in few calls to the server; see `Queue.add_many`.
+        """Add many calls of this task with few calls to the server; see `Queue.add_many`.
 
-        They come from `call`, also from that of `options(...)`, whose options they keep. Those of
-        several queues are added queue by queue: if one refuses its own, others may have theirs.
+        Create them with `call`, or with `options(...).call` to give them options. Calls for several
+        queues are added queue by queue: if one queue refuses, others may have added theirs.
         """
         given = list(calls)
         by_queue: dict[str, list[int]] = {}
         for number, each in enumerate(given):
-            by_queue.setdefault(self._queue_of(each), []).append(number)
+            by_queue.setdefault(self._queue_for(each), []).append(number)
         added: dict[int, Job[R]] = {}
         for queue, numbers in by_queue.items():
             wanted = [given[number].task._new_job(given[number]) for number in numbers]
-            jobs = await self._home.producer.queue(queue).add_many(wanted)
-            added.update(zip(numbers, map(self._typed, jobs), strict=True))
+            jobs = await self._registry.producer.queue(queue).add_many(wanted)
+            added.update(zip(numbers, map(self._convert_result, jobs), strict=True))
         return [added[number] for number in range(len(given))]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R]:
         """As `enqueue`, from code without an event loop; waits until the job is added."""
-        portal = self._home.producer.portal()
+        portal = self._registry.producer.portal()
         return SyncJob(portal.call(lambda: self.enqueue(*args, **kwargs)), portal)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncJob[R]]:
         """As `enqueue_many`, from code without an event loop."""
-        portal, given = self._home.producer.portal(), list(calls)
+        portal, given = self._registry.producer.portal(), list(calls)
         added = portal.call(lambda: self.enqueue_many(given))
         return [SyncJob(job, portal) for job in added]
 
-    def _queue_of(self, call: Call[R]) -> str:
+    def _queue_for(self, call: Call[R]) -> str:
         given: object = call
         if not isinstance(given, Call) or given.task._function is not self._function:
-            accepted = f"expected calls of {self.name}, made by its call(...)"
-            raise OptionError("calls", given if isinstance(given, Call) else type(given), accepted)
+            expected = f"expected calls created by {self.name}.call(...)"
+            raise OptionError("calls", given if isinstance(given, Call) else type(given), expected)
         return call.task.queue
 
     def _new_job(self, call: Call[R]) -> NewJob:
         return new_job(self.name, call.arguments, self._options)
 
-    def _typed(self, job: Job[Any]) -> Job[R]:
-        returned = self._looked.returned
-        return replace(job, host=_TypedHost(job.host, returned)) if returned.converts else job
+    def _convert_result(self, job: Job[Any]) -> Job[R]:
+        """The job; its `result` converts the value if the return type needs it."""
+        kind = self._lazy.return_type
+        return replace(job, host=_ConvertingHost(job.host, kind)) if kind.converts else job
 
     def _check_plain_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """A plain call gives everything: nobody fills what is marked."""
-        if self._marked:
+        """A plain call must give every argument, also those that a worker injects."""
+        if self._injected:
             bound = inspect.signature(self._function).bind_partial(*args, **kwargs)
-            for name in sorted(self._marked - bound.arguments.keys()):
-                problem = "is filled by a worker only: give it when you call the function"
+            for name in sorted(self._injected - bound.arguments.keys()):
+                problem = "injected only by a worker; pass it when you call the function yourself"
                 raise ArgumentError(self.name, name, problem)
 
 
@@ -278,9 +285,9 @@ AnyTask: TypeAlias = Task[..., Any]
 class AsyncTask(Task[P, R]):
     """A task of an async function."""
 
-    # Itself async, so that who asks for an async callable finds one.
+    # Async itself, so that code that checks for an async function finds one.
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself; no job comes of it."""
+        """Call the function itself, without a job."""
         self._check_plain_call(args, kwargs)
         value: R = await self._function(*args, **kwargs)
         return value
@@ -290,30 +297,30 @@ class PlainTask(Task[P, R]):
     """A task of a plain function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself; no job comes of it."""
+        """Call the function itself, without a job."""
         self._check_plain_call(args, kwargs)
         value: R = self._function(*args, **kwargs)
         return value
 
 
-class _TypedHost:
-    """Where a job lives whose result is more than MessagePack tells."""
+class _ConvertingHost:
+    """The host of a job whose result is converted to the task's return type."""
 
-    def __init__(self, host: Host, returned: ReturnType) -> None:
-        self._host, self._returned = host, returned
+    def __init__(self, host: Host, return_type: ReturnType) -> None:
+        self._host, self._return_type = host, return_type
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """What the task returned, of its type."""
-        return self._returned.convert(await self._host.wait_for_result(job_id, timeout))
+        """The result, converted."""
+        return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
-        """As the job's own host has it."""
+        """Passed on."""
         self._host.report_progress(job, percent)
 
 
-def _name_of(function: Callable[..., object]) -> str:
-    """The function's short name: the same in `__main__`, and what other programs can write."""
+def _function_name(function: Callable[..., object]) -> str:
+    """The function's short name: the same in `__main__`, and easy to write in other programs."""
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
-        raise OptionError("name", name, "must be given for a function that has none")
+        raise OptionError("name", name, "required, because the function has no name of its own")
     return name

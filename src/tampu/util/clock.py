@@ -1,4 +1,4 @@
-"""Instants and durations: the wall clock of this machine, and durations as users write them."""
+"""Instants and durations: the clock of this machine, and durations as users write them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,17 +9,17 @@ from tampu.errors import OptionError
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970, for stamps that people read."""
+    """Milliseconds since 1970, by the clock of this machine."""
     return time_ns() // 1_000_000
 
 
 def instant(ms: int) -> datetime:
-    """The aware datetime of a stamp."""
+    """The aware datetime for milliseconds since 1970."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def instant_if_any(ms: int) -> datetime | None:
-    """As `instant`, of a stamp that others wrote; None if no datetime is that far away."""
+    """As `instant`, for a number that another program wrote; None if it is out of range."""
     try:
         return instant(ms)
     except (ValueError, OverflowError, OSError):
@@ -27,7 +27,7 @@ def instant_if_any(ms: int) -> datetime | None:
 
 
 def instant_ms(option: str, moment: datetime) -> int:
-    """The stamp of an aware datetime; a naive one could mean any of two dozen instants."""
+    """Milliseconds since 1970 for an aware datetime. A naive one is ambiguous: `OptionError`."""
     given: object = moment
     if not isinstance(given, datetime) or given.utcoffset() is None:
         raise OptionError(option, moment, "expected an aware datetime, such as datetime.now(UTC)")
@@ -36,47 +36,49 @@ def instant_ms(option: str, moment: datetime) -> int:
 
 Duration: TypeAlias = timedelta | float | str
 MAX_MS: Final = 10 * 366 * 86_400_000
-"""Ten years: whoever asks for more has mistaken a unit."""
-_ACCEPTED: Final = 'expected a timedelta, seconds, or a text such as "1h30m", from 0 to 10 years'
-# Who gave a text may have had no other choice, as on the command line.
-_TEXT_ACCEPTED: Final = 'expected numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
+"""Ten years. A longer duration is more likely a mistaken unit than a wish."""
+_EXPECTED: Final = (
+    'expected a timedelta, a number of seconds or text such as "1h30m", from 0 to 10 years'
+)
+# Text may be the only choice, as on the command line.
+_EXPECTED_TEXT: Final = 'expected numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def to_ms(option: str, given: Duration) -> int:
-    """Whole milliseconds, rounded; `OptionError` names the option if it cannot be."""
-    ms = _ms(given)
+    """Whole milliseconds, rounded. `OptionError` names the option if it is no valid duration."""
+    ms = _parse(given)
     if ms is None or not 0 <= ms <= MAX_MS:
-        raise OptionError(option, given, _TEXT_ACCEPTED if isinstance(given, str) else _ACCEPTED)
+        raise OptionError(option, given, _EXPECTED_TEXT if isinstance(given, str) else _EXPECTED)
     return round(ms)
 
 
 def to_positive_ms(option: str, given: Duration) -> int:
-    """As `to_ms`, for what cannot be 0."""
+    """As `to_ms`, and 0 is not allowed."""
     ms = to_ms(option, given)
     if ms == 0:
-        raise OptionError(option, given, "must be at least a millisecond")
+        raise OptionError(option, given, "must be at least one millisecond")
     return ms
 
 
 def to_s(option: str, given: Duration) -> float:
-    """Seconds, to the millisecond."""
+    """Seconds, rounded to milliseconds."""
     return to_ms(option, given) / 1000
 
 
-def _ms(given: object) -> float | None:
+def _parse(given: object) -> float | None:
     if isinstance(given, timedelta):
         return given / timedelta(milliseconds=1)
     if isinstance(given, str):
-        return _text_ms(given.replace(" ", ""))
+        return _parse_text(given.replace(" ", ""))
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return given * 1000  # NaN and infinity lie in no range either
+        return given * 1000  # NaN and infinity fail the range check
     return None
 
 
-def _text_ms(text: str) -> float | None:
+def _parse_text(text: str) -> float | None:
     if not _WHOLE.fullmatch(text):
         return None
     return sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))

@@ -3,30 +3,30 @@
 from os import urandom
 from typing import Final
 
-_LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, L, O and U
-_PAIRS: Final = [a + b for a in _LETTERS for b in _LETTERS]
-_COUNTED_BITS: Final = 40
-_COUNTED: Final = (1 << _COUNTED_BITS) - 1
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, L, O and U
+_PAIRS: Final = [a + b for a in _ALPHABET for b in _ALPHABET]
+_COUNTER_BITS: Final = 40
+_COUNTER_MASK: Final = (1 << _COUNTER_BITS) - 1
 _RANDOM_BITS: Final = 80
 _SHIFTS: Final = tuple(range(120, -1, -10))
 
 
 def new_ids(count: int, now_ms: int) -> list[str]:
-    """As many new ids, in ascending order; nothing is kept, so threads and forks cannot collide.
+    """`count` new ids in ascending order. No state is kept, so threads and forks cannot collide.
 
-    One draw of 80 random bits serves the batch: the ids of a batch count up from it.
+    A batch draws 80 random bits once; its ids count up from there.
     """
     drawn = int.from_bytes(urandom(10), "big")
-    # The half that counts starts low enough never to overflow into the other.
-    start = (drawn & _COUNTED) >> 1
-    head = _spelled(now_ms, 5) + _spelled(drawn >> _COUNTED_BITS, 4)
+    # The counter starts in the lower half of its range, so that it never overflows.
+    start = (drawn & _COUNTER_MASK) >> 1
+    head = _encode(now_ms, 5) + _encode(drawn >> _COUNTER_BITS, 4)
     end = start + count
     ids: list[str] = []
     while start < end:
-        # Up to the next 1024 only the last two letters differ: a sixth of the time.
-        shared, first = head + _spelled(start >> 10, 3), start & 1023
+        # Up to the next multiple of 1024 only the last two characters differ: a sixth of the time.
+        prefix, first = head + _encode(start >> 10, 3), start & 1023
         last = min(1024, first + end - start)
-        ids += [shared + pair for pair in _PAIRS[first:last]]
+        ids += [prefix + pair for pair in _PAIRS[first:last]]
         start += last - first
     return ids
 
@@ -37,5 +37,5 @@ def new_id(now_ms: int) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
-def _spelled(number: int, pairs: int) -> str:
+def _encode(number: int, pairs: int) -> str:
     return "".join([_PAIRS[number >> 10 * place & 1023] for place in range(pairs - 1, -1, -1)])

@@ -1,32 +1,33 @@
-"""What is started once and stopped once, whoever asks for it and however often."""
+"""Starting and stopping: once, by whoever asks, however often."""
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tampu.errors import WrongContext
 
 T = TypeVar("T")
+_CLOSED: Final = object()
 
 
 class Lifetime(Generic[T]):
-    """From the opening of something to the end of its closing.
+    """A resource that is opened once and closed once.
 
-    `close` gives what runs in there so many seconds. `hurry` tells a `close` that is under way of
-    another limit. Who cancels `run` or `start` has it closed at once.
+    `close` gets the seconds that running work may still take. `hurry` tells a `close` that is under
+    way about a shorter limit. If `run` or `start` is cancelled, the resource is closed at once.
     """
 
     def __init__(
         self,
         what: str,
-        opened: Callable[[], Coroutine[Any, Any, T]],
+        open: Callable[[], Coroutine[Any, Any, T]],
         close: Callable[[T, float], Awaitable[None]],
         *,
         hurry: Callable[[T, float], Awaitable[None]] | None = None,
     ) -> None:
         self._what = what
-        self._opened = opened
+        self._open = open
         self._close = close
         self._hurry = hurry
         self._starting: asyncio.Task[T] | None = None
@@ -34,7 +35,7 @@ class Lifetime(Generic[T]):
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Open it, and return when it has been stopped."""
+        """Open the resource, and return when it has been closed by `stop`."""
         await self.start()
         try:
             await self._stopped.wait()
@@ -42,36 +43,36 @@ class Lifetime(Generic[T]):
             await self.stop()
 
     async def start(self) -> None:
-        """Open it; raises what keeps it from that."""
+        """Open the resource; raises what `open` raises."""
         if self._starting is not None or self._stopping is not None:
             raise WrongContext(
                 f"start this {self._what} again", "it can be started only once; create a new one"
             )
-        self._starting = asyncio.create_task(self._opened(), name=f"tampu-{self._what}-start")
+        self._starting = asyncio.create_task(self._open(), name=f"tampu-{self._what}-start")
         try:
             await self._starting
         except asyncio.CancelledError:
             self._starting.cancel()
-            await self.stop()  # it may have been through already
+            await self.stop()  # the opening may have finished already
             raise
 
     @property
-    def opened(self) -> T | None:
-        """What was opened, also when it is closed already; None before."""
+    def resource(self) -> T | None:
+        """What was opened, even after it was closed; None before that."""
         starting = self._starting
         if starting is None or not starting.done() or starting.cancelled():
             return None
         return None if starting.exception() is not None else starting.result()
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Close it, once; all who ask wait for the end of that, and may hurry it."""
+        """Close the resource. Every caller waits for the end; a later one may hurry it."""
         if self._stopping is None:
             stopping = self._stop(grace_s)
             self._stopping = asyncio.create_task(stopping, name=f"tampu-{self._what}-stop")
         elif self._hurry is not None and not self._stopping.done():
-            opened = self.opened
-            if opened is not None:
-                await self._hurry(opened, grace_s)
+            resource = self.resource
+            if resource is not None:
+                await self._hurry(resource, grace_s)
         await asyncio.shield(self._stopping)
 
     async def _stop(self, grace_s: float) -> None:
@@ -85,7 +86,7 @@ class Lifetime(Generic[T]):
 
 
 class Runnable(ABC):
-    """What users start and stop once: by calls, by `run`, or by `async with`."""
+    """Something that users start and stop once: with calls, with `run` or with `async with`."""
 
     _life: Lifetime[Any]
 
@@ -97,13 +98,70 @@ class Runnable(ABC):
         await self.stop()
 
     async def run(self) -> None:
-        """Start, and work until `stop`. When it is cancelled, what runs gets no grace."""
+        """Start, and work until `stop`. If this call is cancelled, running work gets no grace."""
         await self._life.run()
 
     async def start(self) -> None:
-        """Connect and begin to work; raises what keeps it from that, and leaves nothing behind."""
+        """Connect and begin to work. If this raises, nothing is left open."""
         await self._life.start()
 
     @abstractmethod
     async def stop(self) -> None:
-        """Stop to work and disconnect. May be called twice."""
+        """Stop working and disconnect. May be called twice."""
+
+
+class Shared(Generic[T]):
+    """A resource with several users: the first one opens it, the last one closes it.
+
+    Users may come and go concurrently. If `open` fails, it fails for that user alone, and the next
+    one tries again. After the last user has left, the next one opens it again.
+    """
+
+    def __init__(
+        self,
+        open: Callable[[], Awaitable[T]],
+        close: Callable[[T], Awaitable[None]],
+    ) -> None:
+        self._open = open
+        self._close = close
+        self._users = 0
+        self._resource: Any = _CLOSED
+        self._changing = asyncio.Lock()
+
+    async def acquire(self) -> T:
+        """The resource, opened if this is the first user. Each call needs one `release`."""
+        self._users += 1
+        try:
+            async with self._changing:
+                if self._resource is _CLOSED:
+                    self._resource = await self._open()
+                resource: T = self._resource
+                return resource
+        except BaseException:
+            await self.release()  # whoever left meanwhile has left the closing to us
+            raise
+
+    async def release(self) -> None:
+        """Leave; the last user closes the resource. One release too many is ignored."""
+        if not self._users:
+            return
+        self._users -= 1
+        async with self._changing:
+            if self._users == 0 and self._resource is not _CLOSED:
+                resource, self._resource = self._resource, _CLOSED
+                await self._close(resource)
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all of them have ended; what they raise is ignored."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
+
+
+def ignore_outcome(future: asyncio.Future[Any]) -> None:
+    """Retrieve an error that nobody waits for, so that asyncio does not report it."""
+    if not future.cancelled():
+        future.exception()

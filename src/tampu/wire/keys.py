@@ -40,9 +40,9 @@ class QueueKeys:
     promoter_lock: bytes = field(init=False, repr=False)
     scheduler_lock: bytes = field(init=False, repr=False)
     notices: bytes = field(init=False, repr=False)
-    bell: bytes = field(init=False, repr=False)
+    wakeup: bytes = field(init=False, repr=False)
     paused: bytes = field(init=False, repr=False)
-    schedule_bell: bytes = field(init=False, repr=False)
+    schedule_wakeup: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -56,9 +56,9 @@ class QueueKeys:
             "promoter_lock": tag + b":promoter:lock",
             "scheduler_lock": tag + b":scheduler:lock",
             "notices": tag + b":tampu:notices",
-            "bell": tag + b":tampu:bell",
+            "wakeup": tag + b":tampu:bell",
             "paused": tag + b":tampu:paused",
-            "schedule_bell": tag + b":tampu:schedule-bell",
+            "schedule_wakeup": tag + b":tampu:schedule-bell",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -282,7 +282,7 @@ class GuardKeys(Struct, frozen=True):
 class SharedTaskKeys(Struct, frozen=True):
     """The keys of one task that several schedulers share."""
 
-    course: bytes  # its state, its version and the run in progress
+    task: bytes  # its state, its version and the run in progress
     plain: bytes  # its state as a plain `RedisStore` keeps it
 
 
@@ -298,7 +298,7 @@ def guard_keys(prefix: str, resource: str) -> GuardKeys:
 def shared_task_keys(keys: TaskKeys, task_id: str) -> SharedTaskKeys:
     """The keys of a shared task."""
     plain = keys.state(check_task_id("task_id", task_id))
-    return SharedTaskKeys(course=plain.removesuffix(b"state") + b"course", plain=plain)
+    return SharedTaskKeys(task=plain.removesuffix(b"state") + b"course", plain=plain)
 
 
 def held_field(at_ms: int | None) -> bytes:

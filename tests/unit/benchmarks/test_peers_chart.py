@@ -12,10 +12,10 @@ from benchmarks.peers.chart import (
     STEP,
     THEIR_BAR,
     as_svg,
-    bounds,
-    length,
+    bar_length,
+    scale_bounds,
 )
-from benchmarks.peers.score import Cell, Row, Scenario, failed
+from benchmarks.peers.comparison import Cell, Row, Scenario, failed_cells
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROOM = PANEL - LABEL - FIGURE
@@ -25,7 +25,7 @@ def row(name: str, value: float) -> Row:
     return Row(name, name, "1.0", "", {each: Cell((value,)) for each in Scenario})
 
 
-def drawn(*rows: Row) -> ElementTree.Element:
+def draw(*rows: Row) -> ElementTree.Element:
     return ElementTree.fromstring(as_svg(rows, title="a < b & c"))  # noqa: S314 - our own
 
 
@@ -43,20 +43,20 @@ def bars(picture: ElementTree.Element, panel: int = 0) -> list[ElementTree.Eleme
         ([10.0], (0, 1)),
     ],
 )
-def test_the_scale_holds_all_values_between_powers_of_ten(
+def test_the_scale_contains_all_values_between_powers_of_ten(
     values: list[float], powers: tuple[int, int]
 ) -> None:
-    assert bounds(values) == powers
+    assert scale_bounds(values) == powers
 
 
 def test_a_tenfold_value_is_one_step_of_the_scale_longer() -> None:
-    assert length(10.0, 0, 4) == pytest.approx(ROOM / 4)
-    assert length(1000.0, 0, 4) - length(100.0, 0, 4) == pytest.approx(ROOM / 4)
-    assert length(10_000.0, 0, 4) == pytest.approx(ROOM)
+    assert bar_length(10.0, 0, 4) == pytest.approx(ROOM / 4)
+    assert bar_length(1000.0, 0, 4) - bar_length(100.0, 0, 4) == pytest.approx(ROOM / 4)
+    assert bar_length(10_000.0, 0, 4) == pytest.approx(ROOM)
 
 
 def test_every_scenario_has_a_panel_with_a_bar_for_each_peer() -> None:
-    picture = drawn(row("tampu", 100.0), row("peer", 20.0))
+    picture = draw(row("tampu", 100.0), row("peer", 20.0))
     panels = picture.findall(f"{SVG}g")
     assert len(panels) == len(Scenario)
     assert all(len(bars(picture, number)) == 2 for number in range(len(panels)))
@@ -64,15 +64,15 @@ def test_every_scenario_has_a_panel_with_a_bar_for_each_peer() -> None:
 
 def test_bars_stay_within_their_panel_and_do_not_overlap() -> None:
     values = [0.003, 1.0, 17.0, 999.0, 250_000.0]
-    found = bars(drawn(*(row(f"peer{value}", value) for value in values)))
+    found = bars(draw(*(row(f"peer{value}", value) for value in values)))
     for bar in found:
         assert 0 < float(bar.get("width", 0)) <= ROOM + 0.1
     tops = [float(bar.get("y", 0)) for bar in found]
     assert [b - a for a, b in pairwise(tops)] == [STEP] * (len(values) - 1)
 
 
-def test_the_scale_is_named_by_its_powers_of_ten() -> None:
-    picture = drawn(row("tampu", 0.05), row("peer", 2_000_000.0))
+def test_the_scale_shows_its_powers_of_ten() -> None:
+    picture = draw(row("tampu", 0.05), row("peer", 2_000_000.0))
     texts = [each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")]
     assert [text for text in texts if text in {"0.01", "1", "10 k", "1 M", "10 M"}] == [
         "0.01",
@@ -83,33 +83,33 @@ def test_the_scale_is_named_by_its_powers_of_ten() -> None:
     ]
 
 
-def test_ours_is_told_apart_by_its_colour() -> None:
-    found = bars(drawn(row("tampu", 100.0), row("peer", 20.0)))
+def test_our_bar_has_another_colour() -> None:
+    found = bars(draw(row("tampu", 100.0), row("peer", 20.0)))
     assert [bar.get("fill") for bar in found] == [OUR_BAR, THEIR_BAR]
 
 
 def test_a_peer_without_a_figure_has_a_word_instead_of_a_bar() -> None:
-    gone = Row("gone", "gone", "", "", failed("it cannot be installed"))
-    picture = drawn(row("tampu", 100.0), gone)
+    missing = Row("missing", "missing", "", "", failed_cells("cannot install it"))
+    picture = draw(row("tampu", 100.0), missing)
     assert len(bars(picture)) == 1
     assert "none" in [each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")]
 
 
-def test_a_figure_below_nothing_has_words_instead_of_a_bar() -> None:
-    picture = drawn(row("tampu", 100.0), row("early", -5.0))
+def test_a_negative_figure_has_words_instead_of_a_bar() -> None:
+    picture = draw(row("tampu", 100.0), row("early", -5.0))
     assert len(bars(picture)) == 1
     assert "5.00 too early" in [
         each.text for each in picture.findall(f"{SVG}g")[0].findall(f"{SVG}text")
     ]
 
 
-def test_a_scenario_that_nobody_could_run_is_a_panel_without_bars() -> None:
-    gone = Row("gone", "gone", "", "", failed("it cannot be installed"))
-    assert not bars(drawn(gone))
+def test_a_scenario_without_figures_is_a_panel_without_bars() -> None:
+    missing = Row("missing", "missing", "", "", failed_cells("cannot install it"))
+    assert not bars(draw(missing))
 
 
 def test_names_and_titles_are_escaped() -> None:
-    picture = drawn(row("<peer>", 2.0))
+    picture = draw(row("<peer>", 2.0))
     assert picture.findtext(f"{SVG}title") == "a < b & c"
     assert "<peer>" in [each.text for each in picture.iter(f"{SVG}text")]
 
@@ -122,11 +122,11 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("ground", ["#ffffff", "#0d1117"])
-def test_every_colour_stands_out_on_a_light_and_on_a_dark_ground(ground: str) -> None:
-    picture = drawn(row("tampu", 100.0), row("peer", 20.0))
+@pytest.mark.parametrize("background", ["#ffffff", "#0d1117"])
+def test_every_colour_is_visible_on_a_light_and_on_a_dark_background(background: str) -> None:
+    picture = draw(row("tampu", 100.0), row("peer", 20.0))
     colours = {found for each in picture.iter() if (found := each.get("fill"))}
     for colour in colours:
-        lighter, darker = sorted((luminance(colour), luminance(ground)), reverse=True)
+        lighter, darker = sorted((luminance(colour), luminance(background)), reverse=True)
         contrast = (lighter + 0.05) / (darker + 0.05)
-        assert contrast >= 2.8, (colour, ground, contrast)  # 3 is the norm for large shapes
+        assert contrast >= 2.8, (colour, background, contrast)  # 3 is the norm for large shapes

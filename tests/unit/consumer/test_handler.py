@@ -11,7 +11,7 @@ from tampu.consumer.options import WorkerSettings
 from tampu.consumer.runners.local import LoopRunner, ProcessRunner, ThreadRunner, make_plans
 from tampu.errors import OptionError
 from tampu.job import Job
-from tampu.util.functions import is_async
+from tampu.util.options import is_async
 from tests.unit.consumer.runners import child_handlers
 
 

@@ -8,7 +8,7 @@ from tampu.consumer.intake import BuryEntry
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import RetryEntry, Settlement
 from tampu.metrics import JobBuried, JobEnded, MemorySink, OutcomeKind, RetryScheduled
-from tampu.metrics.sinks import SafeSink
+from tampu.metrics.facts import SafeSink
 from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tests.unit.consumer.deliveries import delivery

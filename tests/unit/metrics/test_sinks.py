@@ -6,7 +6,7 @@ import pytest
 
 from tampu.errors import OptionError
 from tampu.metrics import BatchRead, Fact, JobEnded, LeadChanged, MemorySink, OutcomeKind
-from tampu.metrics.sinks import SafeSink, check_sink
+from tampu.metrics.facts import SafeSink, check_sink
 
 
 class BrokenSink:

@@ -12,6 +12,7 @@ from tampu.scheduler.events import SkipReason
 from tampu.timing import At, Cron, Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.util.clock import instant
 from tampu.wire.task_state import TaskState, Waiting
+from tests.effort import cases
 from tests.unit.scheduler.plans import MINUTE, SECOND, START_MS, anchored_plan, new_state
 
 rules: st.SearchStrategy[Rule] = st.one_of(
@@ -164,7 +165,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(plan=plans(), events=steps)
 def test_every_occurrence_is_accounted_for_exactly_once(
     plan: TaskPlan, events: list[tuple[Callable[[Walk, int], None], int]]
@@ -192,7 +193,7 @@ def _expected(plan: TaskPlan, first_ms: int | None, walk: Walk) -> list[int]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(plan=plans(), by_ms=st.integers(0, 20 * MINUTE))
 def test_the_same_arguments_give_the_same_decision(plan: TaskPlan, by_ms: int) -> None:
     state = new_state(plan)
@@ -200,7 +201,7 @@ def test_the_same_arguments_give_the_same_decision(plan: TaskPlan, by_ms: int) -
     assert decide(plan, state, now_ms) == decide(plan, state, now_ms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(rule=rules, by_ms=st.integers(0, 20 * MINUTE))
 def test_without_other_reasons_skipped_occurrences_are_missed(rule: Rule, by_ms: int) -> None:
     plan = anchored_plan(rule)

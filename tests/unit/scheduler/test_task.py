@@ -180,7 +180,7 @@ def test_options_are_keyword_only() -> None:
             "Invalid stagger True: needs an interval, Every(...).",
         ),
         ({"jitter": "2h"}, "Invalid jitter '2h': must not be longer than the interval."),
-        ({"max_runs": -1}, "Invalid max_runs -1: must be a whole number from 0."),
+        ({"max_runs": -1}, "Invalid max_runs -1: must be a whole number of at least 0."),
         (
             {"rule": "5s"},
             "Invalid rule '5s': expected Every(...), Cron(...) or At(...).",

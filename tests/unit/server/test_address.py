@@ -1,11 +1,11 @@
-"""Every URL form, and every way to get one wrong."""
+"""Every form of URL, and every mistake in one."""
 
 import pytest
 
 from tampu.errors import OptionError
 from tampu.server.address import Address, ServerKind, Tls, parse
 
-SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
+SECRET = "open-sesame"  # noqa: S105 - must not show up anywhere
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ SECRET = "open-sesame"  # noqa: S105 - what must not show up anywhere
         ),
     ],
 )
-def test_a_url_is_understood(url: str, expected: Address) -> None:
+def test_a_url_is_parsed(url: str, expected: Address) -> None:
     assert parse(url) == expected
 
 
@@ -76,44 +76,44 @@ def test_a_url_is_understood(url: str, expected: Address) -> None:
         ("redis+sentinel://u:p@w@a/house", "u", "p@w"),
     ],
 )
-def test_credentials_are_read(url: str, user: str | None, password: str | None) -> None:
+def test_user_and_password_are_parsed(url: str, user: str | None, password: str | None) -> None:
     address = parse(url)
     assert (address.username, address.password) == (user, password)
 
 
 @pytest.mark.parametrize(
-    ("url", "complaint"),
+    ("url", "problem"),
     [
-        ("", "takes redis://"),
-        ("localhost:6379", "takes redis://"),
-        ("http://h", "takes redis://"),
-        ("redis+what://h", "takes redis://"),
-        ("unix+cluster:///x", "takes redis://"),
-        ("redis://", "lacks a host"),
-        ("redis://:6379", "lacks a host"),
+        ("", "expected redis://"),
+        ("localhost:6379", "expected redis://"),
+        ("http://h", "expected redis://"),
+        ("redis+what://h", "expected redis://"),
+        ("unix+cluster:///x", "expected redis://"),
+        ("redis://", "expected a host"),
+        ("redis://:6379", "expected a host"),
         ("redis://h:port", "port from 1 to 65535"),
         ("redis://h:99999", "port from 1 to 65535"),
         ("redis://h:0", "port from 1 to 65535"),
         ("redis://h/one", "database number"),
         ("redis://h/-1", "database number"),
         ("redis://h?db=x", "database number"),
-        ("redis://a,b", "names one host"),
-        ("redis+sentinel://a", "service's name"),
-        ("redis+sentinel://a,/house", "lacks a host"),
+        ("redis://a,b", "expected one host"),
+        ("redis+sentinel://a", "name of a service"),
+        ("redis+sentinel://a,/house", "expected a host"),
         ("redis+cluster://a/1", "only database 0"),
-        ("unix://", "socket's path"),
+        ("unix://", "path of a socket"),
         ("embedded:", "directory after embedded:"),
         ("embedded://x", "directory after embedded:"),
-        ("redis://h?colour=red", "'colour'"),
-        ("redis://h?ssl_ca_certs=/ca", "not secure"),
+        ("redis://h?colour=red", "unknown option 'colour'"),
+        ("redis://h?ssl_ca_certs=/ca", "needs TLS"),
         ("rediss://h?ssl_cert_reqs=maybe", "required, optional, none"),
         ("rediss://h?ssl_check_hostname=maybe", "true or false"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused_with_what_is_accepted(url: str, complaint: str) -> None:
+def test_an_invalid_url_is_refused_with_what_is_expected(url: str, problem: str) -> None:
     with pytest.raises(OptionError, match=r"^Invalid url ") as caught:
         parse(url)
-    assert complaint in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_url_that_cannot_be_is_refused_with_what_is_accepted(url: str, complai
         "redis://[::1:6379",
     ],
 )
-def test_a_refusal_shows_no_secret(url: str) -> None:
+def test_an_error_shows_no_secret(url: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(url)
     assert SECRET not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The border: each of the client's errors becomes the right one of ours."""
+"""Each of the client's errors becomes the right one of ours."""
 
 import socket
 import ssl
@@ -21,7 +21,7 @@ from tampu.errors import (
 from tampu.server.errors import (
     REFUSALS,
     as_refusal,
-    link_problem,
+    connection_problem,
     refusal_code,
     refusal_error,
     server_errors,
@@ -31,8 +31,8 @@ from tampu.server.errors import (
 SERVER = "redis://h:6379/0"
 
 
-def as_said(line: str) -> Exception:
-    """The client's error for an error line of the server."""
+def parse_error(line: str) -> Exception:
+    """The exception that redis-py makes of an error line."""
     error: Exception = BaseParser.parse_error(line)
     return error
 
@@ -52,7 +52,7 @@ def as_said(line: str) -> Exception:
         ("NOREPLICAS Not enough good replicas to write.", ServerBusy, Verdict.RETRY),
         ("MISCONF Errors writing to the AOF file: No space left", ServerBusy, Verdict.RETRY),
         ("OOM command not allowed when used memory > 'maxmemory'.", QueueFull, Verdict.RETRY),
-        ("QUEUEFULL the queue holds as many jobs as it may", QueueFull, Verdict.RETRY),
+        ("QUEUEFULL the queue has reached its max_len", QueueFull, Verdict.RETRY),
         ("NOAUTH Authentication required.", AccessDenied, Verdict.GIVE_UP),
         ("WRONGPASS invalid username-password pair", AccessDenied, Verdict.GIVE_UP),
         ("NOPERM this user has no permissions", AccessDenied, Verdict.GIVE_UP),
@@ -66,32 +66,34 @@ def as_said(line: str) -> Exception:
         ("something nobody has seen before", CommandRefused, Verdict.GIVE_UP),
     ],
 )
-def test_each_refusal_has_its_meaning(line: str, kind: type[ServerError], verdict: Verdict) -> None:
-    for said in (as_said(line), as_refusal(line)):
-        error = refusal_error(said, SERVER)
+def test_each_refusal_becomes_its_error(
+    line: str, kind: type[ServerError], verdict: Verdict
+) -> None:
+    for refusal in (parse_error(line), as_refusal(line)):
+        error = refusal_error(refusal, SERVER)
         assert type(error) is kind
         assert error.verdict is verdict
         assert "\n" not in str(error)
 
 
-def test_a_redirection_tells_where_to_go() -> None:
+def test_a_redirection_names_the_node() -> None:
     for code, kind in (("MOVED", client.MovedError), ("ASK", client.AskError)):
         for host in ("127.0.0.1", "::1", "node-3.internal", ""):
-            said = as_refusal(f"{code} 3999 {host}:6381")
-            assert type(said) is kind
-            assert (refusal_code(said), said.host, said.port) == (code, host, 6381)
+            refusal = as_refusal(f"{code} 3999 {host}:6381")
+            assert type(refusal) is kind
+            assert (refusal_code(refusal), refusal.host, refusal.port) == (code, host, 6381)
 
 
 @pytest.mark.parametrize("rest", ["", "3999", "x 127.0.0.1:6381", "3999 127.0.0.1", "3999 h:port"])
-def test_a_redirection_that_cannot_be_read_is_a_refusal_all_the_same(rest: str) -> None:
-    said = as_refusal(f"MOVED {rest}")
-    assert type(said) is client.ResponseError
-    assert refusal_code(said) == "MOVED"
+def test_a_malformed_redirection_is_a_plain_refusal(rest: str) -> None:
+    refusal = as_refusal(f"MOVED {rest}")
+    assert type(refusal) is client.ResponseError
+    assert refusal_code(refusal) == "MOVED"
 
 
-def test_every_code_of_the_table_is_read_from_an_error_line() -> None:
+def test_every_code_of_the_table_is_found_in_an_error_line() -> None:
     for code in REFUSALS.keys() - {"MOVED", "ASK", "MAXCLIENTS"}:
-        assert refusal_code(as_said(f"{code} for some reason")) == code
+        assert refusal_code(parse_error(f"{code} for some reason")) == code
 
 
 @pytest.mark.parametrize(
@@ -115,23 +117,23 @@ def test_every_code_of_the_table_is_read_from_an_error_line() -> None:
         ("OOM command not allowed. script: 1f, on @user_script:22.", QueueFull),
     ],
 )
-def test_what_a_script_s_command_was_answered_counts(line: str, kind: type[ServerError]) -> None:
-    error = refusal_error(as_said(line), SERVER)
+def test_the_error_of_a_command_in_a_script_counts(line: str, kind: type[ServerError]) -> None:
+    error = refusal_error(parse_error(line), SERVER)
     assert type(error) is kind
     assert isinstance(error, CommandRefused)
     assert error.code != "ERR"
 
 
-def test_arguments_that_a_server_quotes_are_cut_off() -> None:
+def test_quoted_arguments_are_left_out() -> None:
     line = "ERR unknown command 'XYZ', with args beginning with: 'a-secret' 'payload'"
-    assert "a-secret" not in str(refusal_error(as_said(line), SERVER))
+    assert "a-secret" not in str(refusal_error(parse_error(line), SERVER))
 
 
-def test_a_long_refusal_is_capped() -> None:
-    assert len(str(refusal_error(as_said("ERR " + "x" * 10_000), SERVER))) < 400
+def test_a_long_refusal_is_shortened() -> None:
+    assert len(str(refusal_error(parse_error("ERR " + "x" * 10_000), SERVER))) < 400
 
 
-def caused(error: Exception, cause: BaseException) -> Exception:
+def with_cause(error: Exception, cause: BaseException) -> Exception:
     error.__context__ = cause
     return error
 
@@ -140,17 +142,21 @@ def caused(error: Exception, cause: BaseException) -> Exception:
     ("error", "kind", "words"),
     [
         (
-            caused(client.ConnectionError("Error 111"), ConnectionRefusedError(111, "x")),
+            with_cause(client.ConnectionError("Error 111"), ConnectionRefusedError(111, "x")),
             ServerUnreachable,
             "Connection refused",
         ),
         (
-            caused(client.ConnectionError("x"), OSError("Multiple: [Errno 111] a, [Errno 111] b")),
+            with_cause(
+                client.ConnectionError("x"), OSError("Multiple: [Errno 111] a, [Errno 111] b")
+            ),
             ServerUnreachable,
             "Connection refused",
         ),
         (
-            caused(client.ConnectionError("x"), socket.gaierror(-2, "Name or service not known")),
+            with_cause(
+                client.ConnectionError("x"), socket.gaierror(-2, "Name or service not known")
+            ),
             ServerUnreachable,
             "Name or service not known",
         ),
@@ -159,7 +165,9 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (client.ConnectionError("Connection closed by server."), ServerUnreachable, "closed"),
         (client.ConnectionError("max number of clients reached"), ServerBusy, "max number"),
         (
-            caused(client.ConnectionError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] x")),
+            with_cause(
+                client.ConnectionError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] x")
+            ),
             TlsFailed,
             "rediss://",
         ),
@@ -167,7 +175,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (client.BusyLoadingError("loading", status_code="LOADING"), ServerBusy, "LOADING"),
     ],
 )
-def test_why_no_connection_was_made_is_one_sentence(
+def test_the_reason_for_a_failed_connect_is_one_sentence(
     error: Exception, kind: type[ServerError], words: str
 ) -> None:
     ours = unreachable(error, SERVER)
@@ -176,14 +184,14 @@ def test_why_no_connection_was_made_is_one_sentence(
     assert SERVER in str(ours)
 
 
-def test_a_certificate_that_is_not_trusted_says_which_check_failed() -> None:
+def test_an_untrusted_certificate_names_the_failed_check() -> None:
     failure = ssl.SSLCertVerificationError(1, "x")
     failure.verify_message = "self-signed certificate"
-    assert "self-signed certificate" in str(unreachable(caused(OSError(), failure), SERVER))
+    assert "self-signed certificate" in str(unreachable(with_cause(OSError(), failure), SERVER))
 
 
 @pytest.mark.parametrize(("sent", "kind"), [(True, ConnectionLost), (False, ServerUnreachable)])
-def test_a_broken_link_is_unknown_only_if_something_was_sent(
+def test_a_broken_connection_leaves_the_outcome_unknown_only_if_a_call_was_sent(
     sent: bool,  # noqa: FBT001 - a case of the table
     kind: type[ServerError],
 ) -> None:
@@ -191,5 +199,5 @@ def test_a_broken_link_is_unknown_only_if_something_was_sent(
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
-def test_an_error_without_words_is_named_by_its_kind() -> None:
-    assert link_problem(client.InvalidResponse()) == "InvalidResponse"
+def test_an_error_without_text_is_named_by_its_class() -> None:
+    assert connection_problem(client.InvalidResponse()) == "InvalidResponse"

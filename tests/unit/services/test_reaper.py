@@ -47,12 +47,12 @@ class TestWithHeartbeat:
     ) -> None:
         left_ms = LEASE_MS - silent_ms
         verdict = judge_worker(left_ms, is_connected=False)
-        assert verdict == (Judgement(mark=HEARTBEAT, left_ms=left_ms) if dead else None)
+        assert verdict == (Judgement(heartbeat=HEARTBEAT, left_ms=left_ms) if dead else None)
 
     def test_a_heartbeat_from_before_the_clock_was_set_back_does_not_count(self) -> None:
         left_ms = LEASE_MS + 3_600_000
         assert judge_worker(left_ms, is_connected=False) == Judgement(
-            mark=HEARTBEAT, left_ms=left_ms
+            heartbeat=HEARTBEAT, left_ms=left_ms
         )
         assert judge_worker(left_ms, is_connected=True) is None
 

@@ -1,4 +1,4 @@
-"""Binding and conversion: what a call gives is what the function gets, or a named refusal."""
+"""Arguments: the function gets what the caller passed, or an error names the argument."""
 
 import dataclasses
 import enum
@@ -19,7 +19,7 @@ from tampu.tasks.arguments import Arguments, InvalidArguments, ReturnType
 from tampu.tasks.signature import Depends, signature_of
 from tampu.wire.payload import decode_payload, encode_payload
 
-SECRET = "s3cr3t"  # noqa: S105 - must not be found in a text
+SECRET = "s3cr3t"  # noqa: S105 - must not appear in any message
 
 
 class Colour(enum.Enum):
@@ -93,8 +93,10 @@ def arguments_of(function: Callable[..., object]) -> Arguments:
     return Arguments("send", signature_of(function))
 
 
-def sent(function: Callable[..., object], *args: object, **kwargs: object) -> dict[str, Any]:
-    """The arguments as they arrive."""
+def send_and_convert(
+    function: Callable[..., object], *args: object, **kwargs: object
+) -> dict[str, Any]:
+    """The arguments that the function gets."""
     arguments = arguments_of(function)
     bound = arguments.bind(args, kwargs)
     arguments.check(bound)
@@ -105,7 +107,7 @@ def send(to: str, template: str = "hello", *, copies: int = 1) -> None: ...
 
 
 class TestBinding:
-    def test_arguments_travel_by_name_and_only_those_given(self) -> None:
+    def test_only_the_given_arguments_are_sent_by_name(self) -> None:
         bind = arguments_of(send).bind
         assert bind(("ada",), {}) == {"to": "ada"}
         assert bind((), {"copies": 2, "to": "ada"}) == {"copies": 2, "to": "ada"}
@@ -113,30 +115,35 @@ class TestBinding:
     @pytest.mark.parametrize(
         ("args", "kwargs", "argument", "sentence"),
         [
-            ((), {}, "to", "argument to is missing"),
-            (("a",), {"to": "b"}, "to", "argument to is given twice"),
-            (("a",), {"copy": 1}, "copy", "copy is unknown; it takes to, template, copies"),
-            (("a", "b", 3), {}, None, "takes 2 arguments by position, and 3 are given"),
+            ((), {}, "to", "argument 'to': required, but missing"),
+            (("a",), {"to": "b"}, "to", "argument 'to': given twice"),
+            (
+                ("a",),
+                {"copy": 1},
+                "copy",
+                "'copy': unknown; the task accepts to, template, copies",
+            ),
+            (("a", "b", 3), {}, None, "expected at most 2 positional arguments, got 3"),
         ],
     )
-    def test_what_does_not_fit_the_signature_is_named(
+    def test_an_argument_that_does_not_fit_is_named(
         self, args: tuple[object, ...], kwargs: dict[str, object], argument: str, sentence: str
     ) -> None:
         with pytest.raises(ArgumentError, match=sentence) as refusal:
             arguments_of(send).bind(args, kwargs)
         assert (refusal.value.task, refusal.value.argument) == ("send", argument)
 
-    def test_it_is_a_type_error_as_that_of_a_plain_call(self) -> None:
+    def test_it_is_a_type_error_as_for_a_plain_call(self) -> None:
         with pytest.raises(TypeError):
             arguments_of(send).bind((), {})
 
-    def test_what_a_worker_fills_takes_no_position_and_cannot_be_given(self) -> None:
+    def test_injected_parameters_take_no_position_and_cannot_be_given(self) -> None:
         def task(job: Job[Any], to: str, db: Annotated[str, Depends(dict)]) -> None: ...
 
         arguments = arguments_of(task)
         assert arguments.bind(("ada",), {}) == {"to": "ada"}
         for name in ("job", "db"):
-            with pytest.raises(ArgumentError, match=f"{name} is filled by the worker"):
+            with pytest.raises(ArgumentError, match=f"'{name}': injected by the worker"):
                 arguments.bind(("ada",), {name: 1})
 
 
@@ -182,38 +189,38 @@ VALUES = [
 
 class TestConversion:
     @pytest.mark.parametrize(("hint", "value"), VALUES, ids=lambda each: str(each)[:40])
-    def test_every_type_arrives_as_what_it_was(self, hint: object, value: object) -> None:
+    def test_every_supported_type_survives(self, hint: object, value: object) -> None:
         def task(value: Any) -> None: ...  # noqa: ANN401 - set below
 
         task.__annotations__["value"] = hint
-        arrived = sent(task, value)
+        arrived = send_and_convert(task, value)
         assert arrived == {"value": value}
         assert type(arrived["value"]) is type(value)
 
-    def test_without_an_annotation_anything_goes(self) -> None:
+    def test_an_argument_without_annotation_may_be_anything(self) -> None:
         def task(value) -> None: ...  # type: ignore[no-untyped-def] # noqa: ANN001
 
-        assert sent(task, {"a": [1, None]}) == {"value": {"a": [1, None]}}
+        assert send_and_convert(task, {"a": [1, None]}) == {"value": {"a": [1, None]}}
 
-    def test_defaults_are_the_functions_own_and_apply_on_arrival(self) -> None:
+    def test_missing_arguments_get_the_defaults_of_the_function(self) -> None:
         shared: list[int] = [1]
 
         def task(to: str, more: list[int] = shared) -> None: ...
 
-        assert sent(task, "ada")["more"] is shared
+        assert send_and_convert(task, "ada")["more"] is shared
 
-    def test_no_data_at_all_is_a_call_without_arguments(self) -> None:
+    def test_no_data_means_no_arguments(self) -> None:
         assert arguments_of(lambda: None).convert(None) == {}
 
-    def test_a_text_is_no_bytes_however_deep(self) -> None:
+    def test_text_is_not_accepted_as_bytes_at_any_depth(self) -> None:
         def task(raw: bytes) -> None: ...
         def deep(raw: list[Attached | None]) -> None: ...
 
         for function, value in ((task, "aGk="), (deep, [{"body": {"a": "aGk="}}])):
-            with pytest.raises(InvalidArguments, match="argument raw must be"):
+            with pytest.raises(InvalidArguments, match="argument 'raw': expected "):
                 arguments_of(function).convert({"raw": value})
 
-    def test_an_annotation_that_cannot_be_told_apart_is_refused(self) -> None:
+    def test_a_union_of_types_that_look_alike_is_refused(self) -> None:
         def task(what: Address | Picky) -> None: ...
 
         with pytest.raises(OptionError, match=r"send\(what\).*union"):
@@ -221,73 +228,78 @@ class TestConversion:
 
 
 WRONG = [
-    (str, 5, "must be str"),
-    (int, SECRET, "must be int"),
-    (uuid.UUID, SECRET, "must be UUID"),
-    (Decimal, SECRET, "must be Decimal"),
-    (Colour, SECRET, "must be Colour"),
-    (Literal["a"], SECRET, r"must be Literal\['a'\]"),
-    (datetime, SECRET, "must be datetime"),
-    (list[int], [1, SECRET], r"must be list\[int\], and does not fit at \[1\]"),
-    (dict[str, int], {SECRET: SECRET}, r"does not fit at \[\.\.\.\]"),
-    (Address, {"street": 1}, "must be Address, and does not fit at street"),
-    (Address, {SECRET: 1}, "must be Address"),
-    (list[Address], [{"street": "a", "number": SECRET}], r"does not fit at \[0\]\.number"),
-    (Picky, {"value": SECRET}, "must be Picky"),
-    (Line, {"article": "a", "price": SECRET}, "must be Line, and does not fit at price"),
-    (list[Line], [{"article": SECRET}], r"does not fit at \[0\]\.price"),
-    (Prices, {SECRET: SECRET}, "must be Prices"),
-    (Named, {"no": SECRET}, "must be Named, and does not fit at no"),
-    (Annotated[int, msgspec.Meta(gt=0)], -1, "must be .*Meta"),
+    (str, 5, "expected str"),
+    (int, SECRET, "expected int"),
+    (uuid.UUID, SECRET, "expected UUID"),
+    (Decimal, SECRET, "expected Decimal"),
+    (Colour, SECRET, "expected Colour"),
+    (Literal["a"], SECRET, r"expected Literal\['a'\]"),
+    (datetime, SECRET, "expected datetime"),
+    (list[int], [1, SECRET], r"expected list\[int\]; invalid at \[1\]"),
+    (dict[str, int], {SECRET: SECRET}, r"invalid at \[\.\.\.\]"),
+    (Address, {"street": 1}, "expected Address; invalid at street"),
+    (Address, {SECRET: 1}, "expected Address"),
+    (list[Address], [{"street": "a", "number": SECRET}], r"invalid at \[0\]\.number"),
+    (Picky, {"value": SECRET}, "expected Picky"),
+    (Line, {"article": "a", "price": SECRET}, "expected Line; invalid at price"),
+    (list[Line], [{"article": SECRET}], r"invalid at \[0\]\.price"),
+    (Prices, {SECRET: SECRET}, "expected Prices"),
+    (Named, {"no": SECRET}, "expected Named; invalid at no"),
+    (Annotated[int, msgspec.Meta(gt=0)], -1, "expected .*Meta"),
 ]
 
 
 class TestRefusal:
     @pytest.mark.parametrize(("hint", "value", "sentence"), WRONG)
-    def test_a_wrong_value_is_refused_with_its_place_and_never_quoted(
+    def test_a_wrong_value_is_located_and_never_quoted(
         self, hint: object, value: object, sentence: str
     ) -> None:
         def task(value: Any) -> None: ...  # noqa: ANN401 - set below
 
         task.__annotations__["value"] = hint
         arguments = arguments_of(task)
-        with pytest.raises(ArgumentError, match=f"task send: argument value .*{sentence}") as early:
+        pattern = f"Task 'send', argument 'value': .*{sentence}"
+        with pytest.raises(ArgumentError, match=pattern) as early:
             arguments.check({"value": value})
         with pytest.raises(InvalidArguments, match=sentence) as late:
             arguments.convert({"value": value})
         assert SECRET not in str(early.value) + str(late.value)
 
-    def test_what_no_wire_carries_is_refused_by_name(self) -> None:
-        with pytest.raises(ArgumentError, match=r"argument to cannot travel: .*builtins.object"):
+    def test_an_argument_that_cannot_be_encoded_is_named(self) -> None:
+        with pytest.raises(
+            ArgumentError, match=r"argument 'to': cannot be encoded: .*builtins.object"
+        ):
             arguments_of(send).check({"to": object()})
 
     @pytest.mark.parametrize(
         ("data", "sentence"),
         [
-            ([1], "the data of the job is no map of arguments"),
-            ({}, "argument to is missing"),
-            (None, "argument to is missing"),
-            ({"to": "ada", "cc": 1}, "argument cc is unknown"),
-            ({"to": "ada", "not a name": 1}, "an argument is unknown; it takes to"),
-            ({"to": "ada", 5: 1}, "an argument is unknown"),
+            ([1], "the job's data must be a map of arguments"),
+            ({}, "argument 'to': required, but missing"),
+            (None, "argument 'to': required, but missing"),
+            ({"to": "ada", "cc": 1}, "argument 'cc': unknown"),
+            ({"to": "ada", "not a name": 1}, "unknown argument; the task accepts to"),
+            ({"to": "ada", 5: 1}, "unknown argument"),
         ],
     )
-    def test_data_of_another_shape_is_refused_on_arrival(self, data: object, sentence: str) -> None:
+    def test_data_that_does_not_fit_is_refused_by_the_worker(
+        self, data: object, sentence: str
+    ) -> None:
         with pytest.raises(InvalidArguments, match=sentence):
             arguments_of(send).convert(data)
 
 
 class TestResults:
     @pytest.mark.parametrize("hint", [Any, None, str, int, dict, list])
-    def test_what_messagepack_tells_itself_is_left_as_it_comes(self, hint: object) -> None:
+    def test_types_of_messagepack_are_not_converted(self, hint: object) -> None:
         assert not ReturnType(hint).converts
 
-    def test_others_become_what_the_annotation_says(self) -> None:
-        returned = ReturnType(list[Address])
-        assert returned.converts
-        assert returned.convert([{"street": "Elm"}]) == [Address("Elm")]
+    def test_other_types_are_converted_to_the_annotation(self) -> None:
+        kind = ReturnType(list[Address])
+        assert kind.converts
+        assert kind.convert([{"street": "Elm"}]) == [Address("Elm")]
 
-    def test_a_value_of_another_type_is_refused_unquoted(self) -> None:
-        with pytest.raises(DecodeError, match="it is not Address") as refusal:
+    def test_a_result_of_another_type_is_refused_and_not_quoted(self) -> None:
+        with pytest.raises(DecodeError, match="expected Address") as refusal:
             ReturnType(Address).convert({"street": 5, "x": SECRET})
         assert SECRET not in str(refusal.value)

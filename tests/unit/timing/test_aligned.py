@@ -12,6 +12,7 @@ from tampu.timing import Aligned, At, Cron, Every, Missed, Rule, TimeWindow, dec
 from tampu.timing.rule import Until
 from tampu.timing.window import DAYS
 from tampu.util.clock import instant
+from tests.effort import cases
 from tests.unit.timing.daemon import CLOCK_CHANGES, DAY_S, CountingRule, parse_s
 
 DAY_MS = DAY_S * 1000
@@ -201,7 +202,7 @@ def _check(rule: Aligned, moved: list[int], start_ms: int, end_ms: int) -> None:
         assert rule.previous_ms(earlier + 1) == earlier
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=clock_changes,
     days=weekdays,
@@ -225,7 +226,7 @@ def test_an_interval_agrees_with_brute_force_over_a_week(
     _check(Aligned(rule, window), moved, start_ms, start_ms + length_ms)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=clock_changes,
     hours=segments,
@@ -247,7 +248,7 @@ def test_an_interval_agrees_with_brute_force_around_a_clock_change(
     _check(Aligned(rule, window), moved, start_ms, start_ms + length_ms)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=clock_changes,
     days=weekdays,
@@ -269,7 +270,7 @@ def test_a_cron_rule_agrees_with_brute_force(
     _check(Aligned(rule, window), moved, start_ms, start_ms + 5 * DAY_MS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     clock=clock_changes,
     days=weekdays,

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tampu.timing import Cron
+from tests.effort import cases
 from tests.unit.timing.daemon import (
     DAY_S,
     YEARS,
@@ -49,7 +50,7 @@ def _check(rule: Cron, expected: list[int], start_s: int, end_s: int, rng: Rando
 @pytest.mark.parametrize(("name", "year"), YEARS)
 def test_a_rule_fires_when_the_daemon_does(name: str, year: int) -> None:
     rng = make_rng(f"{name} {year}")
-    for _ in range(12):
+    for _ in range(cases(12)):
         spec = random_spec(rng)
         try:
             rule = Cron(spec.text, tz=name)

@@ -10,6 +10,7 @@ from tampu.errors import OptionError
 from tampu.timing import At, Cron, Every, Missed, MissedDecision, MissedKind, Rule, decide_missed
 from tampu.timing.policies import FIRES_AT_ONCE
 from tampu.util.clock import instant
+from tests.effort import cases
 from tests.unit.timing.daemon import CountingRule
 
 YEAR_MS = 365 * 86_400_000
@@ -61,7 +62,7 @@ rules = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(rule=rules, policy=policies, lateness=st.integers(0, 1500_000), due=st.integers(0, 60_000))
 def test_a_decision_agrees_with_judging_each_instant_alone(
     rule: Rule, policy: Missed, lateness: int, due: int

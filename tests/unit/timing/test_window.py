@@ -10,6 +10,7 @@ import pytest
 from tampu.errors import OptionError
 from tampu.timing import TimeWindow
 from tampu.timing.window import DAYS
+from tests.effort import cases
 from tests.unit.timing.daemon import (
     CLOCK_CHANGES,
     DAY_S,
@@ -202,7 +203,7 @@ def _model(days: Collection[int], segments: list[tuple[int, int]], wall: datetim
 @pytest.mark.parametrize(("name", "year"), YEARS)
 def test_contains_agrees_with_a_walk_through_the_minutes(name: str, year: int) -> None:
     rng = make_rng(f"window {name}")
-    for _ in range(4):
+    for _ in range(cases(4)):
         days = rng.sample(range(7), rng.randint(1, 7))
         minutes = rng.sample(range(0, 1440, 5), 4) + rng.sample(range(0, 200, 5), 2)
         segments = list(zip(minutes[::2], minutes[1::2], strict=True))
@@ -224,7 +225,7 @@ def test_openings_and_closings_agree_with_a_walk_through_the_minutes(name: str, 
     week = range(middle_s - 7 * DAY_S // 2, middle_s + 7 * DAY_S // 2, 60)
     walls = [wall_at(zone, at_s) for at_s in week]
     changed = walls[len(week) // 2 - 1], walls[len(week) // 2]  # before and after the change
-    for _ in range(6):
+    for _ in range(cases(6)):
         days = rng.sample(range(7), rng.randint(3, 7))
         near = [(wall.hour * 60 + wall.minute + rng.randint(-70, 70)) % 1440 for wall in changed]
         minutes = [*near, *rng.sample(range(1440), 2)]

@@ -14,6 +14,7 @@ from tampu.wire.dead import (
     decode_dead,
     encode_dead,
 )
+from tests.effort import cases
 from tests.golden.chasquimq import fields_of, golden
 from tests.unit.wire.shapes import texts, uint64
 
@@ -91,7 +92,7 @@ def test_fields_that_are_missing_count_as_empty() -> None:
     assert decode_dead([]) == DeadEntry(envelope=b"", source_id="", reason="")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(
     st.builds(
         DeadEntry,
@@ -111,7 +112,7 @@ def test_a_dead_letter_comes_back(letter: DeadEntry) -> None:
     assert decode_dead(encode_dead(letter)) == letter
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"d", b"n", b"reason", b"attempt", b"error_type"])

@@ -18,6 +18,7 @@ from tampu.wire.entry import (
 )
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope, encode_fresh
 from tampu.wire.extras import Extras, decode_extras
+from tests.effort import cases
 from tests.golden.chasquimq import envelope_of, fields_of, golden
 from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts
 
@@ -59,7 +60,7 @@ def test_an_entry_without_an_envelope_says_so() -> None:
     assert decode_entry([]).envelope is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     st.lists(st.sampled_from([b"d", b"n", b"x", b"", b"\xff"]) | st.binary(max_size=5), max_size=7)
 )
@@ -100,7 +101,7 @@ def test_members_sent_by_the_peer_come_back_byte_for_byte(command: str) -> None:
         assert encode_member(member.name, again) == captured
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(texts, envelopes, st.none() | texts)
 def test_a_member_comes_back(name: str, envelope: Envelope, tenant: str | None) -> None:
     data = encode_envelope(envelope)
@@ -144,7 +145,7 @@ def test_a_poison_member_is_refused(data: bytes) -> None:
         decode_member(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(
     st.binary(max_size=60)
     | mutated([encode_member("job", ENVELOPE), encode_member("job", ENVELOPE, Extras(tenant="a"))])

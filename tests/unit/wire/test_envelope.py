@@ -21,6 +21,7 @@ from tampu.wire.envelope import (
     payload_of_slot,
 )
 from tampu.wire.payload import decode_payload
+from tests.effort import cases
 from tests.golden.chasquimq import envelope_of, golden
 from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts, uint64
 
@@ -46,7 +47,7 @@ def test_a_captured_envelope_is_read_and_written_byte_for_byte(record: dict[str,
     assert encode_envelope(stated) == captured(record)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(envelopes)
 def test_an_envelope_comes_back_and_takes_the_bytes_of_msgpack(envelope: Envelope) -> None:
     data = encode_envelope(envelope)
@@ -64,7 +65,7 @@ def test_an_envelope_comes_back_and_takes_the_bytes_of_msgpack(envelope: Envelop
     assert data == msgpack.packb(row, use_bin_type=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(texts, st.binary(max_size=300), uint64)
 def test_a_fresh_envelope_is_the_one_without_attempt_and_override(
     job_id: str, payload: bytes, created_at_ms: int
@@ -108,7 +109,7 @@ def test_an_envelope_does_not_change() -> None:
         PLAIN.attempt = 1  # type: ignore[misc]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=cases(1000), deadline=None)
 @given(st.binary(max_size=80) | mutated([encode_envelope(PLAIN), encode_envelope(FULL)]))
 def test_any_bytes_are_an_envelope_or_refused(data: bytes) -> None:
     try:
@@ -120,7 +121,7 @@ def test_any_bytes_are_an_envelope_or_refused(data: bytes) -> None:
     assert 0 <= envelope.created_at_ms < 2**64
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(mutated([encode_envelope(PLAIN), encode_envelope(FULL)]))
 def test_both_decoders_read_the_same(data: bytes) -> None:
     try:

@@ -17,6 +17,7 @@ from tampu.wire.event import (
     encode_event,
     pack_events,
 )
+from tests.effort import cases
 from tests.golden.chasquimq import fields_of, golden
 from tests.unit.wire.shapes import texts, uint64
 
@@ -112,7 +113,7 @@ def test_only_the_numeric_fields_become_numbers() -> None:
     assert event.job_id == "17"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.sampled_from(EventKind), texts, uint64, texts, texts, uint64)
 def test_an_event_comes_back(
     kind: EventKind, job_id: str, ts_ms: int, name: str, reason: str, attempt: int
@@ -122,7 +123,7 @@ def test_an_event_comes_back(
     assert decode_event(sent(flat)) == Event(kind, job_id, ts_ms, name, fields)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     st.lists(st.sampled_from([b"e", b"id", b"ts", b"attempt"]) | st.binary(max_size=30), max_size=9)
 )
@@ -133,7 +134,7 @@ def test_any_fields_are_an_event_or_refused(flat: list[bytes]) -> None:
         assert len(flat) % 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(texts, uint64, texts, uint64, uint64)
 def test_the_fast_builders_write_the_same_fields(
     job_id: str, ts_ms: int, name: str, attempt: int, duration_us: int

@@ -15,6 +15,7 @@ from tampu.wire.extras import (
     encode_extras,
     split_extras,
 )
+from tests.effort import cases
 from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts, uint64
 
 ENVELOPE = encode_fresh("i", b"\x81\xa1x\x01", 1_700_000_000_000)
@@ -50,7 +51,7 @@ def test_no_extras_write_nothing() -> None:
     assert decode_extras(b"\x80") == NO_EXTRAS
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(envelopes, any_extras)
 def test_extras_after_any_envelope_can_be_split_off(envelope: Envelope, extras: Extras) -> None:
     data = encode_envelope(envelope)
@@ -137,7 +138,7 @@ def test_a_footer_that_does_not_fit_is_left_alone(tail: bytes) -> None:
     assert split_extras(tail) == (tail, None)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(mutated([FOOTED]) | st.binary(max_size=40).map(lambda data: data + MAGIC))
 def test_splitting_never_fails_and_never_loses_a_byte(data: bytes) -> None:
     envelope, extras = split_extras(data)
@@ -147,7 +148,7 @@ def test_splitting_never_fails_and_never_loses_a_byte(data: bytes) -> None:
         assert data == envelope + extras + len(extras).to_bytes(4, "little") + MAGIC
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(st.binary(max_size=80) | mutated([encode_extras(SOME) or b""]))
 def test_any_bytes_are_extras_or_refused(data: bytes) -> None:
     try:

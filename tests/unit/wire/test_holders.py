@@ -18,6 +18,7 @@ from tampu.wire.holders import (
     encode_heartbeat,
     new_holder,
 )
+from tests.effort import cases
 from tests.golden.chasquimq import golden
 from tests.unit.wire.shapes import texts, uint64
 
@@ -69,7 +70,7 @@ marks = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(marks)
 def test_a_mark_comes_back(mark: WorkerHeartbeat) -> None:
     assert decode_heartbeat(encode_heartbeat(mark)) == mark
@@ -89,7 +90,7 @@ def test_bytes_that_are_not_a_heartbeat_are_refused(data: bytes) -> None:
         decode_heartbeat(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_mark_or_refused(data: bytes) -> None:
     with suppress(DecodeError):

@@ -40,7 +40,7 @@ def test_keys_of_our_own_share_the_hash_tag() -> None:
     assert KEYS.producer("p1") == b"{chasqui:g}:tampu:producer:p1"
     assert KEYS.worker(b"c-1") == b"{chasqui:g}:tampu:worker:c-1"
     assert KEYS.paused == b"{chasqui:g}:tampu:paused"
-    assert KEYS.schedule_bell == b"{chasqui:g}:tampu:schedule-bell"
+    assert KEYS.schedule_wakeup == b"{chasqui:g}:tampu:schedule-bell"
 
 
 @pytest.mark.parametrize("record", golden("markers"))
@@ -290,8 +290,8 @@ def test_a_resource_s_keys_share_its_hash_tag() -> None:
 
 def test_a_task_s_course_is_beside_its_plain_state() -> None:
     keys = shared_task_keys(TaskKeys("mine:"), "t:state")
-    assert (keys.course, keys.plain) == (b"mine:{t:state}:course", b"mine:{t:state}:state")
-    assert key_slot(keys.course) == key_slot(keys.plain)
+    assert (keys.task, keys.plain) == (b"mine:{t:state}:course", b"mine:{t:state}:state")
+    assert key_slot(keys.task) == key_slot(keys.plain)
 
 
 def test_an_occurrence_is_spelled_by_its_instant() -> None:

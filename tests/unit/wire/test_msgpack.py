@@ -15,6 +15,7 @@ from tampu.wire.msgpack import (
     read_record,
     read_uint,
 )
+from tests.effort import cases
 from tests.unit.wire.shapes import HOSTILE, mutated, plain_values
 
 # One of each head that MessagePack has, with content that fits it.
@@ -69,14 +70,14 @@ def test_the_end_of_every_kind_of_value_is_found(data: bytes) -> None:
             end_of_value(data[:end])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(plain_values, st.binary(max_size=5))
 def test_the_end_is_where_msgpack_wrote_it(value: object, rest: bytes) -> None:
     data: bytes = msgpack.packb(value)
     assert end_of_value(data + rest) == len(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(st.binary(max_size=60) | mutated(list(EVERY_HEAD.values())))
 @example(b"\xc1")
 def test_any_bytes_end_somewhere_or_are_refused(data: bytes) -> None:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.msgpack import MAX_DEPTH
 from tampu.wire.payload import decode_payload, encode_payload, encode_payloads
+from tests.effort import cases
 from tests.unit.wire.shapes import HOSTILE, mutated, plain_values
 
 LIMIT = 1_048_576
@@ -24,7 +25,7 @@ def encode(value: object) -> bytes:
     return encode_payload(value, max_bytes=LIMIT)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(plain_values)
 def test_a_plain_value_takes_the_bytes_of_msgpack_and_comes_back(value: object) -> None:
     data = encode(value)
@@ -235,7 +236,7 @@ def test_an_error_never_quotes_the_payload() -> None:
     assert caught.value.__cause__ is None
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 @given(
     st.binary(max_size=120)
     | mutated([msgpack.packb({"a": [1, 2.5, None, "x" * 40], "b": {"c": b"\x00" * 50}})])

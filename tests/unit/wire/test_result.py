@@ -18,6 +18,7 @@ from tampu.wire.result import (
     ids_in_notice,
     result_ttl_s,
 )
+from tests.effort import cases
 from tests.golden.chasquimq import golden
 from tests.unit.wire.shapes import plain_values, texts
 
@@ -62,13 +63,13 @@ def test_errors_speak_of_the_result() -> None:
         decode_result(b"")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(plain_values)
 def test_a_result_comes_back(value: object) -> None:
     assert decode_result(encode_result(value, max_bytes=LIMIT)) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_result_or_refused(data: bytes) -> None:
     try:
@@ -77,7 +78,7 @@ def test_any_bytes_are_a_result_or_refused(data: bytes) -> None:
         return
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(st.lists(texts, max_size=20))
 def test_the_ids_of_a_notice_come_back_in_order(job_ids: list[str]) -> None:
     assert decode_notice(encode_notice(job_ids)) == job_ids
@@ -100,7 +101,7 @@ def test_an_entry_that_is_no_notice_is_refused(flat: list[bytes]) -> None:
         ids_in_notice(flat)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_notice_or_refused(data: bytes) -> None:
     try:
@@ -110,7 +111,7 @@ def test_any_bytes_are_a_notice_or_refused(data: bytes) -> None:
     assert all(isinstance(job_id, str) for job_id in told)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(st.sampled_from(BuryReason), texts, texts, texts)
 def test_a_burial_comes_back(reason: BuryReason, kind: str, message: str, traceback: str) -> None:
     data = encode_failure(reason, Failure(kind, message, traceback))

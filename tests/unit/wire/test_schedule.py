@@ -31,6 +31,7 @@ from tampu.wire.schedule import (
     spec_key,
 )
 from tampu.wire.schedule_reader import decode_spec
+from tests.effort import cases
 from tests.golden.chasquimq import golden
 from tests.unit.wire.shapes import texts, uint32, uint64
 
@@ -269,7 +270,7 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(specs)
 def test_a_spec_comes_back(spec: ScheduleSpec) -> None:
     assert decode_spec(encode_spec(spec)) == spec

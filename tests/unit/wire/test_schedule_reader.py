@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from tampu.errors import DecodeError
 from tampu.wire.schedule import CronPattern, FireAll, ScheduleSpec, encode_spec
 from tampu.wire.schedule_reader import decode_spec
+from tests.effort import cases
 from tests.unit.wire.shapes import HOSTILE, mutated
 
 SPEC = encode_spec(
@@ -19,7 +20,7 @@ SPEC = encode_spec(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 @given(st.binary(max_size=60) | mutated([SPEC]))
 def test_any_bytes_are_a_spec_or_refused(data: bytes) -> None:
     try:

@@ -17,8 +17,7 @@ from rich.table import Table
 from tampu.cli.command import Running, command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import ExitCode, discard_output, escape_controls
-from tampu.cli.screen import JsonObject, Screen
-from tampu.cli.tables import NOTHING, details, iso_instant
+from tampu.cli.screen import NOTHING, JsonObject, Screen, details, iso_instant
 from tampu.cli.target import find_app, show_traceback
 from tampu.cli.worker.health import check_file
 from tampu.cli.worker.messages import ProcessStarted, SupervisorPipe
@@ -287,10 +286,10 @@ class LogFormatter(logging.Formatter):
         when = iso_instant(datetime.fromtimestamp(record.created, UTC))
         message = " | ".join(_lines(record.getMessage()))
         text = f"{when} {record.levelname} {os.getpid()} {record.name}: {escape_controls(message)}"
+        trace = record.exc_text or ""  # of a failed attempt: it may be from a child process
         if record.exc_info:
-            trace = _lines(self.formatException(record.exc_info))
-            text += "".join(f"\n    {escape_controls(line)}" for line in trace)
-        return text
+            trace = self.formatException(record.exc_info)
+        return text + "".join(f"\n    {escape_controls(line)}" for line in _lines(trace))
 
 
 def _lines(text: str) -> list[str]:

@@ -25,12 +25,11 @@ from tampu.cli.worker.messages import (
 from tampu.cli.worker.options import HealthOptions, WorkerCommandOptions
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import ServerError
-from tampu.metrics.facts import Fact, JobEnded
-from tampu.metrics.sinks import MetricsSink
+from tampu.metrics.facts import Fact, JobEnded, MetricsSink
 from tampu.server.connect import connect
 from tampu.server.dialect import Dialect
 from tampu.server.lanes import Lanes
-from tampu.server.scripts.delayed import left
+from tampu.server.scripts.delayed import count_unfinished
 from tampu.util.clock import to_s
 from tampu.wire.keys import QueueKeys
 
@@ -180,7 +179,9 @@ class WorkerProcess:
         """How many jobs there are to run; at least 1 if the server does not answer."""
         try:
             every = [QueueKeys(name) for name in queues]
-            return sum([await left(await lanes.to(keys.stream), keys) for keys in every])
+            return sum(
+                [await count_unfinished(await lanes.to(keys.stream), keys) for keys in every]
+            )
         except ServerError:
             return 1
 

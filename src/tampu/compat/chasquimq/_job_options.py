@@ -182,7 +182,7 @@ def _read_backoff(given: Mapping[str, Any]) -> PartialBackoff:
         get_number(given, "backoff", "multiplier"),
         get_count(given, "backoff", "jitter_ms"),
     )
-    full = DEFAULT_BACKOFF.overridden(wire)
+    full = DEFAULT_BACKOFF.with_override(wire)
     return PartialBackoff(
         full.kind, full.delay_ms, full.max_ms, full.multiplier, full.jitter_ms, wire
     )

@@ -1,13 +1,14 @@
 """Schedules and dead letters, converted between chasquimq's dicts and tampu's values."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from tampu.admin.dead import DeadLetter
 from tampu.compat.chasquimq._arguments import (
     check_limit,
     get_count,
@@ -16,15 +17,19 @@ from tampu.compat.chasquimq._arguments import (
     require_text,
     require_value,
 )
-from tampu.compat.chasquimq._job_options import RetryOptions, job_name
-from tampu.compat.chasquimq._lifecycle import QueuePerLoop
+from tampu.compat.chasquimq._job_options import job_name
 from tampu.compat.chasquimq.errors import translate_errors
 from tampu.compat.chasquimq.repeat import MissedFiresPolicy, RepeatableMeta, RepeatPattern
 from tampu.errors import OptionError
-from tampu.schedules.model import Schedule, ScheduleOptions
 from tampu.timing import Cron, Every, Missed, MissedKind
 from tampu.util.clock import MAX_MS, instant_if_any, instant_ms
 from tampu.wire.dead import BuryReason
+
+if TYPE_CHECKING:
+    from tampu.admin.dead import DeadLetter
+    from tampu.compat.chasquimq._job_options import RetryOptions
+    from tampu.compat.chasquimq._lifecycle import QueuePerLoop
+    from tampu.schedules.model import Schedule, ScheduleOptions
 
 _ANY_AGE: Final = timedelta(milliseconds=MAX_MS)
 """chasquimq catches up on missed fires no matter how old they are."""
@@ -42,7 +47,7 @@ class ScheduleRequest:
     options: ScheduleOptions
 
     @classmethod
-    def from_dict(cls, spec: Mapping[str, Any], retry: RetryOptions) -> "ScheduleRequest":
+    def from_dict(cls, spec: Mapping[str, Any], retry: RetryOptions) -> ScheduleRequest:
         """Read a schedule from a `spec` dict; raises `ValueError` if it is invalid."""
         name = require_text(spec, "spec", "job_name")
         pattern = get_dict(spec, "spec", "pattern")

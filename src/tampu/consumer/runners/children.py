@@ -1,4 +1,4 @@
-"""The child processes of a worker: started when needed, reused, killed if they must be."""
+"""Text about processes."""
 
 import asyncio
 import atexit
@@ -31,9 +31,19 @@ from tampu.consumer.runners.child import (
 from tampu.errors import OptionError
 from tampu.outcome import Done, Failed, Outcome, Released, outcome_of_error, timeout_outcome
 from tampu.util.options import at_least
-from tampu.util.process import describe_exit
 from tampu.wire.dead import Failure
 from tampu.wire.payload import decode_payload
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended: "exit code 3", or "signal SIGKILL" for a negative code."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-code}"
+
 
 T = TypeVar("T")
 START_LIMIT_S: Final = 60.0

@@ -20,7 +20,7 @@ from tampu.consumer.runners.child import ChildRequest
 from tampu.consumer.runners.children import Children
 from tampu.job import enter_job
 from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value, timeout_outcome
-from tampu.util.functions import is_async
+from tampu.util.options import is_async
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 

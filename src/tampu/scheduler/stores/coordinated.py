@@ -143,7 +143,7 @@ class CoordinatedStore:
 
     async def _locate(self, task_id: str) -> tuple[Lane, SharedTaskKeys]:
         keys = shared_task_keys(self._keys, task_id)
-        return await self._lanes.to(keys.course), keys
+        return await self._lanes.to(keys.task), keys
 
 
 def _encode_decision(version: int, state: TaskState) -> Decided:

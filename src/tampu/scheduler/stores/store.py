@@ -15,6 +15,7 @@ from tampu.scheduler.events import (
     StoreOperation,
     StoreRecovered,
 )
+from tampu.util.lifecycle import Shared
 from tampu.util.pauses import Pauses
 from tampu.wire.task_state import TaskState
 
@@ -81,23 +82,15 @@ class CountedStore(Store):
     """A store that its first user opens and its last one closes."""
 
     def __init__(self) -> None:
-        self._users = 0
-        self._opening = asyncio.Lock()
+        self._shared = Shared(self._open, lambda _: self._close())
 
     async def open(self) -> None:
         """Count one more user; the first one opens the store."""
-        async with self._opening:
-            if not self._users:
-                await self._open()
-            self._users += 1
+        await self._shared.acquire()
 
     async def close(self) -> None:
         """Count one user less; the last one closes the store."""
-        async with self._opening:
-            if self._users:
-                self._users -= 1
-                if not self._users:
-                    await self._close()
+        await self._shared.release()
 
     @abstractmethod
     async def _open(self) -> None: ...

@@ -17,10 +17,10 @@ if sys.platform != "win32":
 
 
 class FileLock:
-    """A lock that was taken; the kernel frees it when it is closed or its process dies.
+    """A file lock that we hold; the kernel releases it when it is closed or the process dies.
 
-    A forked child does not keep it: its copy of the file is closed right after the fork, and
-    closing a copy leaves the parent's lock alone. A program that is given the file keeps it.
+    A forked child does not inherit it: its copy of the file is closed right after the fork, which
+    does not affect the parent's lock. A program that is passed the file descriptor holds it too.
     """
 
     __slots__ = ("fd",)
@@ -31,12 +31,12 @@ class FileLock:
 
     @classmethod
     def shared(cls, path: Path) -> Self | None:
-        """A lock that many may have; None while somebody has the exclusive one."""
+        """A lock that several processes can hold; None while one holds it exclusively."""
         return cls._take(path, fcntl.LOCK_SH)
 
     @classmethod
     def exclusive(cls, path: Path) -> Self | None:
-        """A lock that one may have; None while somebody has any."""
+        """A lock that one process can hold; None while any other holds it."""
         return cls._take(path, fcntl.LOCK_EX)
 
     @classmethod
@@ -53,9 +53,9 @@ class FileLock:
         return cls(fd)
 
     def close(self) -> None:
-        """Free the lock. May be called twice."""
+        """Release the lock. May be called twice."""
         try:
-            _locks.remove(self)  # one step, so that of two threads one closes the file
+            _locks.remove(self)  # atomic, so that only one of two threads closes the file
         except KeyError:
             return
         os.close(self.fd)
@@ -79,34 +79,37 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=_close_inherited)
 
 
-_ADDRESS_LIMIT = 103  # bytes in a socket's address on macOS; Linux takes four more
+_ADDRESS_LIMIT = 103  # bytes in the address of a socket on macOS; Linux has four more
 _PRIVATE = 0o700
 _OTHERS = 0o077
 
 
-def prepare(directory: Path, *, marks: Collection[str]) -> None:
-    """Make the directory if it is missing, and see that its owner alone gets in.
+def prepare(directory: Path, *, own_files: Collection[str]) -> None:
+    """Create the directory if it is missing, and make it private to its owner.
 
-    One that others may read is closed to them only if it is empty or holds one of the `marks`.
+    The permissions of a directory change only if it is empty or contains one of `own_files`.
     """
     if directory.exists() and not directory.is_dir():
-        raise EmbeddedFailed(str(directory), "that is a file, not a directory")
+        raise EmbeddedFailed(str(directory), "it is a file, not a directory")
     if not directory.exists():
         directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
-        # Payloads have no business in a repository, and `.tampu` lies where programs are started.
+        # `.tampu` is often inside of a repository, and payloads must not be committed.
         (directory / ".gitignore").write_text("*\n")
     state = directory.stat()
     if state.st_uid != os.geteuid():
         raise EmbeddedFailed(str(directory), f"it belongs to another user (uid {state.st_uid})")
     if state.st_mode & _OTHERS:
-        _close_to_others(directory, marks)
+        _make_private(directory, own_files)
 
 
-def _close_to_others(directory: Path, marks: Collection[str]) -> None:
-    # embedded:/tmp or embedded:. must not take a directory away from what else lives in it.
+def _make_private(directory: Path, own_files: Collection[str]) -> None:
+    # embedded:/tmp or embedded:. must not lock others out of a directory that they use.
     names = os.listdir(directory)
-    if names and not any(mark in names for mark in marks):
-        problem = "it holds other files and is open to others; name one of its own, or chmod 700 it"
+    if names and not any(name in names for name in own_files):
+        problem = (
+            "the directory contains other files and other users can read it; "
+            "use a new directory, or run chmod 700 on this one"
+        )
         raise EmbeddedFailed(str(directory), problem)
     directory.chmod(_PRIVATE)
 
@@ -114,20 +117,22 @@ def _close_to_others(directory: Path, marks: Collection[str]) -> None:
 def address_of(socket: Path) -> Path:
     """A path to the socket that is short enough to connect to.
 
-    The socket always lies in the data directory, where nothing tidies it away and other containers
-    see it too. A deep directory is reached through a symbolic link in a short, private one; the
-    link holds no state, and the next join makes it again.
+    The socket is always in the data directory, where no cleanup job removes it and other containers
+    see it. If its path is too long, a symbolic link in a short, private directory leads to it. The
+    link holds no state; the next join creates it again.
     """
     if _fits(socket):
         return socket
     directory = socket.parent
     name = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    for place in _short_places():
+    for place in _short_directories():
         address = place / name / socket.name
         if _fits(address) and _is_private(place):
             _link(place / name, directory)
             return address
-    problem = f"its path is longer than {_ADDRESS_LIMIT} bytes and no private short one was found"
+    problem = (
+        f"the path of its socket is longer than {_ADDRESS_LIMIT} bytes; use a shorter directory"
+    )
     raise EmbeddedFailed(str(directory), problem)
 
 
@@ -135,7 +140,7 @@ def _fits(address: Path) -> bool:
     return len(os.fsencode(address)) <= _ADDRESS_LIMIT
 
 
-def _short_places() -> list[Path]:
+def _short_directories() -> list[Path]:
     own = f"tampu-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     places = [Path(runtime) / "tampu"] if runtime else []
@@ -143,7 +148,7 @@ def _short_places() -> list[Path]:
 
 
 def _is_private(place: Path) -> bool:
-    """True if it is a directory, and no link, that only we can change: nobody plants one there."""
+    """Whether it is a real directory that only we can change."""
     try:
         place.mkdir(_PRIVATE, exist_ok=True)
         state = place.lstat()

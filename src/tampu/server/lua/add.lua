@@ -1,31 +1,31 @@
--- add: put jobs on a queue, each call once.
--- KEYS  1 stream   2 delayed (sorted set)   3 what this producer's last calls were answered (hash)
---       of 'full' also  4 bell   5.. for each job that has them, in this order: its id's marker, its
---           delayed index, and with a marker where result and failure of the id's last job were kept
--- ARGV  1 the call's number   2 ms to remember the producer   3 longest stream (0: any)
+-- add: add jobs to a queue; a repeated call adds nothing.
+-- KEYS  1 stream   2 delayed (sorted set)   3 the replies to this producer's last calls (hash)
+--       of 'full' also  4 wakeup (list)   5.. for each job that has them, in this order: the marker of
+--           its id, its delayed index, and with a marker the result and failure of an earlier job
+-- ARGV  1 number of the call   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
 --                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none)
--- reply '' all were added | a text of one letter a job: '1' added, '0' its id was taken;
+-- reply '' all were added | one flag per job: '1' added, '0' its id was taken;
 --       or an error QUEUEFULL, and nothing was added
 -- Atomic because a call that is sent again after a lost reply must add nothing twice, and because
--- an id must be taken and its job be added in one step.
--- It has no #!lua line: with one, a server at its memory limit would refuse a call that is sent again
--- before the script could tell that it was carried out already.
-local stream, delayed, memory, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- with parts/put
--- with parts/bell
+-- taking an id and adding its job must be one step.
+-- It has no #!lua line: with one, a server at its memory limit would refuse a repeated call before the
+-- script could find out that it was carried out already.
+local stream, delayed, memory, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- with parts/add_entry
+-- with parts/wakeup
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local width = shape == 'plain' and 2 or 6
 
--- Asking all three first also makes sure that they are what they should be before anything is written.
--- A producer has few calls in flight: its last 16 answers are all that a resend can ask for.
+-- These three reads also fail on keys of a wrong type, before anything is written.
+-- A producer has at most 16 calls in flight, so a repeated call is among the last 16.
 local slot = tonumber(number) % 16
 local remembered = redis.call('HGET', memory, slot)
 if remembered then
     local before, reply = string.match(remembered, '^(%d+) (.*)$')
     if before == number then
-        -- A write, however small: who waits for copies of the job then waits for all before it.
+        -- A small write: WAIT and WAITAOF then wait for all writes before it, the jobs included.
         redis.call('PEXPIRE', memory, ARGV[2])
         return reply
     end
@@ -36,9 +36,9 @@ end
 local waiting = redis.call('XLEN', stream)
 redis.call('ZCARD', delayed)
 
--- Nothing is written before all of it is known to be right: a script that fails half way stays half done.
+-- Everything is checked before anything is written: a script that fails halfway is not rolled back.
 local more = (#ARGV - 4) / width
-if more ~= math.floor(more) then return redis.error_reply('ERR a job of the call is cut off') end
+if more ~= math.floor(more) then return redis.error_reply('ERR the last job of the call is incomplete') end
 if shape ~= 'plain' then
     for i = 5, #ARGV, width do
         local due, marker, index = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
@@ -46,21 +46,21 @@ if shape ~= 'plain' then
         if not (due == '' or string.find(due, '^%+?%d+$') and #due <= 16)
             or not (marker == '' or string.find(marker, '^[1-9]%d*$') and #marker <= 10)
             or not (index == '' or string.find(index, '^[1-9]%d*$') and #index <= 10) then
-            return redis.error_reply('ERR a job of the call has a time that cannot be')
+            return redis.error_reply('ERR a job of the call has an invalid time')
         end
     end
 end
 if limit > 0 and more > 0 and waiting + more > limit then
-    return redis.error_reply('QUEUEFULL the queue holds as many jobs as it may')
+    return redis.error_reply('QUEUEFULL the queue has reached its max_len')
 end
 
 local answer = ''
 if shape == 'plain' then
-    for i = 5, #ARGV, 2 do put(ARGV[i], ARGV[i + 1], '') end
+    for i = 5, #ARGV, 2 do add_entry(ARGV[i], ARGV[i + 1], '') end
 else
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local key, letters, taken = 4, {}, false
+    local key, flags, taken = 4, {}, false
     local before, earliest = first_due(), nil
     for i = 5, #ARGV, 6 do
         local body, name, extras, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
@@ -70,15 +70,15 @@ else
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
         if marker_key then key = key + 2 end
         local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
-        -- Who waits for the new job must not be given what became of the old one.
+        -- Callers who wait for the new job must not get the result of an earlier one.
         if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
-            letters[#letters + 1] = '0'
+            flags[#flags + 1] = '0'
             taken = true
         else
-            letters[#letters + 1] = '1'
+            flags[#flags + 1] = '1'
             if due == '' then
-                put(body, name, extras)
+                add_entry(body, name, extras)
             else
                 local at = tonumber(due)
                 if string.sub(due, 1, 1) == '+' then at = now + at end
@@ -88,8 +88,8 @@ else
             end
         end
     end
-    ring(before, earliest)
-    if taken then answer = table.concat(letters) end
+    wake(before, earliest)
+    if taken then answer = table.concat(flags) end
 end
 
 redis.call('HSET', memory, slot, number .. ' ' .. answer)

@@ -1,29 +1,29 @@
 #!lua flags=allow-oom
 -- bury: move entries to the dead letters.
 -- KEYS  1 stream   2 dead letters (stream)   3 notices (stream)
---       4.. where the failure of each entry that has one goes
--- ARGV  1 group   2 consumer that must own the entries ('': any)   3 '1' if the server has XACKDEL
+--       4.. the key for the failure of each entry that has one
+-- ARGV  1 group   2 consumer that must hold the entries ('': any)   3 '1' if the server has XACKDEL
 --       4 most dead letters (0: any)   5 s to keep failures
---       6 notice to those who wait for results ('': none)
---       7.. for each entry  its id, its failure for those who wait ('': none),
---           how many texts follow, the dead letter's fields and values
--- reply a text of one letter an entry: '1' settled, '0' it was not pending or not ours any more
--- Atomic because there must be one dead letter an entry, whoever dies or competes in between.
-local stream, dead, group, consumer, quick = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+--       6 notice for callers who wait for results ('': none)
+--       7.. for each entry  its id, its failure for waiting callers ('': none),
+--           how many texts follow, the fields and values of the dead letter
+-- reply one flag per entry: '1' settled, '0' not pending or no longer ours
+-- Atomic because each entry must become exactly one dead letter, whoever dies or competes.
+local stream, dead, group, consumer, has_ackdel = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
-redis.call('XLEN', dead)  -- fails before anything is written if it is not what it should be
+redis.call('XLEN', dead)  -- fails on a key of a wrong type, before anything is written
 local ids, starts, i = {}, {}, 7
 while i <= #ARGV do
     ids[#ids + 1] = ARGV[i]
     starts[#starts + 1] = i
     i = i + 3 + ARGV[i + 2]
 end
-local letters, key = settle(ids), 3
-for n, letter in ipairs(letters) do
+local flags, key = settle(ids), 3
+for n, flag in ipairs(flags) do
     local start = starts[n]
     local failure, texts = ARGV[start + 1], ARGV[start + 2]
     if failure ~= '' then key = key + 1 end
-    if letter == '1' then
+    if flag == '1' then
         redis.call('XADD', dead, '*', unpack(ARGV, start + 3, start + 2 + texts))
         if failure ~= '' then redis.pcall('SET', KEYS[key], failure, 'EX', ARGV[5]) end
     end
@@ -33,4 +33,4 @@ if ARGV[6] ~= '' then
     redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', 1000, '*', 'ids', ARGV[6])
     redis.pcall('EXPIRE', KEYS[3], ARGV[5])
 end
-return table.concat(letters)
+return table.concat(flags)

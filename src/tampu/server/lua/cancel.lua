@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- cancel: take delayed jobs back, so that they will not run.
--- KEYS  1 delayed (sorted set)   2.. for each job  its index, its id's marker
--- ARGV  1.. for each job  its member ('': what its index holds)
--- reply for each job  its name if it was taken back | nil if it was not there
--- Atomic because a job is either taken back and never runs, or runs and was not taken back.
+-- cancel: remove delayed jobs, so that they do not run.
+-- KEYS  1 delayed (sorted set)   2.. for each job  its index, the marker of its id
+-- ARGV  1.. for each job  its member ('': the one that its index holds)
+-- reply for each job  its name if it was removed | nil if it was not delayed
+-- Atomic because a job either is removed and never runs, or it runs and is not removed.
 local delayed, names = KEYS[1], {}
 -- with parts/member
 for i, member in ipairs(ARGV) do
@@ -14,7 +14,7 @@ for i, member in ipairs(ARGV) do
     if member and redis.call('ZREM', delayed, member) == 1 then
         if indexed == member then redis.call('DEL', index) end
         redis.call('DEL', marker)
-        names[i] = split(member) or ''
+        names[i] = split_member(member) or ''
     end
 end
 return names

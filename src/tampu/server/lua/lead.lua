@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- lead: take or keep the lead of one kind of service on a queue.
+-- lead: become or stay the leader of one service of a queue.
 -- KEYS  1 lock
--- ARGV  1 holder   2 s it lasts
--- reply 1 we lead | 0 somebody else does
--- Atomic because asking who leads and taking the lead must not have a second taker in between.
+-- ARGV  1 holder   2 s that it lasts
+-- reply 1 we lead | 0 another process leads
+-- Atomic because only one process may take a free lock.
 local holder = redis.call('GET', KEYS[1])
 if not holder then
     redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])

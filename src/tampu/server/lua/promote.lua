@@ -2,22 +2,22 @@
 -- promote: move delayed jobs that are due to the stream.
 -- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
 -- ARGV  1 most jobs to move   2 most events to keep (0: write none)
--- reply {how many were moved, how many stay, us until the next is due (-1: none stays),
---        ids of those moved that may have an index}
--- Atomic because a job must be in one place only, and a cancellation must find it or miss it; and
--- because a worker may tell that it runs a job as soon as the job is on the stream.
+-- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains),
+--        ids of moved jobs that may have an index}
+-- Atomic because a job must be in one place only, so that it is either promoted or cancelled; and
+-- because the event must be written before a worker can write that it runs the job.
 local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- with parts/put
+-- with parts/add_entry
 -- with parts/member
--- with parts/tell
+-- with parts/emit_event
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)
-redis.call('XLEN', stream)  -- these fail before anything is written if they are not what they should be
+redis.call('XLEN', stream)  -- these fail on keys of a wrong type, before anything is written
 redis.call('XLEN', dead)
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', stamp, 'LIMIT', 0, ARGV[1])
 
--- Whether a job has run before: then it waits for another attempt, and such a one has no index.
+-- Whether a job has run before. Then it waits for another attempt and has no index.
 local function has_run(envelope, at)
     local kind, a, b, c, d = string.byte(envelope, at, at + 4)
     if kind == 0xc4 and a then at = at + 2 + a
@@ -29,23 +29,23 @@ local function has_run(envelope, at)
 end
 
 local reply, moved = { 0, 0, -1 }, 0
--- An empty range, but a write: behind it Redis 6.2 lets the rest be done at its memory limit too.
+-- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 1, 0) end
 for _, member in ipairs(due) do
-    local name, envelope = split(member)
+    local name, envelope = split_member(member)
     if not name then
-        -- No job can be made of it: set it aside, so that it stops nobody else.
+        -- It holds no job: move it away, so that it does not block the others.
         redis.call('XADD', dead, '*', 'd', member, 'source_id', '', 'reason', 'malformed',
             'detail', 'a delayed member without an envelope')
     else
-        local id, rest = id_of(envelope)
-        put(envelope, name, '')
+        local id, rest = job_id_of(envelope)
+        add_entry(envelope, name, '')
         moved = moved + 1
         if rest and not has_run(envelope, rest) then reply[#reply + 1] = id end
-        if ARGV[2] ~= '0' then tell('waiting', id, name, stamp) end
+        if ARGV[2] ~= '0' then emit_event('waiting', id, name, stamp) end
     end
 end
--- Last and all at once: those that are due come first in the set.
+-- Last and in one go: the due ones come first in the set.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #due - 1) end
 if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved

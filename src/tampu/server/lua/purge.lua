@@ -1,23 +1,23 @@
 #!lua flags=allow-oom
--- purge: delete jobs that no worker has been given yet.
+-- purge: delete jobs that no worker has read yet.
 -- KEYS  1 stream
 -- ARGV  1 most entries to delete
--- reply the envelope of each entry that was deleted, '' for one that has none
--- Atomic because a worker may read in between, and what it runs must not be deleted under it.
+-- reply the envelope of each deleted entry, '' for one without
+-- Atomic because a worker may read in between, and a job that it runs must not be deleted.
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return {} end
 
-local function parts(id)
+local function split_id(id)
     local ms, number = id:match('^(%d+)%-(%d+)$')
     return tonumber(ms), tonumber(number)
 end
 
--- The last entry that any group was given; what stands behind it waits.
+-- The last entry that was delivered to any group; the entries after it are waiting.
 local last, last_ms, last_number = '0-0', 0, 0
 for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     for i = 1, #group, 2 do
         if group[i] == 'last-delivered-id' then
-            local ms, number = parts(group[i + 1])
+            local ms, number = split_id(group[i + 1])
             if ms > last_ms or (ms == last_ms and number > last_number) then
                 last, last_ms, last_number = group[i + 1], ms, number
             end

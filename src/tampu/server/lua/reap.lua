@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- reap: remove a consumer that is gone and holds nothing.
--- KEYS  1 stream   2 the mark of its worker
--- ARGV  1 group   2 consumer   3 the mark, from the worker itself ('': somebody else asks)
--- reply 1 removed | 0 it lives, or holds entries, or was not there
--- Atomic because removing a consumer drops whatever it holds.
-local stream, mark = KEYS[1], KEYS[2]
-local said = redis.call('GET', mark)
-if said and said ~= ARGV[3] then return 0 end
-if said then redis.call('DEL', mark) end
+-- reap: remove a dead consumer that holds nothing.
+-- KEYS  1 stream   2 heartbeat of its worker
+-- ARGV  1 group   2 consumer   3 the heartbeat, if the worker itself asks ('': another one asks)
+-- reply 1 removed | 0 it is alive, or it holds entries, or it does not exist
+-- Atomic because removing a consumer drops the entries that it holds.
+local stream, heartbeat = KEYS[1], KEYS[2]
+local found = redis.call('GET', heartbeat)
+if found and found ~= ARGV[3] then return 0 end
+if found then redis.call('DEL', heartbeat) end
 local held = redis.pcall('XPENDING', stream, ARGV[1], '-', '+', 1, ARGV[2])
 if held.err or #held > 0 then return 0 end
 redis.call('XGROUP', 'DELCONSUMER', stream, ARGV[1], ARGV[2])

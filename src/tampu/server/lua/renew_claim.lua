@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- renew_claim: renew the lease on a run in flight, also one that has run out if nobody took it over.
--- KEYS  1 course (hash)
--- ARGV  1 token   2 ms that the lease lasts from now on
--- reply 1 the run stays ours | 0 it is not ours any more
--- Atomic because what somebody else has taken over must not be taken back.
-local course = KEYS[1]
--- with parts/course
+-- renew_claim: renew the lease of a run in progress, even an expired one that nobody has taken over.
+-- KEYS  1 task (hash)
+-- ARGV  1 token   2 duration of the lease in ms from now on
+-- reply 1 the run stays ours | 0 it is no longer ours
+-- Atomic because a run that another process has taken over must not be taken back.
+local task = KEYS[1]
+-- with parts/shared_task
 -- with parts/lease_end
-local _, _, flight = known()
-if not flight or flight[1] ~= ARGV[1] then return 0 end
-write('until', lease_end(ARGV[2]))
+local _, _, run = read_task()
+if not run or run[1] ~= ARGV[1] then return 0 end
+write_fields('until', lease_end(ARGV[2]))
 return 1

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- takeover: take the entries of a worker that is gone.
--- KEYS  1 stream   2 the mark of that worker
--- ARGV  1 group   2 consumer that takes   3 consumer that is gone
---       4 the mark it was judged by ('': it has none)   5 least ms an entry must have idled
---       6 most entries to take   7 most ms the mark may have left
--- reply for each entry  {id, its fields, how often it has been delivered, this time included};
---       nothing if the worker has given a sign of life since
--- Atomic because a worker that comes back, or a second one that takes over, must not get them too.
-local stream, mark, group, taker, gone = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-if (redis.call('GET', mark) or '') ~= ARGV[4] then return {} end
-if redis.call('PTTL', mark) > tonumber(ARGV[7]) then return {} end
--- Without its mark, the worker knows at its next beat that its leases have lapsed.
-redis.call('DEL', mark)
-local held = redis.call('XPENDING', stream, group, 'IDLE', ARGV[5], '-', '+', ARGV[6], gone)
+-- takeover: take the entries of a dead worker.
+-- KEYS  1 stream   2 heartbeat of that worker
+-- ARGV  1 group   2 consumer that takes   3 consumer that is dead
+--       4 the heartbeat it was judged by ('': none)   5 ms that an entry must have been idle
+--       6 most entries to take   7 most ms that the heartbeat may have left
+-- reply for each entry  {id, its fields, how often it has been delivered, including this time};
+--       nothing if the worker has written a heartbeat since
+-- Atomic because neither the worker itself nor a second taker may get the same entries.
+local stream, heartbeat, group, taker, dead = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+if (redis.call('GET', heartbeat) or '') ~= ARGV[4] then return {} end
+if redis.call('PTTL', heartbeat) > tonumber(ARGV[7]) then return {} end
+-- Without it, the worker learns at its next heartbeat that its leases have lapsed.
+redis.call('DEL', heartbeat)
+local held = redis.call('XPENDING', stream, group, 'IDLE', ARGV[5], '-', '+', ARGV[6], dead)
 local taken = {}
 for _, entry in ipairs(held) do
     local id, deliveries = entry[1], entry[4]

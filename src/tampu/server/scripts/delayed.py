@@ -1,25 +1,29 @@
-"""The scripts of delayed jobs: promoted, taken back, put off, run at once, counted."""
+"""Delayed jobs: the scripts that promote, cancel, reschedule, run and count them."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
-from tampu.server.scripts.script import Script, as_numbers
-from tampu.wire.keys import QueueKeys
+from tampu.server.scripts.script import Script, as_number, as_numbers
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.wire.keys import QueueKeys
 
 _PROMOTE = Script("promote")
 _CANCEL = Script("cancel")
 _RESCHEDULE = Script("reschedule")
 _RUN_NOW = Script("run_now")
-_LEFT = Script("left")
+_COUNT_UNFINISHED = Script("count_unfinished")
 
 
 class Promoted(Struct, frozen=True):
-    """What one promotion did: how many jobs it moved, how many stay, us until the next is due.
+    """What one promotion did: jobs moved, jobs that remain delayed, us until the next is due.
 
-    `indexed` are the ids of those moved that may have an index, as they stand in the envelopes.
+    `indexed` are the ids of moved jobs that may have an index, as bytes from their envelopes.
     """
 
     moved: int
@@ -29,7 +33,7 @@ class Promoted(Struct, frozen=True):
 
 
 async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int) -> Promoted:
-    """Move due jobs to the stream. Not sent again: what it did would not be told a second time.
+    """Move due jobs to the stream. Not sent again: the reply would lack the jobs of the first time.
 
     With an `events_max_len` above 0 it writes an event for each of them.
     """
@@ -40,23 +44,23 @@ async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: in
     return Promoted(moved, remaining, next_in if next_in >= 0 else None, reply[3:])
 
 
-async def left(lane: Lane, keys: QueueKeys) -> int:
-    """How many jobs wait, run or are due at one moment."""
-    reply: Any = await _LEFT.run(lane, (keys.stream, keys.delayed), (), repeatable=True)
-    return int(reply)
+async def count_unfinished(lane: Lane, keys: QueueKeys) -> int:
+    """How many jobs are waiting, running or due, all at the same moment."""
+    reply = await _COUNT_UNFINISHED.run(lane, (keys.stream, keys.delayed), (), repeatable=True)
+    return as_number(reply)
 
 
 class Delayed(Struct, frozen=True):
-    """A delayed job: its id and its member, b"" for the one that its index holds."""
+    """A delayed job: its id and its member, b"" for the member that its index holds."""
 
     job_id: str
     member: bytes = b""
 
 
 async def cancel(lane: Lane, keys: QueueKeys, jobs: Sequence[Delayed]) -> list[bytes | None]:
-    """Take delayed jobs back; of each its name, or None if it was not there.
+    """Remove delayed jobs; returns the name of each, or None if it was not delayed.
 
-    Not sent again after a lost connection: the answer would be wrong, the jobs would not run.
+    Not sent again after a lost connection: the reply would be wrong.
     """
     own = [key for job in jobs for key in (keys.index(job.job_id), keys.marker(job.job_id))]
     reply: Any = await _CANCEL.run(lane, (keys.delayed, *own), [job.member for job in jobs])
@@ -64,7 +68,7 @@ async def cancel(lane: Lane, keys: QueueKeys, jobs: Sequence[Delayed]) -> list[b
 
 
 class Move(Struct, frozen=True):
-    """A delayed job that is to be due at another time: its member, and the one it has from then on.
+    """A delayed job that gets another due time: its present member and its new one.
 
     `due` is as the add script takes it; `index_s` is how long its index is kept, if it has one.
     """
@@ -77,19 +81,19 @@ class Move(Struct, frozen=True):
 
 
 async def reschedule(lane: Lane, keys: QueueKeys, move: Move) -> bool:
-    """Have a delayed job be due at another time; whether it still was delayed.
+    """Change the due time of a delayed job; False if it was not delayed.
 
-    Not sent again after a lost connection: it might have been moved, and be missed then.
+    Not sent again after a lost connection: a second call would not find the job it has moved.
     """
-    own = (keys.delayed, keys.bell, keys.index(move.job_id), keys.marker(move.job_id))
+    own = (keys.delayed, keys.wakeup, keys.index(move.job_id), keys.marker(move.job_id))
     args = (move.member, move.moved, move.due, move.index_s)
     return bool(await _RESCHEDULE.run(lane, own, args))
 
 
 async def run_now(lane: Lane, keys: QueueKeys, job: Delayed, *, events_max_len: int) -> bool:
-    """Move a delayed job to the stream; whether it still was delayed.
+    """Move a delayed job to the stream; False if it was not delayed.
 
-    Not sent again after a lost connection: the answer would be wrong. With an `events_max_len`
+    Not sent again after a lost connection: the reply would be wrong. With an `events_max_len`
     above 0 it writes an event.
     """
     own = (keys.delayed, keys.stream, keys.events, keys.index(job.job_id))

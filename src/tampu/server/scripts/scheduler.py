@@ -1,38 +1,43 @@
-"""The scripts and commands of the in-process scheduler: leases, shared tasks, states."""
+"""The in-process scheduler's scripts and commands: leases, shared tasks, states."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import CommandRefused, DecodeError
-from tampu.server.connection import ignore_outcome
-from tampu.server.lane import Lane
-from tampu.server.lanes import Lanes
-from tampu.server.protocol import Reply, pack
+from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
-from tampu.wire.keys import GuardKeys, SharedTaskKeys
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.task_state import Waiting
 
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.lanes import Lanes
+    from tampu.server.protocol import Reply
+    from tampu.wire.keys import GuardKeys, SharedTaskKeys
+
 MOST_DONE: Final = 10_000
-"""Occurrences of one resource that are remembered as done, however young they are."""
+"""How many occurrences of one resource are remembered as done."""
 _ACQUIRE_LEASE = Script("acquire_lease")
 _RENEW_LEASE = Script("renew_lease")
 _RELEASE_LEASE = Script("release_lease")
 
 
 class LeaseAnswer(Enum):
-    """What became of a wish to hold something."""
+    """The reply to a request for a lease."""
 
-    HELD = 0  # somebody else holds it
+    HELD = 0  # another process holds it
     OURS = 1
-    DONE = 2  # it has been run
+    DONE = 2  # the occurrence has been run
 
 
 class LeaseClaim(Struct, frozen=True):
-    """What is held or to be held, by whom, and for how long at a time."""
+    """A lease that is wanted or held: of what, by whom, and how long it lasts."""
 
     field: bytes
     member: bytes
@@ -40,27 +45,29 @@ class LeaseClaim(Struct, frozen=True):
     lease_ms: int
 
 
-async def acquire_lease(lane: Lane, keys: GuardKeys, wanted: LeaseClaim) -> LeaseAnswer:
-    """Take it, or learn why it is not to be had."""
-    args = (wanted.field, wanted.token, wanted.lease_ms, wanted.member)
+async def acquire_lease(lane: Lane, keys: GuardKeys, claim: LeaseClaim) -> LeaseAnswer:
+    """Take a lease, or learn why that is not possible."""
+    args = (claim.field, claim.token, claim.lease_ms, claim.member)
     return LeaseAnswer(
         await _ACQUIRE_LEASE.run(lane, (keys.held, keys.done), args, repeatable=True)
     )
 
 
-async def renew_lease(lane: Lane, keys: GuardKeys, holding: LeaseClaim) -> bool:
-    """Renew the lease; False if it is not ours any more."""
-    args = (holding.field, holding.token, holding.lease_ms)
+async def renew_lease(lane: Lane, keys: GuardKeys, claim: LeaseClaim) -> bool:
+    """Renew a lease; False if it is no longer ours."""
+    args = (claim.field, claim.token, claim.lease_ms)
     return bool(await _RENEW_LEASE.run(lane, (keys.held,), args, repeatable=True))
 
 
 async def release_lease(
-    lane: Lane, keys: GuardKeys, holding: LeaseClaim, *, remember_ms: int
+    lane: Lane, keys: GuardKeys, claim: LeaseClaim, *, remember_ms: int
 ) -> bool:
-    """Give it back, its occurrence done; False if it was not ours any more."""
-    args = (holding.field, holding.token, holding.lease_ms, holding.member, remember_ms, MOST_DONE)
+    """Release a lease and mark its occurrence as done; False if it was no longer ours."""
+    args = (claim.field, claim.token, claim.lease_ms, claim.member, remember_ms, MOST_DONE)
     return bool(await _RELEASE_LEASE.run(lane, (keys.held, keys.done), args, repeatable=True))
 
+
+# --- shared tasks -------------------------------------------------------------------------------
 
 _READ_TASK = Script("read_task")
 _ADVANCE = Script("advance")
@@ -72,7 +79,7 @@ _FORGET = Script("forget")
 
 
 class Flight(Struct, frozen=True):
-    """A run in flight: which one, whose, and until when by the server's clock."""
+    """A run in progress: which one, whose, and when its lease ends by the server's clock."""
 
     run: Waiting
     token: str
@@ -80,40 +87,40 @@ class Flight(Struct, frozen=True):
 
 
 class SharedTask(Struct, frozen=True):
-    """A task at an instant of the server's clock; of version 0, `state` is a plain store's."""
+    """A task at an instant of the server's clock; version 0 is the state of a plain store."""
 
     now_ms: int
     version: int
     state: bytes | None
-    ended: bool  # and deleted: who has not noticed yet may do so
+    ended: bool  # and deleted, but still visible to other schedulers for a while
     flight: Flight | None
 
 
 class Term(Struct, frozen=True):
-    """By which token a run is ours, and for how long at a time."""
+    """The token that makes a run ours, and how long its lease lasts."""
 
     token: str
     lease_ms: int
 
 
 class Decided(Struct, frozen=True):
-    """A state, and the version that it was decided from."""
+    """A new state, and the version that the decision is based on."""
 
     version: int
     state: bytes
 
 
 class Completion(Enum):
-    """What became of the end of a run."""
+    """The reply to the end of a run."""
 
-    LOST = 0  # it was not ours any more: what came of it does not count
+    LOST = 0  # the run was no longer ours: its outcome does not count
     DONE = 1
-    STALE = 2  # the state has another version by now: look, decide and try again
+    STALE = 2  # the state has a newer version: read it, decide and try again
 
 
 async def read_task(lane: Lane, keys: SharedTaskKeys) -> SharedTask:
-    """What is stored of a task."""
-    reply: Any = await _READ_TASK.run(lane, (keys.course, keys.plain), (), repeatable=True)
+    """Everything that is stored about a task."""
+    reply: Any = await _READ_TASK.run(lane, (keys.task, keys.plain), (), repeatable=True)
     now_ms, version, state, ended, token, until_ms, at_ms, catch_up, manual = reply
     flight = None
     if token is not None:
@@ -123,15 +130,15 @@ async def read_task(lane: Lane, keys: SharedTaskKeys) -> SharedTask:
 
 
 async def advance(lane: Lane, keys: SharedTaskKeys, decided: Decided, *, call_token: str) -> bool:
-    """Store a state; False if there is another version by now. A run in flight stays as it is."""
+    """Store a state; False if there is a newer version. A run in progress stays as it is."""
     args = (decided.version, decided.state, call_token)
-    return bool(await _ADVANCE.run(lane, (keys.course,), args, repeatable=True))
+    return bool(await _ADVANCE.run(lane, (keys.task,), args, repeatable=True))
 
 
 async def claim(
     lane: Lane, keys: SharedTaskKeys, decided: Decided, *, run: Waiting, term: Term
 ) -> bool:
-    """Store a state and a run that begins; False if there is another version or another run."""
+    """Store a state and start a run; False if there is a newer version or another run."""
     args = (
         decided.version,
         decided.state,
@@ -141,92 +148,94 @@ async def claim(
         int(run.catch_up),
         int(run.manual),
     )
-    return bool(await _CLAIM.run(lane, (keys.course,), args, repeatable=True))
+    return bool(await _CLAIM.run(lane, (keys.task,), args, repeatable=True))
 
 
 async def reclaim(lane: Lane, keys: SharedTaskKeys, term: Term, *, before: str) -> bool:
-    """Take over the run of another token, if its lease has run out."""
+    """Take over a run from another token, if its lease has expired."""
     args = (before, term.token, term.lease_ms)
-    return bool(await _RECLAIM.run(lane, (keys.course,), args, repeatable=True))
+    return bool(await _RECLAIM.run(lane, (keys.task,), args, repeatable=True))
 
 
 async def renew_claim(lane: Lane, keys: SharedTaskKeys, term: Term) -> bool:
-    """Renew the lease on a run; False if it is not ours any more."""
+    """Renew the lease of a run; False if it is no longer ours."""
     args = (term.token, term.lease_ms)
-    return bool(await _RENEW_CLAIM.run(lane, (keys.course,), args, repeatable=True))
+    return bool(await _RENEW_CLAIM.run(lane, (keys.task,), args, repeatable=True))
 
 
 async def complete(lane: Lane, keys: SharedTaskKeys, decided: Decided, *, token: str) -> Completion:
-    """Store a state, the run of this token being over."""
+    """Store a state and end the run of this token."""
     args = (decided.version, decided.state, token)
-    return Completion(await _COMPLETE.run(lane, (keys.course,), args, repeatable=True))
+    return Completion(await _COMPLETE.run(lane, (keys.task,), args, repeatable=True))
 
 
 async def forget(lane: Lane, keys: SharedTaskKeys, *, version: int, notice_ms: int) -> bool:
-    """Delete a task; False if there is another version by now, or a run in flight.
+    """Delete a task; False if there is a newer version or a run in progress.
 
-    For so long others can see that it has ended.
+    For `notice_ms`, other schedulers can see that it has ended.
     """
-    where = (keys.course, keys.plain)
-    return bool(await _FORGET.run(lane, where, (version, notice_ms), repeatable=True))
+    fixed = (keys.task, keys.plain)
+    return bool(await _FORGET.run(lane, fixed, (version, notice_ms), repeatable=True))
 
+
+# --- states -------------------------------------------------------------------------------------
 
 _AT_ONCE: Final = 1000
-"""Commands in flight: the time limit of the last is not spent on waiting for the first."""
+"""Commands in flight: with more, the last would spend its time limit waiting for the first."""
 Body: TypeAlias = bytes | DecodeError | None
-"""What a key holds: a state's bytes, something else, or nothing."""
+"""The value of a key: the bytes of a state, an error for another type, or None."""
 _Answer: TypeAlias = "Reply | BaseException"
 
 
 async def fetch(lanes: Lanes, keys: Sequence[bytes]) -> list[Body]:
-    """What each key holds, in order."""
-    replies = await _answered(lanes, keys, [pack(b"GET", key) for key in keys])
+    """The values of keys, in order."""
+    replies = await _call_each(lanes, keys, [pack(b"GET", key) for key in keys])
     return [_body(reply) for reply in replies]
 
 
 async def put(lanes: Lanes, keys: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-    """Have each key hold its body; if this raises, any of them may."""
+    """Set each key to its body; if this raises, some may be set."""
     packed = [pack(b"SET", key, body) for key, body in zip(keys, bodies, strict=True)]
-    for reply in await _answered(lanes, keys, packed):
-        _check(reply)
+    for reply in await _call_each(lanes, keys, packed):
+        _raise_error(reply)
 
 
 async def drop(lanes: Lanes, keys: Sequence[bytes]) -> None:
-    """Have the keys hold nothing; if this raises, any of them may be gone."""
-    for reply in await _answered(lanes, keys, [pack(b"DEL", key) for key in keys]):
-        _check(reply)
+    """Delete keys; if this raises, some may be deleted."""
+    for reply in await _call_each(lanes, keys, [pack(b"DEL", key) for key in keys]):
+        _raise_error(reply)
 
 
-async def _answered(lanes: Lanes, keys: Sequence[bytes], packed: Sequence[bytes]) -> list[_Answer]:
-    """Send each command to where its key lives; their replies and refusals in the same order.
+async def _call_each(lanes: Lanes, keys: Sequence[bytes], packed: Sequence[bytes]) -> list[_Answer]:
+    """Send each command to the node of its key; returns replies and errors in the same order.
 
-    Each does no harm when it is sent again after a lost connection.
+    All of them are safe to repeat.
     """
     replies: list[_Answer] = [None] * len(keys)
-    order = await lanes.by_place(keys) if keys else []
+    order = await lanes.order_by_lane(keys) if keys else []
     for start in range(0, len(order), _AT_ONCE):
         chosen = order[start : start + _AT_ONCE]
         calls: list[asyncio.Future[Reply]] = []
-        for number in chosen:
-            lane = await lanes.to(keys[number])
-            call = lane.send(packed[number], repeatable=True)
-            call.add_done_callback(ignore_outcome)  # or the next lane may fail us before we look
+        for index in chosen:
+            lane = await lanes.to(keys[index])
+            call = lane.send(packed[index], repeatable=True)
+            call.add_done_callback(ignore_outcome)  # the next lane may fail before we await this
             calls.append(call)
-        for number, reply in zip(
+        for index, reply in zip(
             chosen, await asyncio.gather(*calls, return_exceptions=True), strict=True
         ):
-            replies[number] = reply
+            replies[index] = reply
     return replies
 
 
 def _body(reply: _Answer) -> Body:
     if isinstance(reply, CommandRefused) and reply.code == "WRONGTYPE":
-        return DecodeError("task state", "its key holds another type")
-    body = _check(reply)
+        return DecodeError("task state", "its key holds a value of another type")
+    body = _raise_error(reply)
     return body if isinstance(body, bytes) else None
 
 
-def _check(reply: _Answer) -> Reply:
+def _raise_error(reply: _Answer) -> Reply:
     if isinstance(reply, BaseException):
         raise reply
     return reply

@@ -1,16 +1,21 @@
-"""Schedules on the server: stored, looked at, fired; one call for each script."""
+"""Schedules on the server: the scripts that store, pause, resume and fire them."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from tampu.errors import CommandRefused
-from tampu.server.connection import ignore_outcome
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument, pack
+from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
-from tampu.wire.keys import QueueKeys
+from tampu.util.lifecycle import ignore_outcome
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
+    from tampu.wire.keys import QueueKeys
 
 _DUE = Script("due")
 _FIRE = Script("fire")
@@ -19,21 +24,21 @@ _UNSCHEDULE = Script("unschedule")
 _PAUSE = Script("pause")
 _RESUME = Script("resume")
 RawFields: TypeAlias = list[bytes | None]
-"""The values of the fields that were asked for, in their order."""
+"""The values of the requested fields, in order."""
 
 
 # --- firing -------------------------------------------------------------------------------------
 
 
 class Armed(Struct, frozen=True):
-    """A schedule's key and the instant it is armed for, as the server wrote that."""
+    """The key of a schedule and its next instant, as the bytes of its score."""
 
     key: bytes
     score: bytes
 
     @property
     def due_ms(self) -> int | None:
-        """The instant; None if it is none."""
+        """The next instant; None if the score is no instant."""
         try:
             return int(float(self.score))
         except (ValueError, OverflowError):
@@ -41,7 +46,7 @@ class Armed(Struct, frozen=True):
 
 
 class Due(Struct, frozen=True):
-    """What is due at an instant of the server's clock, and us until the next that is not."""
+    """The schedules due at `now_ms` of the server's clock, and us until the next one is."""
 
     now_ms: int
     next_in_us: int | None
@@ -49,7 +54,7 @@ class Due(Struct, frozen=True):
 
 
 async def due(lane: Lane, keys: QueueKeys, *, skip: int, limit: int) -> Due:
-    """The schedules that are due, the oldest first, without the first so many."""
+    """The schedules that are due, oldest first, without the first `skip`."""
     reply: Any = await _DUE.run(lane, (keys.repeat,), (skip, limit), repeatable=True)
     now, next_in, *flat = reply
     schedules = [Armed(key, score) for key, score in zip(flat[::2], flat[1::2], strict=True)]
@@ -57,7 +62,7 @@ async def due(lane: Lane, keys: QueueKeys, *, skip: int, limit: int) -> Due:
 
 
 class NewFire(Struct, frozen=True):
-    """A job that is added for an instant; with a `due`, `body` is a delayed member."""
+    """The job of one fire; with a `due_ms`, `body` is a delayed member."""
 
     at_ms: int
     body: bytes
@@ -68,7 +73,7 @@ class NewFire(Struct, frozen=True):
 
 
 class Firing(Struct, frozen=True, kw_only=True):
-    """What becomes of one schedule that is due; without a `next_ms` it is removed."""
+    """What to do with one due schedule; without a `next_ms` it is removed."""
 
     armed: Armed
     limit: int = 0
@@ -81,7 +86,7 @@ class Firing(Struct, frozen=True, kw_only=True):
 
 
 class Fired(Struct, frozen=True):
-    """What one firing came to: how many fired, met an earlier one, were past the limit."""
+    """The result of one firing: fires added, fires that met a running job, fires over the limit."""
 
     fired: int
     met: int
@@ -90,28 +95,28 @@ class Fired(Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Nothing was done, since the schedule is not what the decision was made from."""
+        """Whether nothing was done because the schedule has changed since the decision."""
         return self.state == 0
 
     @property
     def held(self) -> bool:
-        """An instant waits for the job of an earlier one."""
+        """Whether an instant waits until the job of an earlier one is done."""
         return self.state == 3
 
 
 async def fire(
     lane: Lane, keys: QueueKeys, *, holder: bytes, events_max_len: int, firings: Sequence[Firing]
 ) -> list[Fired] | None:
-    """Fire many schedules in one step; None if the holder does not lead any more.
+    """Fire many schedules in one step; None if the holder no longer leads.
 
-    Sent again after a lost reply, since what has fired is not armed for the same instant any more.
+    Safe to send again: a schedule that has fired is no longer armed for the same instant.
     """
     fixed = (
         keys.scheduler_lock,
         keys.repeat,
         keys.stream,
         keys.delayed,
-        keys.bell,
+        keys.wakeup,
         keys.events,
     )
     args: list[Argument] = [holder, events_max_len]
@@ -132,7 +137,7 @@ async def fire(
 
 
 class NewSpec(Struct, frozen=True):
-    """A schedule to be stored; without a `first_ms` it keeps its place and its counts."""
+    """A schedule to store; without a `first_ms` it keeps its next instant and its counts."""
 
     key: bytes
     spec: bytes
@@ -141,63 +146,63 @@ class NewSpec(Struct, frozen=True):
 
 
 async def upsert(lane: Lane, keys: QueueKeys, new: NewSpec, *, known: bytes) -> bool:
-    """Store a schedule in place of the spec that is known (b"": none); False if that has changed.
+    """Store a schedule in place of the `known` spec (b"": none); False if that has changed.
 
-    Sent again after a lost reply, which then says False if the first sending stored it.
+    Sent again after a lost reply; then it is False too if the first time stored it.
     """
     args = (new.key, known, new.spec, new.own, _or_empty(new.first_ms))
-    where = (keys.repeat, keys.paused, keys.raw_spec(new.key), keys.schedule_bell)
-    return bool(await _UPSERT.run(lane, where, args, repeatable=True))
+    fixed = (keys.repeat, keys.paused, keys.raw_spec(new.key), keys.schedule_wakeup)
+    return bool(await _UPSERT.run(lane, fixed, args, repeatable=True))
 
 
 async def unschedule(lane: Lane, keys: QueueKeys, key: bytes) -> bool:
-    """Remove a schedule; whether there was one. Not sent again: the answer would be wrong."""
-    where = (keys.repeat, keys.paused, keys.raw_spec(key))
-    return bool(await _UNSCHEDULE.run(lane, where, (key,)))
+    """Remove a schedule; False if there was none. Not sent again: the reply would be wrong."""
+    fixed = (keys.repeat, keys.paused, keys.raw_spec(key))
+    return bool(await _UNSCHEDULE.run(lane, fixed, (key,)))
 
 
 async def pause(lane: Lane, keys: QueueKeys, key: bytes) -> bool:
-    """Pause a schedule; whether it was not paused. Not sent again: the answer would be wrong."""
+    """Pause a schedule; False if it was paused or there is none. Not sent again."""
     return bool(await _PAUSE.run(lane, (keys.repeat, keys.paused), (key,)))
 
 
 async def resume(
     lane: Lane, keys: QueueKeys, armed: Armed, *, next_ms: int | None, passed: int
 ) -> bool:
-    """Resume a schedule; False if it has changed. Not sent again: the answer would be wrong."""
-    where = (keys.repeat, keys.paused, keys.raw_spec(armed.key), keys.schedule_bell)
+    """Resume a schedule; False if it has changed. Not sent again: the reply would be wrong."""
+    fixed = (keys.repeat, keys.paused, keys.raw_spec(armed.key), keys.schedule_wakeup)
     args = (armed.key, armed.score, _or_empty(next_ms), passed)
-    return bool(await _RESUME.run(lane, where, args))
+    return bool(await _RESUME.run(lane, fixed, args))
 
 
-# --- looking ------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
-async def fields_of_specs(
+async def spec_fields(
     lane: Lane, keys: QueueKeys, schedules: Sequence[bytes], *, fields: Sequence[bytes]
 ) -> list[RawFields | None]:
-    """Some fields of each schedule's hash, in one write; None for what is no hash."""
+    """Some fields of each schedule's hash, in one write; None for a key that is no hash."""
     calls = [
         lane.send(pack(b"HMGET", keys.raw_spec(key), *fields), repeatable=True) for key in schedules
     ]
     try:
-        return [await _or_none(call) for call in calls]
+        return [await _hash_fields(call) for call in calls]
     finally:
         for call in calls:
             call.add_done_callback(ignore_outcome)
 
 
-async def stored(lane: Lane, keys: QueueKeys, *, limit: int) -> tuple[list[Armed], list[Armed]]:
-    """The first schedules that are armed and those that are paused, by their next instants."""
-    asked = [
+async def list_armed(lane: Lane, keys: QueueKeys, *, limit: int) -> tuple[list[Armed], list[Armed]]:
+    """The first active schedules and the first paused ones, by their next instants."""
+    calls = [
         lane.send(pack(b"ZRANGE", key, 0, limit - 1, b"WITHSCORES"), repeatable=True)
         for key in (keys.repeat, keys.paused)
     ]
     replies: list[Any] = []
     try:
-        replies = [await call for call in asked]
+        replies = [await call for call in calls]
     finally:
-        for call in asked:
+        for call in calls:
             call.add_done_callback(ignore_outcome)
     armed, paused = (
         [Armed(key, score) for key, score in zip(flat[::2], flat[1::2], strict=True)]
@@ -206,8 +211,8 @@ async def stored(lane: Lane, keys: QueueKeys, *, limit: int) -> tuple[list[Armed
     return armed, paused
 
 
-class ScheduleLook(Struct, frozen=True):
-    """One schedule at an instant of the server's clock: its scores in both sets, and its fields."""
+class ScheduleSnapshot(Struct, frozen=True):
+    """One schedule at an instant of the server's clock: its scores in both sets and its fields."""
 
     now_ms: int
     armed: Armed | None
@@ -215,24 +220,24 @@ class ScheduleLook(Struct, frozen=True):
     fields: RawFields
 
 
-async def look_at(
+async def read_snapshot(
     lane: Lane, keys: QueueKeys, key: bytes, *, fields: Sequence[bytes]
-) -> ScheduleLook:
-    """What is stored of a schedule; the fields of one that is no hash are all None."""
-    asked = (
+) -> ScheduleSnapshot:
+    """What is stored of a schedule; if its key is no hash, all fields are None."""
+    commands = (
         pack(b"TIME"),
         pack(b"ZSCORE", keys.repeat, key),
         pack(b"ZSCORE", keys.paused, key),
     )
-    calls: list[Any] = [lane.send(packed, repeatable=True) for packed in asked]
-    found = fields_of_specs(lane, keys, [key], fields=fields)
+    calls: list[Any] = [lane.send(packed, repeatable=True) for packed in commands]
+    found = spec_fields(lane, keys, [key], fields=fields)
     try:
         (seconds, micros), armed, paused = [await call for call in calls]
     finally:
         for call in calls:
             call.add_done_callback(ignore_outcome)
     (values,) = await found
-    return ScheduleLook(
+    return ScheduleSnapshot(
         int(seconds) * 1000 + int(micros) // 1000,
         None if armed is None else Armed(key, armed),
         None if paused is None else Armed(key, paused),
@@ -240,7 +245,7 @@ async def look_at(
     )
 
 
-async def _or_none(call: Any) -> RawFields | None:  # noqa: ANN401 - a future of a reply
+async def _hash_fields(call: Any) -> RawFields | None:  # noqa: ANN401 - a future of a reply
     try:
         reply: RawFields = await call
     except CommandRefused as refusal:

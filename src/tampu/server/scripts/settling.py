@@ -1,23 +1,29 @@
-"""Settling entries: the scripts `finish`, `retry` and `bury`, each called once for a batch."""
+"""Settling entries, dead letters and events: one call of a script for each batch."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
-from tampu.server.protocol import Argument
-from tampu.server.scripts.script import Script, as_flags
+from tampu.server.scripts.script import Script, as_flags, as_number
 
-# --- settling -----------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
 
 _FINISH = Script("finish")
 _RETRY = Script("retry")
 _BURY = Script("bury")
+_REPLAY = Script("replay")
+_PURGE = Script("purge")
+_EMIT = Script("emit")
 
 
 class Claim(Struct, frozen=True):
-    """In whose name entries are settled. With an `owner`, only what it still holds is."""
+    """Whose entries are settled. With an `owner`, only those that it still holds."""
 
     stream: bytes
     group: bytes
@@ -25,7 +31,7 @@ class Claim(Struct, frozen=True):
 
 
 class FinishedEntry(Struct, frozen=True, gc=False):
-    """An entry whose handler returned, and where its result goes; b"" for none."""
+    """An entry whose handler returned: its result, b"" for none, and the key for it."""
 
     entry_id: bytes
     result: bytes
@@ -33,7 +39,7 @@ class FinishedEntry(Struct, frozen=True, gc=False):
 
 
 class RetriedEntry(Struct, frozen=True, gc=False):
-    """An entry whose job is to run again: its envelope now, or its member after a wait."""
+    """An entry whose job runs again: `body` is its envelope, or its member if it has to wait."""
 
     entry_id: bytes
     wait_ms: int | None
@@ -43,7 +49,7 @@ class RetriedEntry(Struct, frozen=True, gc=False):
 
 
 class BuriedEntry(Struct, frozen=True):
-    """An entry to bury: the dead letter's fields, and what those who wait are told, if anything."""
+    """An entry to bury: the fields of the dead letter, and the failure for waiting callers."""
 
     entry_id: bytes
     fields: Sequence[bytes]
@@ -53,7 +59,7 @@ class BuriedEntry(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTarget:
-    """Where results are told of, the ids to tell (b"": nobody waits), how long results are kept."""
+    """Where results are announced, the notice (b"": none), and how long results are kept."""
 
     notices: bytes
     notice: bytes
@@ -61,31 +67,31 @@ class ResultTarget:
 
 
 async def finish(
-    lane: Lane, claim: Claim, entries: Sequence[FinishedEntry], *, shelf: ResultTarget
+    lane: Lane, claim: Claim, entries: Sequence[FinishedEntry], *, target: ResultTarget
 ) -> bytes:
-    """Settle entries and keep their results; one letter each, b"1" where it was ours to settle."""
-    keys = (claim.stream, shelf.notices, *[entry.key for entry in entries])
-    args: list[Argument] = [*_settling(lane, claim), shelf.ttl_s, shelf.notice]
+    """Ack entries and store their results; one flag each, b"1" if the entry was ours to settle."""
+    keys = (claim.stream, target.notices, *[entry.key for entry in entries])
+    args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
     for entry in entries:
         args += entry.entry_id, entry.result
     return as_flags(await _FINISH.run(lane, keys, args, repeatable=True))
 
 
 async def retry(
-    lane: Lane, claim: Claim, entries: Sequence[RetriedEntry], *, delayed: bytes, bell: bytes
+    lane: Lane, claim: Claim, entries: Sequence[RetriedEntry], *, delayed: bytes, wakeup: bytes
 ) -> bytes:
-    """Have jobs run again; one letter each, b"1" where it was ours to settle."""
-    args: list[Argument] = _settling(lane, claim)
+    """Run jobs again; one flag each, b"1" if the entry was ours to settle."""
+    args: list[Argument] = _claim_args(lane, claim)
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras
-    keys = (claim.stream, delayed, bell)
+    keys = (claim.stream, delayed, wakeup)
     return as_flags(await _RETRY.run(lane, keys, args, repeatable=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadTarget:
-    """Where dead letters go, how many are kept (0: all), and how those who wait are told."""
+    """Where dead letters go, how many are kept (0: all), and how failures are announced."""
 
     dead: bytes
     notices: bytes
@@ -98,19 +104,60 @@ async def bury(
     claim: Claim,
     entries: Sequence[BuriedEntry],
     *,
-    graveyard: DeadTarget,
+    target: DeadTarget,
     notice: bytes,
 ) -> bytes:
-    """Move entries to the dead letters; one letter each, b"1" where it was ours to settle."""
-    keys = [claim.stream, graveyard.dead, graveyard.notices]
+    """Move entries to the dead letters; one flag each, b"1" if the entry was ours to settle."""
+    keys = [claim.stream, target.dead, target.notices]
     keys += [entry.key for entry in entries if entry.failure]
-    args: list[Argument] = _settling(lane, claim)
-    args += graveyard.max_len, graveyard.ttl_s, notice
+    args: list[Argument] = _claim_args(lane, claim)
+    args += target.max_len, target.ttl_s, notice
     for entry in entries:
         args += entry.entry_id, entry.failure, len(entry.fields), *entry.fields
     return as_flags(await _BURY.run(lane, keys, args, repeatable=True))
 
 
-def _settling(lane: Lane, claim: Claim) -> list[Argument]:
-    """The arguments by which the three scripts settle."""
+def _claim_args(lane: Lane, claim: Claim) -> list[Argument]:
+    """The arguments that the three scripts have in common."""
     return [claim.group, claim.owner, int(lane.server.dialect.ack_and_delete)]
+
+
+class Replay(Struct, frozen=True):
+    """A dead letter to replay: its id, what to add, and the key of its stored failure."""
+
+    dead_id: bytes
+    body: bytes
+    name: bytes
+    extras: bytes
+    failure_key: bytes
+
+
+async def replay(
+    lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Replay]
+) -> list[bool]:
+    """Put dead letters back on the queue; returns for each whether it still existed.
+
+    Not sent again after a lost connection: the reply would be wrong, though nothing is added twice.
+    """
+    keys = (dead, stream, *[letter.failure_key for letter in letters])
+    args = [
+        text
+        for letter in letters
+        for text in (letter.dead_id, letter.body, letter.name, letter.extras)
+    ]
+    return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, keys, args))]
+
+
+async def purge(lane: Lane, stream: bytes, *, count: int) -> list[bytes]:
+    """Delete up to `count` jobs that no worker has read; returns their envelopes.
+
+    Not sent again after a lost connection: the reply would not name the jobs of the first time.
+    """
+    reply = await _PURGE.run(lane, (stream,), (count,))
+    assert isinstance(reply, list)  # noqa: S101 - our own script
+    return reply  # type: ignore[return-value] # bytes, as the head of the script says
+
+
+async def emit(lane: Lane, events: bytes, packed: bytes, *, max_len: int) -> int:
+    """Write packed events in one call; returns how many. Not sent again: they would come twice."""
+    return as_number(await _EMIT.run(lane, (events,), (max_len, packed)))

@@ -1,14 +1,18 @@
 """Workers and leaders: the scripts for heartbeats, takeover, reaping and leadership."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tampu.server.lane import Lane
 from tampu.server.scripts.script import Script, as_numbers
 
-MAX_RENEWALS = 1000
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
 
+MAX_RENEWALS = 1000
 
 # --- leases -------------------------------------------------------------------------------------
 
@@ -19,7 +23,7 @@ _REAP = Script("reap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """One consumer of a group, and the key that says that its worker lives."""
+    """One consumer of a group, and the key of its worker's heartbeat."""
 
     stream: bytes
     group: bytes
@@ -28,20 +32,20 @@ class Membership:
 
 
 class Heartbeat(Struct, frozen=True):
-    """What a sign of life found: ms that the mark had left, None if it was gone; leases renewed."""
+    """The reply to a heartbeat: ms that the last one had left, None if expired; leases renewed."""
 
     left_ms: int | None
     renewed: int
 
 
 async def heartbeat(
-    lane: Lane, member: Membership, *, mark: bytes, ttl_ms: int, idle_ms: int
+    lane: Lane, member: Membership, *, body: bytes, ttl_ms: int, idle_ms: int
 ) -> Heartbeat:
-    """Say that a worker lives, and renew what it holds and has idled for so long."""
+    """Write a worker's heartbeat, and renew its leases on entries idle for `idle_ms`."""
     reply = await _HEARTBEAT.run(
         lane,
         (member.stream, member.key),
-        (member.group, member.consumer, mark, ttl_ms, idle_ms, MAX_RENEWALS),
+        (member.group, member.consumer, body, ttl_ms, idle_ms, MAX_RENEWALS),
         repeatable=True,
     )
     left_ms, renewed = as_numbers(reply)
@@ -49,7 +53,7 @@ async def heartbeat(
 
 
 class TakenEntry(Struct, frozen=True, gc=False):
-    """An entry and how often it has been delivered, this time included."""
+    """An entry and how often it has been delivered, including this time."""
 
     entry_id: bytes
     fields: list[bytes]
@@ -58,54 +62,54 @@ class TakenEntry(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Why a worker counts as gone: its mark (b"": it has none), and how much time that has left.
+    """Why a worker counts as dead: its last heartbeat (b"": none), and how long that still lasts.
 
-    Of a worker that may still live, only entries are taken that have idled for so long.
+    If the worker may still be alive, only entries idle for `idle_ms` are taken.
     """
 
-    mark: bytes = b""
+    heartbeat: bytes = b""
     left_ms: int = 0
     idle_ms: int = 0
 
 
 async def takeover(
-    lane: Lane, gone: Membership, *, judgement: Judgement, taker: bytes, count: int
+    lane: Lane, dead: Membership, *, judgement: Judgement, taker: bytes, count: int
 ) -> list[TakenEntry]:
-    """Take entries of a consumer that is gone; none if it has given a sign of life since.
+    """Take over entries of a dead consumer; none if it has written a heartbeat since.
 
-    Not sent again after a lost connection: what was taken is then among the taker's own.
+    Not sent again after a lost connection: the taker finds the entries among its own.
     """
     args = (
-        gone.group,
+        dead.group,
         taker,
-        gone.consumer,
-        judgement.mark,
+        dead.consumer,
+        judgement.heartbeat,
         judgement.idle_ms,
         count,
         judgement.left_ms,
     )
-    reply = await _TAKEOVER.run(lane, (gone.stream, gone.key), args)
+    reply = await _TAKEOVER.run(lane, (dead.stream, dead.key), args)
     assert isinstance(reply, list)  # noqa: S101 - our own script
-    return [TakenEntry(*entry) for entry in reply]  # type: ignore[misc] # entries are lists of three
+    return [TakenEntry(*entry) for entry in reply]  # type: ignore[misc] # three values each
 
 
-async def reap(lane: Lane, member: Membership, *, mark: bytes = b"") -> bool:
-    """Remove a consumer that holds nothing; with its own `mark`, while it still lives."""
-    args = (member.group, member.consumer, mark)
+async def reap(lane: Lane, member: Membership, *, own_heartbeat: bytes = b"") -> bool:
+    """Remove a dead consumer that holds nothing; a worker removes itself by its own heartbeat."""
+    args = (member.group, member.consumer, own_heartbeat)
     return bool(await _REAP.run(lane, (member.stream, member.key), args, repeatable=True))
 
 
-# --- services -----------------------------------------------------------------------------------
+# --- leaders ------------------------------------------------------------------------------------
 
 _LEAD = Script("lead")
 _RESIGN = Script("resign")
 
 
 async def lead(lane: Lane, lock: bytes, *, holder: bytes, ttl_s: int) -> bool:
-    """Take or keep the lead; whether it is ours now."""
+    """Become or stay the leader; False if another one leads."""
     return bool(await _LEAD.run(lane, (lock,), (holder, ttl_s), repeatable=True))
 
 
 async def resign(lane: Lane, lock: bytes, *, holder: bytes) -> bool:
-    """Give up the lead; whether it was ours."""
+    """Stop leading; False if another one leads."""
     return bool(await _RESIGN.run(lane, (lock,), (holder,), repeatable=True))

@@ -33,3 +33,10 @@ def test_a_traceback_follows_the_record_in_indented_lines() -> None:
     assert head.endswith(" shop: failed")
     assert trace[0] == "    Traceback (most recent call last):"
     assert trace[-2:] == ["    ValueError: first", "    second\\u001b"]
+
+
+def test_a_traceback_that_is_only_text_follows_too() -> None:
+    text = "Traceback (most recent call last):\n  ...\nValueError: from a child process"
+    head, *trace = format_record("tampu.consumer.reporter", "failed", exc_text=text).splitlines()
+    assert head.endswith(": failed")
+    assert trace == [f"    {line}" for line in text.splitlines()]

@@ -1,9 +1,9 @@
 """Attempts are counted, and the app's own sink still gets everything."""
 
 from tampu.cli.worker.process import RunCounter
-from tampu.metrics import BatchRead, JobEnded, MemorySink, RunEnd
+from tampu.metrics import BatchRead, JobEnded, MemorySink, OutcomeKind
 
-RUN = JobEnded("x", 1, RunEnd.DONE, 5)
+RUN = JobEnded("x", 1, OutcomeKind.DONE, 5)
 
 
 def test_the_counter_reports_when_the_limit_is_reached() -> None:

@@ -1,4 +1,4 @@
-"""Running jobs in children, and looking at what they leave."""
+"""Runs jobs in children, and checks what they leave."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def unexpected(percent: int) -> None:
 
 
 async def pid_in(file: Path) -> int:
-    """The pid that a handler wrote, as soon as it has."""
+    """Wait for the pid that a handler writes."""
     await wait_until(file.exists, within=20, sentence="the handler runs")
     return _number_in(file)
 
@@ -50,7 +50,7 @@ def _number_in(file: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Not even a zombie is left."""
+    """Whether the process has ended and not even a zombie is left."""
     return not Path(f"/proc/{pid}").exists()
 
 

@@ -24,7 +24,7 @@ from tests.unit.consumer.runners.child_runs import (
 
 
 @pytest.mark.parametrize("function", [handlers.echo, handlers.echo_async], ids=["plain", "async"])
-async def test_a_handler_gets_the_data_and_its_result_comes_back(
+async def test_a_handler_gets_the_data_and_its_result_is_returned(
     make: Make, function: Function
 ) -> None:
     children = make(function)
@@ -32,11 +32,11 @@ async def test_a_handler_gets_the_data_and_its_result_comes_back(
         assert await run(children, data) == Done(data)
 
 
-async def test_a_callable_object_that_can_be_pickled_is_a_handler_too(make: Make) -> None:
+async def test_a_callable_object_that_can_be_pickled_is_a_handler(make: Make) -> None:
     assert await run(make(handlers.Doubling()), 21) == Done(42)
 
 
-async def test_the_child_has_the_whole_job_and_it_is_the_current_one(make: Make) -> None:
+async def test_the_child_gets_the_whole_job_and_it_is_the_current_one(make: Make) -> None:
     whole = ChildRequest(
         job_id="a",
         name="mail",
@@ -57,7 +57,7 @@ async def test_jobs_of_a_child_share_its_loop_but_not_their_context(make: Make) 
     assert second == first
 
 
-async def test_what_a_handler_raises_is_the_same_outcome_as_in_the_worker(make: Make) -> None:
+async def test_an_exception_has_the_same_outcome_as_in_the_worker(make: Make) -> None:
     children = make(handlers.raises)
     outcomes = {data: await run(children, data) for data in handlers.ERRORS}
 
@@ -95,7 +95,7 @@ async def test_a_returned_bury_counts_as_raised(make: Make) -> None:
 
 @pytest.mark.parametrize("function", [handlers.raises, handlers.raises_plain])
 @pytest.mark.parametrize(("data", "kind"), [("exit", "SystemExit"), ("depth", "RecursionError")])
-async def test_a_handler_that_exits_or_recurses_fails_and_its_child_lives_on(
+async def test_a_handler_that_exits_or_recurses_fails_and_its_child_goes_on(
     make: Make, function: Function, data: str, kind: str
 ) -> None:
     children = make(function)
@@ -107,7 +107,7 @@ async def test_a_handler_that_exits_or_recurses_fails_and_its_child_lives_on(
     assert children_of_this_process() == before
 
 
-async def test_fifty_jobs_spread_over_four_children_that_are_used_again(make: Make) -> None:
+async def test_fifty_jobs_share_four_children(make: Make) -> None:
     children = make(handlers.pid_of_busy, limit=4)
     pids = await asyncio.gather(*(value_of(children) for _ in range(50)))
     assert len(set(pids)) == 4
@@ -124,7 +124,7 @@ async def test_the_child_that_became_idle_last_is_used_first(make: Make, tmp_pat
     assert len(again) == 1
 
 
-async def test_printing_and_reading_input_disturb_nothing(
+async def test_a_handler_can_print_and_read_standard_input(
     make: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
     children = make(handlers.prints)
@@ -143,7 +143,7 @@ async def test_progress_arrives_before_the_outcome(
     assert (outcome, seen) == (Done("there"), told)
 
 
-async def test_progress_of_a_job_that_is_over_is_not_taken_for_the_next_ones(make: Make) -> None:
+async def test_late_progress_is_not_reported_for_the_next_job(make: Make) -> None:
     children = make(handlers.progresses_late)
     await value_of(children, "leave")
     assert await value_of(children) is True
@@ -157,9 +157,9 @@ async def test_a_handler_cannot_wait_for_its_own_result(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [("object", "MessagePack has no type for builtins.object"), ("size", "67108864 are allowed")],
+    [("object", "MessagePack has no type for builtins.object"), ("size", "the limit is 67108864")],
 )
-async def test_a_result_that_cannot_be_encoded_is_hopeless(
+async def test_a_result_that_cannot_be_encoded_is_unrecoverable(
     make: Make, data: str, problem: str
 ) -> None:
     outcome = await run(make(handlers.unencodable), data)
@@ -168,13 +168,13 @@ async def test_a_result_that_cannot_be_encoded_is_hopeless(
     assert problem in outcome.failure.message
 
 
-async def test_a_large_request_and_a_large_result_pass(make: Make) -> None:
+async def test_large_payloads_and_results_work(make: Make) -> None:
     outcome = await run(make(handlers.large), b"x" * (30 * 1024 * 1024))
     assert isinstance(outcome, Done)
     assert outcome.value == b"x" * (30 * 1024 * 1024)
 
 
-async def test_a_payload_that_is_no_messagepack_is_buried(make: Make) -> None:
+async def test_a_payload_that_is_not_messagepack_is_buried(make: Make) -> None:
     broken = ChildRequest(job_id="1", name="n", payload=b"\xc1", attempt=1, created_at_ms=0)
     outcome = await make(handlers.echo).run(broken, timeout_s=None, on_progress=unexpected)
     assert isinstance(outcome, UnrecoverableFailure)
@@ -206,6 +206,6 @@ def test_a_handler_that_a_child_could_not_import_is_refused_at_once() -> None:
             Children(function, limit=1)
 
 
-def test_there_is_at_least_one_child() -> None:
+def test_the_limit_must_be_at_least_one_child() -> None:
     with pytest.raises(OptionError, match="Invalid limit 0"):
         Children(handlers.echo, limit=0)

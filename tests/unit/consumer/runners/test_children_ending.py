@@ -48,7 +48,7 @@ def echo(job):
         ("closes", "exit code 1"),
     ],
 )
-async def test_a_crashed_child_is_a_failed_attempt_and_is_replaced(
+async def test_a_child_that_crashes_fails_the_attempt_and_is_replaced(
     make: Make, data: str, how: str
 ) -> None:
     children = make(handlers.crashes)
@@ -68,7 +68,7 @@ async def test_a_child_that_died_while_idle_costs_no_attempt(make: Make) -> None
     await wait_until(lambda: is_gone(first), within=10, sentence="no zombie is left")
 
 
-async def test_past_its_time_a_job_has_failed_and_its_child_is_killed(
+async def test_at_the_time_limit_the_attempt_fails_and_the_child_is_killed(
     make: Make, pid_file: Path
 ) -> None:
     children = make(handlers.sleeps)
@@ -176,7 +176,7 @@ async def test_an_attempt_fails_and_leaves_nothing_if_no_process_can_be_started(
 
 
 def tracker_pid() -> int:
-    """multiprocessing's own helper: started with its first process, it stays with the program."""
+    """The helper that multiprocessing starts with its first process and keeps."""
     pid: int = resource_tracker._resource_tracker._pid  # type: ignore[attr-defined]
     return pid
 

@@ -1,12 +1,12 @@
--- split(member): the name and the envelope of a delayed member; nil if no job can be made of it.
-local function split(member)
+-- split_member(member): the name and the envelope of a delayed member; nil if it holds no job.
+local function split_member(member)
     local a, b, c, d = string.byte(member, 1, 4)
     local start = d and 5 + a + b * 256 + c * 65536 + d * 16777216
     if not start or start > #member then return nil end
     return string.sub(member, 5, start - 1), string.sub(member, start)
 end
--- id_of(envelope): the job's id, '' if it cannot be told; and where the envelope goes on behind it.
-local function id_of(envelope)
+-- job_id_of(envelope): the job's id, '' if it cannot be read, and the position after it.
+local function job_id_of(envelope)
     local head, length = string.byte(envelope, 2, 3)
     if not head then return '' end
     if head >= 0xa0 and head <= 0xbf then

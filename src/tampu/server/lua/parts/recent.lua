@@ -1,9 +1,9 @@
--- recent(list, token): whether a token is among those that were noted last.
--- noted(list, token): the list with one more. It keeps the newest 16: a call that is sent again
--- after a lost reply comes soon, and few calls for one thing are made in between.
-local function recent(list, token)
+-- is_recent(list, token): whether a token is in the list of the last ones.
+-- remember(list, token): the list with one more. It keeps the newest 16: a repeated call comes soon
+-- after a lost reply, with few other calls in between.
+local function is_recent(list, token)
     return string.find(list, token, 1, true) ~= nil
 end
-local function noted(list, token)
+local function remember(list, token)
     return token .. ' ' .. string.sub(list, 1, 15 * (#token + 1))
 end

@@ -1,0 +1,52 @@
+"""Tasks that child processes can import."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tampu import INJECTED, App, Depends, Job
+
+app = App()
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    width: int
+
+
+async def open_source(job: Job[Any]) -> AsyncIterator[str]:
+    yield f"opened for attempt {job.attempt}"
+
+
+def open_plain_source() -> Iterator[str]:
+    yield "plainly opened"
+
+
+@asynccontextmanager
+async def set_mark(job: Job[Any]) -> AsyncIterator[None]:
+    os.environ["TAMPU_TEST_MARK"] = job.name
+    yield
+
+
+@app.task(isolation="process")
+def shrink(picture: Picture, pid: int) -> Picture:
+    assert os.getpid() != pid
+    return Picture(picture.name, picture.width // 2)
+
+
+@app.task(isolation="process")
+async def store(name: str, source: str = Depends(open_source), job: Job[Any] = INJECTED) -> str:
+    return f"{name} {source} {job.name}"
+
+
+@app.task(isolation="process")
+def plain(source: str = Depends(open_plain_source)) -> str:
+    return source
+
+
+@app.task(isolation="process", middleware=[set_mark])
+def marked() -> str:
+    return os.environ["TAMPU_TEST_MARK"]

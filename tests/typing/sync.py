@@ -1,0 +1,43 @@
+"""What type checkers know about `SyncQueue`; both of them check it, nobody runs it."""
+
+from datetime import UTC, datetime
+from typing import Any, assert_type
+
+from tampu import Counts, Cron, DeadLetter, NewJob, Schedule, SyncJob, SyncQueue
+
+NOW = datetime.now(UTC)
+queue = SyncQueue("emails", max_len=5)
+
+
+def results_are_values_not_coroutines() -> None:
+    assert_type(queue.add("welcome", {"to": "ada"}, delay="90s", attempts=5), SyncJob[Any])
+    assert_type(queue.add_many([NewJob("welcome")]), list[SyncJob[Any]])
+    assert_type(queue.add_each("welcome", [1, 2], delay=1), list[SyncJob[Any]])
+    assert_type(queue.cancel("id"), bool)
+    assert_type(queue.cancel_many(["id"]), list[bool])
+    assert_type(queue.reschedule("id", delay=1), bool)
+    assert_type(queue.schedule("tick", Cron("* * * * *"), key="daily"), Schedule)
+    assert_type(queue.schedules(), list[Schedule])
+    assert_type(queue.trigger("key"), SyncJob[Any])
+    assert_type(queue.backfill("key", NOW, NOW, max=5), list[SyncJob[Any]])
+    assert_type(queue.preview("key", n=2), list[datetime])
+    assert_type(queue.counts(), Counts)
+    assert_type(queue.result("id", timeout=1), object)
+    assert_type(queue.dead.peek(5, after="1-1"), list[DeadLetter])
+    assert_type(queue.dead.get("1-1"), DeadLetter | None)
+    assert_type(queue.dead.replay(ids=["1-1"]), int)
+    assert_type(queue.dead.purge(everything=True), int)
+    with queue as same:
+        assert_type(same, SyncQueue)
+
+
+def wrong_calls_are_errors() -> None:
+    """Each of these must be an error: an ignore that nothing needs is reported."""
+    queue.add()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    queue.add("welcome", None, dellay=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    queue.add("welcome", None, attempts="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    queue.cancel(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    queue.reschedule("id", 5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    queue.counts(1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    queue.dead.peek(atfer="1-1")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    SyncQueue("emails", maxlen=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,18 @@
+"""How much a worker reads ahead of its slots."""
+
+import pytest
+
+from tampu.consumer.feed import Pace
+
+
+def test_a_slot_that_was_woken_but_has_done_nothing_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tampu.consumer.feed.monotonic", lambda: now)
+    pace = Pace()
+    for done in (0, -2, 0):  # two slots were woken for one entry, and count as busy at first
+        now += 0.002
+        assert pace.ahead(done) == 0
+    now += 0.002
+    assert pace.ahead(2) == 10  # 1000 a second, averaged with 0 before, for 20 ms

@@ -1,0 +1,83 @@
+"""`SyncQueue` has every method of `Queue`, with the same parameters."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import pytest
+
+from tampu.admin.dead import DeadLetters
+from tampu.job import Job, SyncJob
+from tampu.queue import Queue
+from tampu.sync import SyncDeadLetters, SyncQueue
+
+PAIRS: list[tuple[type, type]] = [
+    (Queue, SyncQueue),
+    (DeadLetters, SyncDeadLetters),
+    (Job, SyncJob),
+]
+# Called by jobs, not by users; and what a producer's job does not have.
+HOST_METHODS = {"wait_for_result", "report_progress"}
+HANDLER_ONLY = {
+    *("attempt", "created_at_ms", "extras", "headers", "host", "progress"),
+    *("schedule_key", "scheduled_at", "tenant"),
+}
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def methods_of(kind: type) -> dict[str, Callable[..., Any]]:
+    return {
+        name: getattr(kind, name)
+        for name in [*sorted(public_names(kind)), "__init__"]
+        if inspect.isfunction(getattr(kind, name))
+    }
+
+
+METHODS = [
+    pytest.param(methods_of(asynchronous)[name], method, id=f"{asynchronous.__name__}.{name}")
+    for asynchronous, blocking in PAIRS
+    for name, method in methods_of(blocking).items()
+    if name in methods_of(asynchronous) and (name != "__init__" or blocking is SyncQueue)
+]
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS)
+def test_no_method_is_missing(asynchronous: type, blocking: type) -> None:
+    missing = public_names(asynchronous) - public_names(blocking)
+    assert missing == {Queue: HOST_METHODS, Job: HANDLER_ONLY}.get(asynchronous, set())
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS)
+def test_no_method_is_its_own(asynchronous: type, blocking: type) -> None:
+    assert public_names(blocking) <= public_names(asynchronous)
+
+
+@pytest.mark.parametrize(("asynchronous", "blocking"), METHODS)
+def test_parameters_and_types_are_the_same(
+    asynchronous: Callable[..., Any], blocking: Callable[..., Any]
+) -> None:
+    if hasattr(blocking, "__wrapped__"):
+        assert blocking.__wrapped__ is asynchronous, "it calls another method"
+        return  # made from the asynchronous one, with its signature
+    expected, found = inspect.signature(asynchronous), inspect.signature(blocking)
+    assert found.parameters == expected.parameters
+    types, blocking_types = get_type_hints(asynchronous), get_type_hints(blocking)
+    result, blocking_result = types.pop("return"), blocking_types.pop("return")
+    assert blocking_types == types
+    assert str(blocking_result).replace("tampu.job.SyncJob", "tampu.job.Job") == str(result)
+
+
+def test_methods_keep_their_names_and_documentation() -> None:
+    for name, method in methods_of(SyncQueue).items():
+        if name != "__init__":
+            assert method.__name__ == name
+            assert method.__doc__
+
+
+def test_no_method_is_a_coroutine() -> None:
+    for _, blocking in PAIRS:
+        for method in methods_of(blocking).values():
+            assert not inspect.iscoroutinefunction(method)
