@@ -37,7 +37,7 @@ class LeaseAnswer(Enum):
 
 
 class LeaseClaim(Struct, frozen=True):
-    """A lease that is wanted or held: of what, by whom, and how long it lasts."""
+    """A lease to acquire or renew: its field, its token and its duration."""
 
     field: bytes
     member: bytes
