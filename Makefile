@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 PEERS := .venv-peers
 STAMP := $(VENV)/.ready
-# Most tests wait for servers: more of them at once than there are cores.
+# Most tests wait for servers, so more of them run at a time than there are cores.
 PARALLEL := -n 4 --dist worksteal
-# The tests start hundreds of programs: each would compile the package anew without its bytecode.
+# The tests start hundreds of programs, and each would compile the package again without bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers peers test test-all test-oldest faults check format bench bench-peers clean
+.PHONY: help setup demo servers peers test test-all cover test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,10 +32,10 @@ $(BIN)/tampu: pyproject.toml
 demo: $(BIN)/tampu ## a small shop on an embedded server, for some ten seconds
 	$(BIN)/tampu demo
 
-servers: $(STAMP) ## fetch the servers the tests run on; says which are there
+servers: $(STAMP) ## list the servers that the tests can use
 	$(BIN)/python -m tests.servers
 
-peers: $(STAMP) ## environment with the real ChasquiMQ, for the interop tests
+peers: $(STAMP) ## create an environment with the real ChasquiMQ, for the interop tests
 	$(BIN)/python -m tests.peers
 
 test: servers peers ## every test on Valkey, and what depends on the server on every server
@@ -45,14 +45,21 @@ test-all: servers peers ## every test on every server; on one: make test-all BAC
 	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
 		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
-test-oldest: servers peers ## every test with the oldest dependencies we allow
+cover: servers peers ## make test with branch coverage; fails below the limit in pyproject.toml
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+test-oldest: servers peers ## make test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
 
-faults: servers peers ## the fault tests, with many more deaths and restarts; interop for 20 s
-	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 TAMPU_FAULTS_TROUBLE_S=10 TAMPU_INTEROP_S=20 \
-		$(BIN)/python -m pytest tests/faults tests/interop $(PARALLEL) $(ARGS)
+faults: servers peers ## the fault tests and the interop load test, longer and on every server
+	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 \
+		TAMPU_FAULTS_TROUBLE_S=10 TAMPU_INTEROP_S=20 \
+		$(BIN)/python -m pytest tests/faults tests/interop --all-servers $(PARALLEL) $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
 	$(BIN)/ruff format --check
@@ -74,4 +81,4 @@ bench-peers: $(STAMP) ## compare with other job queues; some: make bench-peers P
 	$(BIN)/python -m benchmarks.peers $(PEER)
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .import_linter_cache

@@ -37,18 +37,18 @@ Start = Callable[..., RunningServer]
 
 
 @pytest.fixture(scope="session")
-def _shared(binary: Path) -> Iterator[RunningServer]:
+def _shared_server(binary: Path) -> Iterator[RunningServer]:
     with RunningServer(binary) as running:
         yield running
 
 
 @pytest.fixture
-def running(_shared: RunningServer) -> RunningServer:
+def running(_shared_server: RunningServer) -> RunningServer:
     """The backend's server, empty and with nothing left over from the test before."""
-    with _shared.admin() as admin:
+    with _shared_server.admin() as admin:
         admin.flushall()
         admin.script_flush()
-    return _shared
+    return _shared_server
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class EventLog:
 class FinishedRun(NamedTuple):
     """A run that reached its end."""
 
-    who: str
+    owner: str
     at_ms: int
     manual: bool
     replayed: bool
@@ -116,9 +116,9 @@ class RunLog:
         finally:
             self.active -= 1
 
-    def instants(self, who: str | None = None) -> list[int]:
+    def instants(self, owner: str | None = None) -> list[int]:
         """The occurrences that ran, in order: of one scheduler, or of all."""
-        return sorted(done.at_ms for done in self.done if who in {None, done.who})
+        return sorted(done.at_ms for done in self.done if owner in {None, done.owner})
 
     async def wait_for(self, count: int) -> None:
         """Wait until `count` runs have reached their end."""
@@ -222,14 +222,14 @@ class Team:
 
 
 def make_task(
-    who: str,
+    owner: str,
     rule: Rule,
     function: Function[str],
     **options: Any,  # noqa: ANN401 - those of a task
 ) -> ScheduledTask[str]:
     """A task that runs every missed occurrence, unless the options say otherwise."""
     return ScheduledTask(
-        options.pop("id", TASK), rule, function, deps=who, **{"missed": RUN_ALL_MISSED, **options}
+        options.pop("id", TASK), rule, function, deps=owner, **{"missed": RUN_ALL_MISSED, **options}
     )
 
 

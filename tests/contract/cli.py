@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -16,6 +17,8 @@ LIMIT_S: Final = 30.0
 # Modules are compiled once for all commands, even if tests write no bytecode next to them.
 _COMPILED: Final = ROOT / ".pytest_cache" / "compiled"
 _LEFT_OUT: Final = ("TAMPU_URL", "PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR")
+_MEASURED: Final = "COVERAGE_PROCESS_CONFIG" in os.environ
+"""Whether coverage is measured: not in forks of a process, only in programs that are started."""
 _forks: Final = ForkServer()
 
 
@@ -47,7 +50,16 @@ async def tampu(
     *args: str, url: str | None = None, typed: str = "", columns: int = 80
 ) -> CommandResult:
     """Run `tampu` with arguments; `typed` is its standard input."""
-    return await asyncio.to_thread(_run, args, environment(url, columns), typed)
+    run = _run_anew if _MEASURED else _run
+    return await asyncio.to_thread(run, args, environment(url, columns), typed)
+
+
+def _run_anew(args: tuple[str, ...], env: dict[str, str], typed: str) -> CommandResult:
+    command = [*COMMAND, *args]
+    done = subprocess.run(
+        command, env=env, input=typed, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def _run(args: tuple[str, ...], env: dict[str, str], typed: str) -> CommandResult:

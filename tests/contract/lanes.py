@@ -17,7 +17,7 @@ QUICK = LaneOptions(limit_s=30.0, patience_s=10.0, first_pause_s=0.01, longest_p
 """Reconnects quickly, and does not mistake a busy machine for a silent server."""
 IMPATIENT = LaneOptions(limit_s=30.0, patience_s=0.5, first_pause_s=0.01, longest_pause_s=0.1)
 """For tests of silence: on a busy machine they may end earlier, but not differently."""
-PATIENT = LaneOptions(limit_s=30.0, patience_s=10.0)
+PATIENT = LaneOptions(limit_s=60.0, patience_s=30.0)
 
 
 class OpenThroughProxy(Protocol):

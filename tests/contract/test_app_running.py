@@ -25,7 +25,7 @@ from tampu import (
     Worker,
     current_job,
 )
-from tests.contract import isolated
+from tests.contract import isolated_tasks
 from tests.contract.apps import dead, working
 from tests.servers import RunningServer
 
@@ -124,15 +124,17 @@ class TestIsolation:
     async def test_tasks_run_in_child_processes_with_middleware_and_dependencies(
         self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(isolated.app, "url", running.url)
-        async with working(isolated.app, concurrency=1):
-            picture = isolated.Picture("cat", 100)
-            shrunk = await isolated.shrink.enqueue(picture, os.getpid())
-            assert await shrunk.result(timeout=20) == isolated.Picture("cat", 50)
-            stored = await isolated.store.enqueue("cat")
+        monkeypatch.setattr(isolated_tasks.app, "url", running.url)
+        async with working(isolated_tasks.app, concurrency=1):
+            picture = isolated_tasks.Picture("cat", 100)
+            shrunk = await isolated_tasks.shrink.enqueue(picture, os.getpid())
+            assert await shrunk.result(timeout=20) == isolated_tasks.Picture("cat", 50)
+            stored = await isolated_tasks.store.enqueue("cat")
             assert await stored.result(timeout=20) == "cat opened for attempt 1 store"
-            assert await (await isolated.plain.enqueue()).result(timeout=20) == "plainly opened"
-            assert await (await isolated.marked.enqueue()).result(timeout=20) == "marked"
+            assert (
+                await (await isolated_tasks.plain.enqueue()).result(timeout=20) == "plainly opened"
+            )
+            assert await (await isolated_tasks.marked.enqueue()).result(timeout=20) == "marked"
         assert "TAMPU_TEST_MARK" not in os.environ
 
 

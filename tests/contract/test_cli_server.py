@@ -81,7 +81,7 @@ async def test_wrong_usage_is_one_sentence_and_exit_code_2() -> None:
         ("inspect", "--jsn"): "--jsn",
         ("inspect", "a b"): "Invalid QUEUE 'a b': must be 1 to 128 bytes of text",
         ("inspect", "--url", "nonsense"): "Invalid --url 'nonsense': expected redis://",
-        ("watch", "--every", "0s"): "Invalid --every '0s': must be at least a millisecond",
+        ("watch", "--every", "0s"): "Invalid --every '0s': must be at least one millisecond",
         (
             "server",
             "--url",

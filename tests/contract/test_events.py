@@ -260,6 +260,6 @@ class TestClosing:
         proxy.hold_requests = True
         for number in range(2000):
             writer.tell(active_event(number))
-        await asyncio.wait_for(writer.close(), 8)
+        await asyncio.wait_for(writer.close(), 20)
         assert writer.dropped == 2000
         assert own_tasks() == []

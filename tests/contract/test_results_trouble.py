@@ -179,8 +179,8 @@ class TestTrouble:
         async with await connect(running.url) as server:
             reader = ResultReader(server, KEYS)
             running.pause()
-            waits = [reader.wait(f"job-{n}", 1) for n in range(10)]
-            outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 8)
+            waits = [reader.wait(f"job-{n}", 1) for n in range(30)]
+            outcomes = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20)
             assert all(isinstance(outcome, ServerUnreachable) for outcome in outcomes)
             running.resume()
             await reader.close()

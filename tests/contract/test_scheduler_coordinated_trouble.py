@@ -78,7 +78,7 @@ class TestTakeover:
         )
         runs.gate.set()
         report = await successor.finish()
-        assert [(done.who, done.replayed) for done in runs.done] == [("successor", True)]
+        assert [(done.owner, done.replayed) for done in runs.done] == [("successor", True)]
         assert (report.state.fired, report.state.ran) == (1, 1)
         reconnect(proxy)
         report = await disconnected.finish()

@@ -302,9 +302,10 @@ class TestFaults:
         assert is_unbroken(rule, ran)
 
     async def test_a_later_occurrence_cancels_a_run_that_holds_a_lease(self, team: Team) -> None:
-        runs, rule = RunLog(), At(*soon(2, every_ms=200))
+        runs = RunLog()
         runs.gate.clear()
-        task = make_task("a", rule, runs, overlap=Overlap.CANCEL_RUNNING, missed=Missed.ONCE)
+        options = {"overlap": Overlap.CANCEL_RUNNING, "missed": Missed.ONCE, "max_runs": 2}
+        task = make_task("a", grid("200ms"), runs, **options)
         member = await team.join_guarded("a", task, RedisStore(team.url))
         await wait_until(
             lambda: len(runs.started) == 2, within=WAIT_S, sentence="both runs have started"

@@ -229,7 +229,7 @@ class TestAdd:
         lane, proxy = await open_through_proxy(PATIENT)
         await add_jobs(lane, PlainJobs([b"e", b"n"]), number=1)
         proxy.hold_replies = True
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(20):
             with pytest.raises(ConnectionLost):
                 await add_jobs(lane, PlainJobs([b"e", b"n"]), number=2, limit_s=0.2)
 

@@ -143,7 +143,7 @@ def test_closing_ends_calls_that_wait(running: RunningServer, admin: redis.Redis
         lambda: blocked(admin) == 1, within=10, sentence="the waiter listens for its result"
     )
     queue.close()
-    waiter.join(5)
+    waiter.join(20)
     assert not waiter.is_alive()
     assert len(raised) == 1
 

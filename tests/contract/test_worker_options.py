@@ -106,8 +106,8 @@ def test_an_invalid_queue_name_is_refused(name: str) -> None:
 
 def test_an_unknown_option_is_refused_and_the_known_ones_are_listed() -> None:
     options: Any = {"concurency": 5}
-    known = r"unknown option \(did you mean concurrency\?\); Worker accepts concurrency, "
-    with pytest.raises(OptionError, match=known):
+    sentence = r"unknown option .did you mean concurrency.*; Worker accepts concurrency, "
+    with pytest.raises(OptionError, match=sentence):
         Worker("work", handler, **options)
 
 

@@ -15,7 +15,7 @@ from tests.servers import ROOT, RunningServer
 QUEUE = "faults"
 SHIFT_SOURCE = ROOT.parent / "shared" / "faults" / "clockshift.c"
 
-Hire = Callable[..., Awaitable[WorkerProcess]]
+StartWorker = Callable[..., Awaitable[WorkerProcess]]
 
 
 @pytest.fixture
@@ -43,16 +43,16 @@ async def queue(running: RunningServer) -> AsyncIterator[Queue]:
 
 
 @pytest.fixture
-async def hire(running: RunningServer, ledger: Ledger) -> AsyncIterator[Hire]:
+async def start_worker(running: RunningServer, ledger: Ledger) -> AsyncIterator[StartWorker]:
     """Start worker processes; all are ended after the test."""
-    hired: list[WorkerProcess] = []
+    processes: list[WorkerProcess] = []
 
     async def started(queue: str = QUEUE, **options: object) -> WorkerProcess:
         options.setdefault("url", running.url)
         url = str(options.pop("url"))
-        hired.append(await WorkerProcess.start(url, queue, ledger, **options))  # type: ignore[arg-type]
-        return hired[-1]
+        processes.append(await WorkerProcess.start(url, queue, ledger, **options))  # type: ignore[arg-type]
+        return processes[-1]
 
     yield started
-    for process in hired:
+    for process in processes:
         process.end()

@@ -46,7 +46,7 @@ class Line(NamedTuple):
     """One line of the ledger."""
 
     kind: Kind
-    who: str
+    owner: str
     at_ms: int
     note: str  # "again" if it was started before; or its status
 
@@ -63,7 +63,7 @@ class Ledger:
         os.close(self._file)
 
     def write(self, line: Line) -> None:
-        words = (line.kind.value, line.who, str(line.at_ms), line.note)
+        words = (line.kind.value, line.owner, str(line.at_ms), line.note)
         os.write(self._file, f"{' '.join(words)}\n".encode())
 
     def lines(self, kind: Kind) -> list[Line]:
@@ -71,16 +71,16 @@ class Ledger:
         text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]
         found = (line.split(" ", 3) for line in whole.splitlines())
-        read = [Line(Kind(what), who, int(at_ms), note) for what, who, at_ms, note in found]
+        read = [Line(Kind(what), owner, int(at_ms), note) for what, owner, at_ms, note in found]
         return [line for line in read if line.kind is kind]
 
 
 class LedgerTask:
     """The function of a task, and the observer of its scheduler."""
 
-    def __init__(self, ledger: Ledger, who: str, *, hangs: bool) -> None:
+    def __init__(self, ledger: Ledger, owner: str, *, hangs: bool) -> None:
         self._ledger = ledger
-        self._who = who
+        self._owner = owner
         self._hangs = hangs
 
     async def __call__(self, run: TaskRun[None]) -> None:
@@ -100,7 +100,7 @@ class LedgerTask:
         return ScheduledTask(TASK, rule, self, missed=RUN_ALL_MISSED)
 
     def _note(self, kind: Kind, at_ms: int, note: str) -> None:
-        self._ledger.write(Line(kind, self._who, at_ms, note))
+        self._ledger.write(Line(kind, self._owner, at_ms, note))
 
 
 class SchedulerProcess:
@@ -108,7 +108,7 @@ class SchedulerProcess:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.who = str(process.pid)
+        self.owner = str(process.pid)
 
     @classmethod
     async def start(cls, where: str, ledger: Ledger, rule: Every, *, hangs: bool = False) -> Self:

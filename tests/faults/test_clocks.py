@@ -12,10 +12,10 @@ from tampu import Backoff, Job, Queue
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.conftest import Start
-from tests.faults.conftest import QUEUE, Hire
+from tests.faults.conftest import QUEUE, StartWorker
 from tests.faults.jobs import add_all
 from tests.faults.ledger import Kind, Ledger, check
-from tests.faults.worker_process import Deeds, gate_of
+from tests.faults.worker_process import Handlers, gate_of
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -52,14 +52,14 @@ def shifted(
 
 @pytest.mark.parametrize("seconds", [HOUR_S, -HOUR_S], ids=["ahead", "back"])
 async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
-    shifted: tuple[RunningServer, Jump], ledger: Ledger, hire: Hire, seconds: int
+    shifted: tuple[RunningServer, Jump], ledger: Ledger, start_worker: StartWorker, seconds: int
 ) -> None:
     server, jump = shifted
     async with Queue(QUEUE, server.url) as queue:
-        first = await hire(url=server.url, concurrency=JOBS)
+        first = await start_worker(url=server.url, concurrency=JOBS)
         await begin(queue, ledger, "value", range(JOBS))
-        deeds = Deeds(ledger, lambda: second.id)
-        async with Worker(QUEUE, deeds.by_name(), server.url) as second:
+        handlers = Handlers(ledger, lambda: second.id)
+        async with Worker(QUEUE, handlers.by_name(), server.url) as second:
             jump(seconds)
             if seconds > 0:
                 ledger.fault(first.id)  # its sign of life has run out: what it holds may be taken
@@ -78,8 +78,8 @@ async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
                 sentence="it says that it lives",
             )
         await begin(queue, ledger, "hang", range(2 * JOBS, 3 * JOBS))
-        deeds = Deeds(ledger, lambda: third.id)
-        async with Worker(QUEUE, deeds.by_name(), server.url) as third:
+        handlers = Handlers(ledger, lambda: third.id)
+        async with Worker(QUEUE, handlers.by_name(), server.url) as third:
             await first.kill()
             await until_done(ledger, range(2 * JOBS, 3 * JOBS))
         report = check(ledger.lines())

@@ -5,10 +5,10 @@ import asyncio
 from tampu import Queue
 from tampu.consumer.options import WorkerOptions
 from tampu.worker import Worker
-from tests.faults.conftest import QUEUE, Hire
+from tests.faults.conftest import QUEUE, StartWorker
 from tests.faults.jobs import add_all, is_at_rest
 from tests.faults.ledger import Kind, Ledger, check
-from tests.faults.worker_process import Deeds, gate_of
+from tests.faults.worker_process import Handlers, gate_of
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -18,17 +18,17 @@ DOUBT_S = 3.0  # of a worker with the default lease
 
 
 async def test_a_worker_that_was_stopped_for_longer_than_its_lease_disturbs_nobody(
-    running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
+    running: RunningServer, queue: Queue, ledger: Ledger, start_worker: StartWorker
 ) -> None:
-    stopped = await hire(lease="1s", store_results=True)
+    stopped = await start_worker(lease="1s", store_results=True)
     ids: list[str] = []
     for name in KINDS:
         ids += await add_all(queue, ledger, name, range(len(ids), len(ids) + EACH))
     await until_told(ledger, Kind.STARTED, len(ids))
     stopped.pause()
-    deeds = Deeds(ledger, lambda: other.id)
+    handlers = Handlers(ledger, lambda: other.id)
     options = WorkerOptions(concurrency=len(ids), lease="1s", store_results=True)
-    async with Worker(QUEUE, deeds.by_name(), running.url, **options) as other:
+    async with Worker(QUEUE, handlers.by_name(), running.url, **options) as other:
         # Every second job is settled by the other when the stopped worker comes back to it, and
         # every second one still runs there.
         await until_counts(queue, active=len(ids) // 2)
@@ -55,10 +55,10 @@ async def test_a_worker_that_was_stopped_for_longer_than_its_lease_disturbs_nobo
 
 
 async def test_a_worker_that_was_stopped_goes_on_working(
-    queue: Queue, ledger: Ledger, hire: Hire
+    queue: Queue, ledger: Ledger, start_worker: StartWorker
 ) -> None:
     gate_of(ledger, 1).touch()
-    worker = await hire(lease="1s", store_results=True)
+    worker = await start_worker(lease="1s", store_results=True)
     (first_id,) = await add_all(queue, ledger, "value", [0])
     await queue.result(first_id, timeout=10)
     worker.pause()
@@ -95,13 +95,13 @@ async def until_ended_by(ledger: Ledger, worker: str, count: int) -> None:
 
 
 async def test_a_handler_that_keeps_the_interpreter_to_itself_runs_once(
-    running: RunningServer, queue: Queue, ledger: Ledger, hire: Hire
+    running: RunningServer, queue: Queue, ledger: Ledger, start_worker: StartWorker
 ) -> None:
-    busy = await hire()
+    busy = await start_worker()
     await add_all(queue, ledger, "hold", [0])
     await wait_until(lambda: ledger.count(Kind.STARTED) == 1, within=10, sentence="it is running")
-    deeds = Deeds(ledger, lambda: other.id)
-    async with Worker(QUEUE, deeds.by_name(), running.url) as other:
+    handlers = Handlers(ledger, lambda: other.id)
+    async with Worker(QUEUE, handlers.by_name(), running.url) as other:
         await wait_until(lambda: is_at_rest(queue), within=40, sentence="it is done")
     await busy.stop()
     report = check(ledger.lines())

@@ -7,10 +7,10 @@ import pytest
 
 from tampu import Queue
 from tampu.worker import Worker
-from tests.faults.conftest import QUEUE, Hire
+from tests.faults.conftest import QUEUE, StartWorker
 from tests.faults.jobs import GROUP, STREAM, add_all, held_by_consumer
 from tests.faults.ledger import Ledger, check
-from tests.faults.worker_process import Deeds
+from tests.faults.worker_process import Handlers
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -25,8 +25,8 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
 ) -> None:
     for number in range(20):
         await add_all(queue, ledger, "short", [number])
-        deeds = Deeds(ledger, lambda: "")
-        async with Worker(QUEUE, deeds.by_name(), running.url, events=False) as worker:
+        handlers = Handlers(ledger, lambda: "")
+        async with Worker(QUEUE, handlers.by_name(), running.url, events=False) as worker:
             await wait_until(
                 lambda: len(ledger.lines()) >= 4 * (number + 1),  # noqa: B023 - waited for here
                 within=10,
@@ -42,9 +42,9 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
 
 
 async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
-    running: RunningServer, queue: Queue, hire: Hire, ledger: Ledger
+    running: RunningServer, queue: Queue, start_worker: StartWorker, ledger: Ledger
 ) -> None:
-    doomed = await asyncio.gather(*(hire(lease="1s") for _ in range(3)))
+    killed = await asyncio.gather(*(start_worker(lease="1s") for _ in range(3)))
 
     async def each_has_run_one() -> bool:
         await queue.add_each("short", range(50))
@@ -54,11 +54,11 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
     await wait_until(
         lambda: sum(held_by_consumer(running).values()) == 0, within=10, sentence="all are done"
     )
-    for process in doomed:
+    for process in killed:
         await process.kill()
     assert len(held_by_consumer(running)) == 3
-    deeds = Deeds(ledger, lambda: worker.id)
-    async with Worker(QUEUE, deeds.by_name(), running.url, lease="1s") as worker:
+    handlers = Handlers(ledger, lambda: worker.id)
+    async with Worker(QUEUE, handlers.by_name(), running.url, lease="1s") as worker:
         await wait_until(
             lambda: not set(held_by_consumer(running)) - {worker.id},
             within=10,
@@ -69,13 +69,13 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
 async def test_a_peers_consumer_stays_with_what_it_holds_until_a_lease_is_over(
     running: RunningServer, queue: Queue, ledger: Ledger
 ) -> None:
-    deeds = Deeds(ledger, lambda: worker.id)
+    handlers = Handlers(ledger, lambda: worker.id)
     with running.admin() as admin:
         admin.xgroup_create(STREAM, GROUP, "0", mkstream=True)
         await add_all(queue, ledger, "short", range(5))
         admin.xreadgroup(GROUP, PEER, {STREAM: ">"}, count=5)
         read_at = time.monotonic()
-    async with Worker(QUEUE, deeds.by_name(), running.url, lease=LEASE_S) as worker:
+    async with Worker(QUEUE, handlers.by_name(), running.url, lease=LEASE_S) as worker:
         held = 5
         while held == 5:
             held = held_by_consumer(running)[PEER]  # it is always there

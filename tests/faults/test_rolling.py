@@ -35,7 +35,7 @@ def told(errors: Path, text: str) -> int:
 
 
 @pytest.fixture
-def crew(
+def supervisor(
     running: RunningServer, ledger: Ledger, errors: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "tampu.cli", "worker", "tests.faults.rolling_app:app"]
@@ -75,12 +75,12 @@ async def _added(queue: Queue, ledger: Ledger, batch: list[int]) -> None:
 
 @pytest.mark.timeout(60 + ROLL_LIMIT_S * ROLLS)
 async def test_rolling_restarts_under_load_lose_nothing_and_run_nothing_twice(
-    queue: Queue, ledger: Ledger, crew: "subprocess.Popen[bytes]", errors: Path
+    queue: Queue, ledger: Ledger, supervisor: "subprocess.Popen[bytes]", errors: Path
 ) -> None:
     producing = asyncio.create_task(produce(queue, ledger))
     await wait_until(lambda: ledger.count(Kind.DONE) > 100, within=30, sentence="it works")
     for number in range(1, ROLLS + 1):
-        crew.send_signal(signal.SIGHUP)
+        supervisor.send_signal(signal.SIGHUP)
         await wait_until(
             lambda number=number: told(errors, "replaced all worker processes") == number,  # type: ignore[misc]
             within=ROLL_LIMIT_S,
@@ -89,8 +89,8 @@ async def test_rolling_restarts_under_load_lose_nothing_and_run_nothing_twice(
     producing.cancel()
     await asyncio.wait([producing])
     await wait_until(lambda: is_at_rest(queue), within=30, sentence="all are settled")
-    crew.terminate()
-    assert await asyncio.to_thread(crew.wait, 30) == 0
+    supervisor.terminate()
+    assert await asyncio.to_thread(supervisor.wait, 30) == 0
     lines = ledger.lines()
     report = check(lines)
     report.assert_sound()

@@ -17,7 +17,7 @@ from tampu import Every, Queue
 from tampu.wire.extras import decode_extras
 from tampu.wire.keys import QueueKeys
 from tests.faults.conftest import QUEUE
-from tests.faults.repeater_process import RepeaterProcess
+from tests.faults.firer_process import FirerProcess
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -30,34 +30,34 @@ CHANGE_EVERY_S = 2.0 if LONG else 0.5
 INTERVALS_MS = [50 + 5 * n for n in range(50 if LONG else 11)]
 
 
-class Troupe:
+class Firers:
     """Repeater processes on one server, and the lock they fight for."""
 
     def __init__(self, running: RunningServer, admin: Any) -> None:  # noqa: ANN401 - a client
         self._running = running
         self._admin = admin
         self.environments: Iterator[dict[str, str]] = repeat({})
-        self.processes: list[RepeaterProcess] = []
+        self.processes: list[FirerProcess] = []
 
     async def join(self) -> None:
         env = next(self.environments)
-        self.processes.append(await RepeaterProcess.start(self._running.url, QUEUE, env))
+        self.processes.append(await FirerProcess.start(self._running.url, QUEUE, env))
 
-    def leader(self) -> RepeaterProcess | None:
+    def leader(self) -> FirerProcess | None:
         holder = self._admin.get(KEYS.scheduler_lock)
         return next((each for each in self.processes if each.holder == holder), None)
 
-    def lapse(self, of: RepeaterProcess) -> None:
+    def lapse(self, of: FirerProcess) -> None:
         """Have a lease run out, which takes 5 s otherwise."""
         if self._admin.get(KEYS.scheduler_lock) == of.holder:
             self._admin.delete(KEYS.scheduler_lock)
 
-    def kill(self, process: RepeaterProcess) -> None:
+    def kill(self, process: FirerProcess) -> None:
         process.kill()
         self.processes.remove(process)
         self.lapse(process)
 
-    async def replace_frozen(self, process: RepeaterProcess) -> None:
+    async def replace_frozen(self, process: FirerProcess) -> None:
         """Have it sleep until another leads, and then go on."""
         process.freeze()
         try:
@@ -70,9 +70,9 @@ class Troupe:
 
 
 @pytest.fixture
-async def troupe(running: RunningServer) -> AsyncIterator[Troupe]:
+async def firers(running: RunningServer) -> AsyncIterator[Firers]:
     with running.admin() as admin:
-        made = Troupe(running, admin)
+        made = Firers(running, admin)
         try:
             yield made
         finally:
@@ -96,27 +96,27 @@ def fired(admin: Any) -> dict[str, list[int]]:  # noqa: ANN401 - a client
 @pytest.mark.every_server
 @pytest.mark.timeout(60 + 3 * LASTS_S)
 async def test_each_instant_fires_exactly_once_while_leaders_die_and_wake_up(
-    running: RunningServer, troupe: Troupe
+    running: RunningServer, firers: Firers
 ) -> None:
-    await survive(running, troupe, LASTS_S)
+    await survive(running, firers, LASTS_S)
 
 
 @pytest.mark.timeout(60 + 3 * LASTS_S)
 async def test_programs_whose_clocks_differ_fire_at_the_same_instants(
-    running: RunningServer, troupe: Troupe, shift_library: Path, tmp_path: Path
+    running: RunningServer, firers: Firers, shift_library: Path, tmp_path: Path
 ) -> None:
     environments = []
     for skew_s in (-5, 5, 3600):
         offset = tmp_path / f"{skew_s}"
         offset.write_bytes(struct.pack("q", skew_s))
         environments.append({"LD_PRELOAD": str(shift_library), "CLOCKSHIFT": str(offset)})
-    troupe.environments = cycle(environments)
-    await survive(running, troupe, LASTS_S / 2)
+    firers.environments = cycle(environments)
+    await survive(running, firers, LASTS_S / 2)
 
 
-async def survive(running: RunningServer, troupe: Troupe, lasts_s: float) -> None:
+async def survive(running: RunningServer, firers: Firers, lasts_s: float) -> None:
     """Replace whoever leads, again and again, and look at what was fired."""
-    await asyncio.gather(*(troupe.join() for _ in range(PROCESSES)))
+    await asyncio.gather(*(firers.join() for _ in range(PROCESSES)))
     async with Queue(QUEUE, running.url) as queue:
         stored = [
             await queue.schedule("tick", Every(ms / 1000), key=f"{ms}") for ms in INTERVALS_MS
@@ -126,16 +126,16 @@ async def survive(running: RunningServer, troupe: Troupe, lasts_s: float) -> Non
             ends = monotonic() + lasts_s
             while monotonic() < ends or replaced < 3:
                 await wait_until(
-                    lambda: troupe.leader() is not None, within=10, sentence="somebody leads"
+                    lambda: firers.leader() is not None, within=10, sentence="somebody leads"
                 )
                 await asyncio.sleep(CHANGE_EVERY_S)
-                if (leader := troupe.leader()) is None:
+                if (leader := firers.leader()) is None:
                     continue
                 if replaced % 2:
-                    await troupe.replace_frozen(leader)
+                    await firers.replace_frozen(leader)
                 else:
-                    troupe.kill(leader)
-                    joining.create_task(troupe.join())
+                    firers.kill(leader)
+                    joining.create_task(firers.join())
                 replaced += 1
         with running.admin() as admin:
             seen = {key: len(found) for key, found in fired(admin).items()}

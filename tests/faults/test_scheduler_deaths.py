@@ -75,12 +75,12 @@ async def test_a_run_of_a_killed_scheduler_is_repeated_by_another(
 ) -> None:
     killed = await start(running.url, SLOW_RULE, hangs=True)
     first = await wait_for_line(ledger, Kind.STARTED)
-    assert (first.who, first.note) == (killed.who, "first")
+    assert (first.owner, first.note) == (killed.owner, "first")
     killed.kill()
     ledger.gate.touch()
     successor = await start(running.url, SLOW_RULE)
     again = await wait_for_line(ledger, Kind.STARTED, 1)
-    assert again == Line(Kind.STARTED, successor.who, first.at_ms, "again")
+    assert again == Line(Kind.STARTED, successor.owner, first.at_ms, "again")
     done = await wait_for_line(ledger, Kind.DONE)
     assert done.at_ms == first.at_ms
     await wait_for_line(ledger, Kind.ENDED)
@@ -91,14 +91,14 @@ async def test_a_run_of_a_killed_scheduler_is_repeated_by_another(
 async def test_no_occurrence_is_lost_while_schedulers_are_killed_during_runs(
     running: RunningServer, ledger: Ledger, start: StartProcess
 ) -> None:
-    processes = {process.who: process for process in await _start_three(start, running.url)}
+    processes = {process.owner: process for process in await _start_three(start, running.url)}
     for _ in range(KILLS):
         await wait_for_line(ledger, Kind.DONE, len(ledger.lines(Kind.DONE)) + 5)
         joining = asyncio.create_task(start(running.url))
         line = await wait_for_line(ledger, Kind.STARTED, len(ledger.lines(Kind.STARTED)))
-        processes.pop(line.who).kill()
+        processes.pop(line.owner).kill()
         process = await joining
-        processes[process.who] = process
+        processes[process.owner] = process
     await wait_for_catch_up(ledger)
     for process in processes.values():
         process.kill()
@@ -131,13 +131,13 @@ async def test_the_result_of_a_frozen_run_does_not_count(
         before = await read_shared_state(running.url)
         frozen.thaw()
         await wait_until(
-            lambda: frozen.who in {line.who for line in ledger.lines(Kind.ENDED)},
+            lambda: frozen.owner in {line.owner for line in ledger.lines(Kind.ENDED)},
             within=WAIT_S,
             sentence="the frozen process has ended its run too",
         )
         assert await read_shared_state(running.url) == before
-    (late,) = [line for line in ledger.lines(Kind.ENDED) if line.who == frozen.who]
-    assert late == Line(Kind.ENDED, frozen.who, first.at_ms, "LOST")
+    (late,) = [line for line in ledger.lines(Kind.ENDED) if line.owner == frozen.owner]
+    assert late == Line(Kind.ENDED, frozen.owner, first.at_ms, "LOST")
 
 
 @pytest.mark.timeout(60 + 6 * KILLS)

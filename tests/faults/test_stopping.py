@@ -18,7 +18,7 @@ NEVER_S = 60.0
 GRACE_S = 0.2
 
 
-class Shift:
+class TwoWorkers:
     """Two handlers, of the one that leaves and the one that stays; long jobs wait for a gate."""
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ class Shift:
 async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
     running: RunningServer, queue: Queue
 ) -> None:
-    shift = Shift()
-    leaver = Worker(QUEUE, shift.handler("leaver"), running.url, concurrency=AT_ONCE)
-    stayer = Worker(QUEUE, shift.handler("stayer"), running.url, concurrency=2 * LONG)
+    two = TwoWorkers()
+    leaver = Worker(QUEUE, two.handler("leaver"), running.url, concurrency=AT_ONCE)
+    stayer = Worker(QUEUE, two.handler("stayer"), running.url, concurrency=2 * LONG)
     try:
         await leaver.start()
         # Many short jobs make a worker read ahead; then it holds more than it can begin.
@@ -49,32 +49,32 @@ async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
         await queue.add_each("long", range(LONG))
         await wait_until(
             lambda: (
-                len(shift.begun["leaver"]) == AT_ONCE
+                len(two.begun["leaver"]) == AT_ONCE
                 and held_by_consumer(running)[leaver.id] > AT_ONCE
             ),
             within=10,
             sentence="the leaver holds more than it has begun",
         )
         await stayer.start()
-        await leave(leaver, shift)
-        assert {attempt for _, attempt in shift.begun["stayer"]} == {1}  # nothing was counted
+        await leave(leaver, two)
+        assert {attempt for _, attempt in two.begun["stayer"]} == {1}  # nothing was counted
         assert set(held_by_consumer(running)) == {stayer.id}
-        shift.gate.set()
+        two.gate.set()
         every = [("short", tag) for tag in range(SHORT)] + [("long", tag) for tag in range(LONG)]
-        await wait_until(lambda: len(shift.done) == len(every), within=10, sentence="all are done")
-        assert sorted(shift.done) == sorted(every)
+        await wait_until(lambda: len(two.done) == len(every), within=10, sentence="all are done")
+        assert sorted(two.done) == sorted(every)
     finally:
-        shift.gate.set()
+        two.gate.set()
         await leaver.stop(grace=0)
         await stayer.stop(grace=0)
     await assert_nothing_is_left(running)
 
 
-async def leave(leaver: Worker, shift: Shift) -> None:
+async def leave(leaver: Worker, two: TwoWorkers) -> None:
     """Stop it, and see the other begin all that it leaves."""
     stopping = asyncio.create_task(leaver.stop(grace=NEVER_S))
     await wait_until(
-        lambda: len(shift.begun["stayer"]) >= LONG - AT_ONCE,
+        lambda: len(two.begun["stayer"]) >= LONG - AT_ONCE,
         within=10,
         sentence="the stayer has begun what the leaver had not",
     )
@@ -82,7 +82,7 @@ async def leave(leaver: Worker, shift: Shift) -> None:
     await asyncio.wait_for(leaver.stop(grace=GRACE_S), 20)
     await stopping
     await wait_until(
-        lambda: {tag for tag, _ in shift.begun["stayer"]} == set(range(LONG)),
+        lambda: {tag for tag, _ in two.begun["stayer"]} == set(range(LONG)),
         within=10,
         sentence="what the leaver could not end is begun too",
     )

@@ -25,7 +25,7 @@ from tests.servers import ROOT
 from tests.waiting import wait_until
 
 START_LIMIT_S = 30.0
-MUTANT = "TAMPU_FAULTS_SKIP_EVERY"  # of as many jobs one is acknowledged without being run
+SKIP_EVERY = "TAMPU_FAULTS_SKIP_EVERY"  # of as many jobs one is acknowledged without being run
 _LONGEST_S = 60.0
 _HELD_S = 3.3  # at least
 _SAMPLE_S = 0.02
@@ -36,7 +36,7 @@ def gate_of(ledger: Ledger, number: int) -> Path:
     return ledger.path.with_suffix(f".gate-{number}")
 
 
-class Deeds:
+class Handlers:
     """What handlers do, by the job's name; all of it is in the ledger."""
 
     def __init__(self, ledger: Ledger, worker: Callable[[], str]) -> None:
@@ -45,29 +45,29 @@ class Deeds:
 
     def by_name(self) -> dict[str, Callable[[Job[Any]], Awaitable[object]]]:
         """The handlers."""
-        deeds = (self.short, self.hang, self.value, self.bury, self.retry, self.hold)
-        pills = (self.exit, self.kill, self.segfault)
-        return {deed.__name__: self._told(deed) for deed in (*deeds, *pills)}
+        handlers = (self.short, self.hang, self.value, self.bury, self.retry, self.hold)
+        deadly = (self.exit, self.kill, self.segfault)
+        return {handler.__name__: self._recorded(handler) for handler in (*handlers, *deadly)}
 
-    def _told(
-        self, deed: Callable[[Job[Any]], Awaitable[object]]
+    def _recorded(
+        self, handler: Callable[[Job[Any]], Awaitable[object]]
     ) -> Callable[[Job[Any]], Awaitable[object]]:
-        skips = int(os.environ.get(MUTANT, "0"))
+        skips = int(os.environ.get(SKIP_EVERY, "0"))
 
-        async def told(job: Job[Any]) -> object:
+        async def recorded(job: Job[Any]) -> object:
             if skips and int(job.data) % skips == 0:
                 return None
             worker = self._worker()
             self._ledger.started(job, worker)
             try:
-                value = await deed(job)
+                value = await handler(job)
             except Exception:
                 self._ledger.failed(job, worker)
                 raise
             self._ledger.done(job, worker)
             return value
 
-        return told
+        return recorded
 
     async def short(self, job: Job[Any]) -> None:
         """A millisecond of work."""
@@ -133,13 +133,13 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, url: str, queue: str, ledger: Ledger, *, mutant: int = 0, **options: object
+        cls, url: str, queue: str, ledger: Ledger, *, skip_every: int = 0, **options: object
     ) -> Self:
         """Start one, and return when it works."""
         told = [f"--{name.replace('_', '-')}={given}" for name, given in options.items()]
         command = [sys.executable, "-m", __name__, url, queue, str(ledger.path), *told]
         errors = ledger.path.with_suffix(f".{os.urandom(4).hex()}.err")
-        process = _spawned(command, os.environ | {MUTANT: str(mutant)}, errors)
+        process = _spawn(command, os.environ | {SKIP_EVERY: str(skip_every)}, errors)
         started = cls(process, ledger, errors)
         assert process.stdout is not None
         async with asyncio.timeout(START_LIMIT_S):
@@ -184,7 +184,7 @@ class WorkerProcess:
             self.process.stdout.close()
 
 
-def _spawned(command: list[str], env: dict[str, str], errors: Path) -> "subprocess.Popen[str]":
+def _spawn(command: list[str], env: dict[str, str], errors: Path) -> "subprocess.Popen[str]":
     with errors.open("wb") as file:
         return subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=file, text=True
@@ -193,10 +193,10 @@ def _spawned(command: list[str], env: dict[str, str], errors: Path) -> "subproce
 
 async def _work(options: argparse.Namespace) -> None:
     ledger = Ledger(options.ledger)
-    deeds = Deeds(ledger, lambda: worker.id)
+    handlers = Handlers(ledger, lambda: worker.id)
     worker = Worker(
         options.queue,
-        deeds.by_name(),
+        handlers.by_name(),
         options.url,
         concurrency=options.concurrency,
         lease=options.lease,

@@ -7,15 +7,15 @@ import pytest
 
 from tampu import Backoff, EventKind, JobEvent, Queue, QueueEvents
 from tests.contract.workers import Calls
-from tests.interop.road import SOON, Road
+from tests.interop.shared_queue import SOON, SharedQueue
 
 pytestmark = pytest.mark.chasquimq
 
 
-async def heard_here(road: Road, last: EventKind) -> list[JobEvent]:
+async def heard_here(shared: SharedQueue, last: EventKind) -> list[JobEvent]:
     """All events of a queue up to the first of a kind."""
     heard = []
-    async with asyncio.timeout(SOON), QueueEvents(road.name, road.url, after="0") as events:
+    async with asyncio.timeout(SOON), QueueEvents(shared.name, shared.url, after="0") as events:
         async for event in events:
             heard.append(event)
             if event.kind is last:
@@ -23,22 +23,22 @@ async def heard_here(road: Road, last: EventKind) -> list[JobEvent]:
     return heard
 
 
-async def heard_there(road: Road, last: str) -> list[dict[str, Any]]:
+async def heard_there(shared: SharedQueue, last: str) -> list[dict[str, Any]]:
     """What the peer has heard, as soon as an event of a kind is among it."""
     heard: list[dict[str, Any]] = []
 
     async def is_told() -> bool:
-        heard[:] = await road.ask("heard")
+        heard[:] = await shared.ask("heard")
         return last in [event["name"] for event in heard]
 
-    await road.until(is_told, f"the peer has heard of {last}")
+    await shared.until(is_told, f"the peer has heard of {last}")
     return heard
 
 
-async def test_events_of_the_peers_worker_are_read_by_us(road: Road) -> None:
-    await road.hire_there(hand={"fails": 2}, max_attempts=2)
-    job_id = await road.add_there("job ñ", 1, delay_ms=20, backoff=20)
-    told = await heard_here(road, EventKind.DEAD)
+async def test_events_of_the_peers_worker_are_read_by_us(shared: SharedQueue) -> None:
+    await shared.start_peer_worker(handler={"fails": 2}, max_attempts=2)
+    job_id = await shared.peer_add("job ñ", 1, delay_ms=20, backoff=20)
+    told = await heard_here(shared, EventKind.DEAD)
     of_job = [event for event in told if event.job_id == job_id]
     kinds = [(event.kind, event.attempt) for event in of_job if event.kind is not EventKind.WAITING]
     assert kinds == [
@@ -58,15 +58,15 @@ async def test_events_of_the_peers_worker_are_read_by_us(road: Road) -> None:
     assert by_kind[EventKind.DEAD]["reason"] == "retries_exhausted"
 
 
-async def test_events_of_our_worker_are_read_by_the_peer(road: Road) -> None:
-    await road.ask("listen")
+async def test_events_of_our_worker_are_read_by_the_peer(shared: SharedQueue) -> None:
+    await shared.ask("listen")
 
     async def boom(job: object) -> None:
         raise ValueError("boom")
 
-    await road.hire(boom, attempts=2, backoff=Backoff.fixed(0.5))
-    job = await road.queue.add("job ñ", 1, delay=0.02)
-    told = await heard_there(road, "dlq")
+    await shared.start_worker(boom, attempts=2, backoff=Backoff.fixed(0.5))
+    job = await shared.queue.add("job ñ", 1, delay=0.02)
+    told = await heard_there(shared, "dlq")
     of_job = [event for event in told if event["job_id"] == job.id]
     kinds = [(event["name"], event["fields"].get("attempt")) for event in of_job]
     assert kinds == [
@@ -88,17 +88,17 @@ async def test_events_of_our_worker_are_read_by_the_peer(road: Road) -> None:
     assert all(type(event["fields"]["ts"]) is int for event in told)
 
 
-async def test_the_end_of_a_queue_is_told_alike(road: Road) -> None:
+async def test_the_end_of_a_queue_is_told_alike(shared: SharedQueue) -> None:
     """`completed` has a duration, `drained` has no job, and a nameless job no name."""
-    await road.ask("listen")
-    ours = await road.hire(Calls())
-    await road.queue.add("", 1)
-    there = await heard_there(road, "drained")
+    await shared.ask("listen")
+    ours = await shared.start_worker(Calls())
+    await shared.queue.add("", 1)
+    there = await heard_there(shared, "drained")
     await ours.stop()
-    road.admin.delete(road.keys.events)
-    await road.hire_there()
-    await road.queue.add("", 1)
-    here = await heard_here(road, EventKind.DRAINED)
+    shared.admin.delete(shared.keys.events)
+    await shared.start_peer_worker()
+    await shared.queue.add("", 1)
+    here = await heard_here(shared, EventKind.DRAINED)
     assert [event["name"] for event in there] == ["active", "completed", "drained"]
     assert [event.kind for event in here] == [
         EventKind.ACTIVE,
@@ -110,13 +110,13 @@ async def test_the_end_of_a_queue_is_told_alike(road: Road) -> None:
     assert set(there[1]["fields"]) == {"ts", *here[1].fields} == {"ts", "attempt", "duration_us"}
 
 
-async def test_kinds_that_only_we_write_reach_the_peer_as_they_are(road: Road) -> None:
-    await road.ask("listen")
-    async with Queue(road.name, road.url, events=True) as queue:
+async def test_kinds_that_only_we_write_reach_the_peer_as_they_are(shared: SharedQueue) -> None:
+    await shared.ask("listen")
+    async with Queue(shared.name, shared.url, events=True) as queue:
         job = await queue.add("job", 1, delay="1h", job_id="later")
         await queue.add("job", 1)
         assert await queue.cancel(job.id)
-    told = {event["name"]: event for event in await heard_there(road, "cancelled")}
+    told = {event["name"]: event for event in await heard_there(shared, "cancelled")}
     assert set(told) == {"delayed", "added", "cancelled"}
     assert told["delayed"]["fields"]["delay_ms"] == 3_600_000
     assert told["cancelled"]["job_id"] == "later"

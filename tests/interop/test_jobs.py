@@ -9,7 +9,7 @@ from tampu import NewJob, OptionError
 from tests.contract.workers import Calls
 from tests.interop.chasqui import Refused
 from tests.interop.peer.values import packed
-from tests.interop.road import Road
+from tests.interop.shared_queue import SharedQueue
 
 pytestmark = pytest.mark.chasquimq
 
@@ -50,24 +50,28 @@ def test_the_values_are_at_the_borders() -> None:
     assert heads >= {0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xDE, 0xDF, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xE0}
 
 
-async def test_every_kind_of_data_that_the_peer_adds_reaches_our_handler(road: Road) -> None:
+async def test_every_kind_of_data_that_the_peer_adds_reaches_our_handler(
+    shared: SharedQueue,
+) -> None:
     calls = Calls()
-    await road.hire(calls)
-    ids = {await road.add_there(label, value): label for label, value in VALUES.items()}
+    await shared.start_worker(calls)
+    ids = {await shared.peer_add(label, value): label for label, value in VALUES.items()}
     await calls.until(len(VALUES))
-    await road.settled()
+    await shared.settled()
     assert {job.id: job.name for job in calls.jobs} == ids
     wrong = [job.name for job in calls.jobs if packed(job.data) != packed(VALUES[job.name])]
     assert wrong == []
     assert {job.attempt for job in calls.jobs} == {1}
-    assert await road.queue.dead.peek() == []
+    assert await shared.queue.dead.peek() == []
 
 
-async def test_every_kind_of_data_that_we_add_reaches_the_peers_handler(road: Road) -> None:
-    worker = await road.hire_there()
-    jobs = await road.queue.add_many([NewJob(label, value) for label, value in VALUES.items()])
-    calls = await road.called(worker, len(VALUES))
-    await road.settled()
+async def test_every_kind_of_data_that_we_add_reaches_the_peers_handler(
+    shared: SharedQueue,
+) -> None:
+    worker = await shared.start_peer_worker()
+    jobs = await shared.queue.add_many([NewJob(label, value) for label, value in VALUES.items()])
+    calls = await shared.called(worker, len(VALUES))
+    await shared.settled()
     assert {call["id"]: call["name"] for call in calls} == {job.id: job.name for job in jobs}
     wrong = [each["name"] for each in calls if packed(each["data"]) != packed(VALUES[each["name"]])]
     assert wrong == []
@@ -77,67 +81,71 @@ async def test_every_kind_of_data_that_we_add_reaches_the_peers_handler(road: Ro
 
 
 async def test_keys_that_are_no_text_reach_our_handler_and_are_a_dead_letter_at_the_peers(
-    road: Road,
+    shared: SharedQueue,
 ) -> None:
     """Its own decoder refuses them, and its worker takes that for a failure of the handler."""
     calls = Calls()
-    worker = await road.hire(calls)
-    await road.add_there("numbers", {1: 2, b"k": 3})
+    worker = await shared.start_worker(calls)
+    await shared.peer_add("numbers", {1: 2, b"k": 3})
     await calls.until(1)
     assert calls.data == [{1: 2, b"k": 3}]
     await worker.stop()
-    await road.hire_there(max_attempts=1)
-    await road.queue.add("numbers", {1: 2})
-    await road.until(lambda: road.admin.xlen(road.keys.dead) == 1, "the peer has buried it")
-    (letter,) = await road.queue.dead.peek()
+    await shared.start_peer_worker(max_attempts=1)
+    await shared.queue.add("numbers", {1: 2})
+    await shared.until(lambda: shared.admin.xlen(shared.keys.dead) == 1, "the peer has buried it")
+    (letter,) = await shared.queue.dead.peek()
     assert letter.data == {1: 2}
 
 
-async def test_names_are_the_same_on_both_sides(road: Road) -> None:
+async def test_names_are_the_same_on_both_sides(shared: SharedQueue) -> None:
     calls = Calls()
-    ours = await road.hire(calls)
+    ours = await shared.start_worker(calls)
     for name in NAMES:
-        await road.add_there(name)
-    await road.ask("add_many", name="many", datas=[packed(number) for number in range(3)])
+        await shared.peer_add(name)
+    await shared.ask("add_many", name="many", datas=[packed(number) for number in range(3)])
     await calls.until(len(NAMES) + 3)
     assert sorted(job.name for job in calls.jobs) == sorted([*NAMES, "many", "many", "many"])
     await ours.stop()
-    theirs = await road.hire_there()
+    theirs = await shared.start_peer_worker()
     for name in NAMES:
-        await road.queue.add(name)
-    await road.queue.add_each("many", range(3))
-    found = await road.called(theirs, len(NAMES) + 3)
+        await shared.queue.add(name)
+    await shared.queue.add_each("many", range(3))
+    found = await shared.called(theirs, len(NAMES) + 3)
     assert sorted(call["name"] for call in found) == sorted([*NAMES, "many", "many", "many"])
 
 
-async def test_both_refuse_a_name_of_257_bytes(road: Road) -> None:
+async def test_both_refuse_a_name_of_257_bytes(shared: SharedQueue) -> None:
     with pytest.raises(OptionError, match="256"):
-        await road.queue.add("x" * 257)
+        await shared.queue.add("x" * 257)
     with pytest.raises(Refused, match="256"):
-        await road.add_there("x" * 257)
+        await shared.peer_add("x" * 257)
 
 
 @pytest.mark.parametrize("job_id", ["my id:1", "ñ \N{LLAMA}", "x" * 512])
-async def test_ids_of_the_users_are_the_same_on_both_sides(road: Road, job_id: str) -> None:
+async def test_ids_of_the_users_are_the_same_on_both_sides(
+    shared: SharedQueue, job_id: str
+) -> None:
     calls = Calls()
-    ours = await road.hire(calls)
-    assert await road.add_there("job", 1, job_id=job_id) == job_id
+    ours = await shared.start_worker(calls)
+    assert await shared.peer_add("job", 1, job_id=job_id) == job_id
     await calls.until(1)
     await ours.stop()
-    theirs = await road.hire_there()
-    job = await road.queue.add("job", 2, job_id=job_id)
-    (call,) = await road.called(theirs)
+    theirs = await shared.start_peer_worker()
+    job = await shared.queue.add("job", 2, job_id=job_id)
+    (call,) = await shared.called(theirs)
     assert job.id == call["id"] == calls.jobs[0].id == job_id
 
 
-async def test_payloads_of_the_engines_own_door_are_bytes_of_messagepack(road: Road) -> None:
+async def test_payloads_of_the_engines_own_door_are_bytes_of_messagepack(
+    shared: SharedQueue,
+) -> None:
     """The low-level consumer gets what our queue wrote, one layer less unpacked."""
-    await road.ask("hire_bytes", worker="c-bytes")
-    await road.queue.add("job", {"x": 1})
+    await shared.ask("start_consumer_of_bytes", worker="c-bytes")
+    await shared.queue.add("job", {"x": 1})
 
     async def told() -> bool:
-        return bool(await road.peer.ask("calls", worker="c-bytes"))
+        return bool(await shared.peer.ask("calls", worker="c-bytes"))
 
-    await road.until(told, "the consumer has been called")
-    (call,) = await road.peer.ask("calls", worker="c-bytes")
+    await shared.until(told, "the consumer has been called")
+    (call,) = await shared.peer.ask("calls", worker="c-bytes")
     assert call["data"] == packed({"x": 1})

@@ -10,7 +10,7 @@ from tampu.util.clock import instant
 from tampu.wire.schedule import OWN, SPEC, encode_spec
 from tampu.wire.schedule_reader import decode_spec
 from tests.interop.peer.values import packed
-from tests.interop.road import Road
+from tests.interop.shared_queue import SharedQueue
 
 pytestmark = pytest.mark.chasquimq
 
@@ -42,27 +42,29 @@ POLICIES: dict[str, tuple[dict[str, Any] | None, Missed]] = {
 }
 
 
-async def the_one(road: Road) -> Schedule:
-    (found,) = await road.queue.schedules()
+async def the_one(shared: SharedQueue) -> Schedule:
+    (found,) = await shared.queue.schedules()
     return found
 
 
-async def the_one_there(road: Road) -> dict[str, Any]:
-    (found,) = await road.ask("repeats")
+async def the_one_there(shared: SharedQueue) -> dict[str, Any]:
+    (found,) = await shared.ask("repeats")
     return dict(found)
 
 
 @pytest.mark.parametrize("kind", RULES)
-async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(road: Road, kind: str) -> None:
+async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(
+    shared: SharedQueue, kind: str
+) -> None:
     pattern, rule, key = RULES[kind]
-    assert await road.repeat_there("tick", {"x": [1]}, pattern=pattern) == key
-    found = await the_one(road)
+    assert await shared.peer_repeat("tick", {"x": [1]}, pattern=pattern) == key
+    found = await the_one(shared)
     assert (found.key, found.name, found.data) == (key, "tick", {"x": [1]})
     assert found.problem is None
     assert repr(found.rule) == repr(rule)
-    there = await the_one_there(road)
+    there = await the_one_there(shared)
     assert found.next_at == instant(there["next_fire_ms"])
-    first, second = await road.queue.preview(key, 2)
+    first, second = await shared.queue.preview(key, 2)
     assert (first, second) == (
         found.next_at,
         rule.with_anchor(there["next_fire_ms"]).next_n(1, first)[0],
@@ -70,23 +72,27 @@ async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(road: Road, kin
 
 
 @pytest.mark.parametrize("kind", RULES)
-async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(road: Road, kind: str) -> None:
+async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(
+    shared: SharedQueue, kind: str
+) -> None:
     pattern, rule, key = RULES[kind]
-    stored = await road.queue.schedule("tick", rule, {"x": [1]})
-    there = await the_one_there(road)
+    stored = await shared.queue.schedule("tick", rule, {"x": [1]})
+    there = await the_one_there(shared)
     assert (there["key"], there["job_name"]) == (key, "tick")
     told = {name: value for name, value in there["pattern"].items() if value is not None}
     assert told == pattern
     assert stored.next_at == instant(there["next_fire_ms"])
     # Stored once more by the peer it comes to the same, and takes the same place.
-    assert await road.repeat_there("tick", {"x": [1]}, pattern=pattern) == key
-    assert len(await road.queue.schedules()) == 1
+    assert await shared.peer_repeat("tick", {"x": [1]}, pattern=pattern) == key
+    assert len(await shared.queue.schedules()) == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_policies_and_bounds_of_the_peers_are_told_by_us(road: Road, policy: str) -> None:
+async def test_policies_and_bounds_of_the_peers_are_told_by_us(
+    shared: SharedQueue, policy: str
+) -> None:
     given, missed = POLICIES[policy]
-    await road.repeat_there(
+    await shared.peer_repeat(
         "tick",
         pattern=EVERY,
         missed_fires=given,
@@ -94,7 +100,7 @@ async def test_policies_and_bounds_of_the_peers_are_told_by_us(road: Road, polic
         start_after_ms=LATER_MS,
         end_before_ms=LATER_MS + 600_000,
     )
-    found = await the_one(road)
+    found = await the_one(shared)
     settings = found.settings
     assert (settings.missed, settings.limit) == (missed, 5)
     assert (settings.start, settings.end) == (instant(LATER_MS), instant(LATER_MS + 600_000))
@@ -102,9 +108,11 @@ async def test_policies_and_bounds_of_the_peers_are_told_by_us(road: Road, polic
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_policies_and_bounds_of_ours_are_told_by_the_peer(road: Road, policy: str) -> None:
+async def test_policies_and_bounds_of_ours_are_told_by_the_peer(
+    shared: SharedQueue, policy: str
+) -> None:
     given, missed = POLICIES[policy]
-    await road.queue.schedule(
+    await shared.queue.schedule(
         "tick",
         Every(60),
         missed=missed,
@@ -112,7 +120,7 @@ async def test_policies_and_bounds_of_ours_are_told_by_the_peer(road: Road, poli
         start=instant(LATER_MS),
         end=instant(LATER_MS + 600_000),
     )
-    there = await the_one_there(road)
+    there = await the_one_there(shared)
     wanted = None if missed is Missed.SKIP else {"max_catchup": None, **(given or {})}
     assert there["missed_fires"] == wanted
     assert (there["limit"], there["start_after_ms"]) == (5, LATER_MS)
@@ -123,75 +131,75 @@ async def test_policies_and_bounds_of_ours_are_told_by_the_peer(road: Road, poli
 @pytest.mark.parametrize("pattern", [each[0] for each in RULES.values()], ids=list(RULES))
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_spec_of_the_peers_is_written_by_us_byte_for_byte(
-    road: Road, pattern: dict[str, Any], policy: str
+    shared: SharedQueue, pattern: dict[str, Any], policy: str
 ) -> None:
-    key = await road.repeat_there(
+    key = await shared.peer_repeat(
         "tick", {"x": 1}, pattern=pattern, missed_fires=POLICIES[policy][0], limit=3
     )
-    raw = road.admin.hget(road.keys.spec(key), SPEC)
+    raw = shared.admin.hget(shared.keys.spec(key), SPEC)
     assert encode_spec(decode_spec(raw)) == raw
 
 
-async def test_each_removes_what_the_other_has_stored(road: Road) -> None:
-    theirs = await road.repeat_there("theirs", pattern=EVERY)
-    ours = (await road.queue.schedule("ours", Every(60), overlap=Overlap.SKIP)).key
-    assert await road.queue.unschedule(theirs)
-    assert await road.ask("unrepeat", key=ours)
-    assert await road.queue.schedules() == await road.ask("repeats") == []
-    assert road.admin.keys(b"*:repeat*") == []
-    assert not await road.queue.unschedule(ours)
-    assert not await road.ask("unrepeat", key=theirs)
+async def test_each_removes_what_the_other_has_stored(shared: SharedQueue) -> None:
+    theirs = await shared.peer_repeat("theirs", pattern=EVERY)
+    ours = (await shared.queue.schedule("ours", Every(60), overlap=Overlap.SKIP)).key
+    assert await shared.queue.unschedule(theirs)
+    assert await shared.ask("unrepeat", key=ours)
+    assert await shared.queue.schedules() == await shared.ask("repeats") == []
+    assert shared.admin.keys(b"*:repeat*") == []
+    assert not await shared.queue.unschedule(ours)
+    assert not await shared.ask("unrepeat", key=theirs)
 
 
-async def test_a_paused_schedule_is_gone_for_the_peer_and_comes_back(road: Road) -> None:
-    key = await road.repeat_there("tick", pattern=EVERY)
-    assert await road.queue.pause(key)
-    assert await road.ask("repeats") == []
-    assert (await the_one(road)).paused
-    assert await road.queue.resume(key)
-    assert (await the_one_there(road))["key"] == key
+async def test_a_paused_schedule_is_gone_for_the_peer_and_comes_back(shared: SharedQueue) -> None:
+    key = await shared.peer_repeat("tick", pattern=EVERY)
+    assert await shared.queue.pause(key)
+    assert await shared.ask("repeats") == []
+    assert (await the_one(shared)).paused
+    assert await shared.queue.resume(key)
+    assert (await the_one_there(shared))["key"] == key
 
 
-async def test_a_paused_schedule_that_the_peer_removes_is_removed(road: Road) -> None:
+async def test_a_paused_schedule_that_the_peer_removes_is_removed(shared: SharedQueue) -> None:
     """It deletes the spec and says that there was none, since it looks into one place only."""
-    key = (await road.queue.schedule("tick", Every(60))).key
-    await road.queue.pause(key)
-    assert not await road.ask("unrepeat", key=key)
-    assert await road.queue.schedules() == []
-    stored = await road.queue.schedule("tick", Every(60))
+    key = (await shared.queue.schedule("tick", Every(60))).key
+    await shared.queue.pause(key)
+    assert not await shared.ask("unrepeat", key=key)
+    assert await shared.queue.schedules() == []
+    stored = await shared.queue.schedule("tick", Every(60))
     assert (stored.key, stored.paused) == (key, False)
 
 
 async def test_settings_of_ours_do_not_outlive_a_spec_that_the_peer_writes_over(
-    road: Road,
+    shared: SharedQueue,
 ) -> None:
     never = TimeWindow(days=["mon"], segments=[("00:00", "00:01")], tz="UTC")
-    await road.queue.schedule(
+    await shared.queue.schedule(
         "tick", Every(60), key="k", window=never, overlap=Overlap.SKIP, attempts=3, timeout=9
     )
     spec = {"key": "k", "job_name": "tock", "pattern": {"kind": "every", "interval_ms": 5_000}}
-    assert await road.ask("repeat_as", data=packed(2), spec=spec) == "k"
-    assert road.admin.hget(road.keys.spec("k"), OWN) is not None
-    found = await the_one(road)
+    assert await shared.ask("repeat_as", data=packed(2), spec=spec) == "k"
+    assert shared.admin.hget(shared.keys.spec("k"), OWN) is not None
+    found = await the_one(shared)
     assert (found.name, found.rule, found.data) == ("tock", Every(5), 2)
     settings = found.settings
     assert (settings.window, settings.overlap, settings.attempts) == (None, Overlap.ALLOW, None)
 
 
-async def test_the_same_spec_written_by_the_peer_keeps_our_settings(road: Road) -> None:
+async def test_the_same_spec_written_by_the_peer_keeps_our_settings(shared: SharedQueue) -> None:
     """Nothing was changed by that, except that the peer counts from now on again."""
-    await road.queue.schedule("tick", Every(60), 1, overlap=Overlap.SKIP, attempts=3)
-    await road.repeat_there("tick", 1, pattern=EVERY)
-    settings = (await the_one(road)).settings
+    await shared.queue.schedule("tick", Every(60), 1, overlap=Overlap.SKIP, attempts=3)
+    await shared.peer_repeat("tick", 1, pattern=EVERY)
+    settings = (await the_one(shared)).settings
     assert (settings.overlap, settings.attempts) == (Overlap.SKIP, 3)
 
 
 async def test_storing_what_the_peer_has_stored_keeps_its_place_and_its_counts(
-    road: Road,
+    shared: SharedQueue,
 ) -> None:
-    key = await road.repeat_there("tick", 1, pattern=EVERY, limit=9)
-    road.admin.hset(road.keys.spec(key), "fired", 4)
-    before = (await the_one(road)).next_at
-    stored = await road.queue.schedule("tick", Every(60), 2, limit=9)
+    key = await shared.peer_repeat("tick", 1, pattern=EVERY, limit=9)
+    shared.admin.hset(shared.keys.spec(key), "fired", 4)
+    before = (await the_one(shared)).next_at
+    stored = await shared.queue.schedule("tick", Every(60), 2, limit=9)
     assert (stored.next_at, stored.counts.fired, stored.data) == (before, 4, 2)
-    assert (await the_one_there(road))["next_fire_ms"] == before.timestamp() * 1000  # type: ignore[union-attr]
+    assert (await the_one_there(shared))["next_fire_ms"] == before.timestamp() * 1000  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ import pytest
 from tampu import Backoff, BuryReason
 from tampu.wire.envelope import Envelope, RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import Boom, Calls, Gate
-from tests.interop.road import Road
+from tests.interop.shared_queue import SharedQueue
 
 pytestmark = pytest.mark.chasquimq
 
@@ -37,17 +37,17 @@ OVERRIDES: dict[str, tuple[dict[str, Any], RetryOverride]] = {
 SLOW = Backoff.fixed(0.3)  # long enough for the other world to take its turn
 
 
-async def until_delayed(road: Road) -> tuple[Envelope, str]:
+async def until_delayed(shared: SharedQueue) -> tuple[Envelope, str]:
     """The only delayed job and its name, as soon as it is there."""
-    await road.until(lambda: len(road.delayed()) == 1, "the job waits for another attempt")
-    return road.delayed()[0]
+    await shared.until(lambda: len(shared.delayed()) == 1, "the job waits for another attempt")
+    return shared.delayed()[0]
 
 
 class Renewals:
     """Counts how often the idle time of what is held has begun anew."""
 
-    def __init__(self, road: Road) -> None:
-        self._road = road
+    def __init__(self, shared: SharedQueue) -> None:
+        self._road = shared
         self._count = 0
         self._idle_ms = 0
 
@@ -64,20 +64,20 @@ class Renewals:
 
 @pytest.mark.parametrize("given", OVERRIDES)
 async def test_an_override_of_the_peers_is_what_we_go_by_and_write_again(
-    road: Road, given: str
+    shared: SharedQueue, given: str
 ) -> None:
     options, override = OVERRIDES[given]
     boom = Boom()
-    await road.hire(boom, attempts=3, backoff=Backoff.fixed(0.01))
-    await road.add_there("job", 1, **options)
+    await shared.start_worker(boom, attempts=3, backoff=Backoff.fixed(0.01))
+    await shared.peer_add("job", 1, **options)
     attempts = override.max_attempts or 3
     await boom.until(attempts)
-    await road.settled()
+    await shared.settled()
     assert boom.attempts == list(range(1, attempts + 1))
-    (letter,) = await road.queue.dead.peek()
+    (letter,) = await shared.queue.dead.peek()
     assert letter.reason is BuryReason.RETRIES_EXHAUSTED
     assert decode_envelope(letter.raw).retry == override
-    assert await road.ask("replay") == 1
+    assert await shared.ask("replay") == 1
     await boom.until(2 * attempts)
     assert boom.attempts == 2 * list(range(1, attempts + 1))
 
@@ -92,36 +92,38 @@ async def test_an_override_of_the_peers_is_what_we_go_by_and_write_again(
     ids=["the worker's own", "fixed", "exponential"],
 )
 async def test_an_override_of_ours_is_what_the_peer_goes_by(
-    road: Road, backoff: Backoff | None, least_ms: list[int]
+    shared: SharedQueue, backoff: Backoff | None, least_ms: list[int]
 ) -> None:
-    worker = await road.hire_there(hand={"fails": 99}, max_attempts=9)
-    await road.queue.add("job", 1, attempts=4, backoff=backoff)
-    calls = await road.called(worker, 4)
+    worker = await shared.start_peer_worker(handler={"fails": 99}, max_attempts=9)
+    await shared.queue.add("job", 1, attempts=4, backoff=backoff)
+    calls = await shared.called(worker, 4)
     assert [call["attempt"] for call in calls] == [0, 1, 2, 3]
-    await road.until(lambda: road.admin.xlen(road.keys.dead) == 1, "it is buried")
+    await shared.until(lambda: shared.admin.xlen(shared.keys.dead) == 1, "it is buried")
     waits_ms = [later["at_ms"] - call["at_ms"] for call, later in pairwise(calls)]
     assert all(waited >= least for waited, least in zip(waits_ms, least_ms, strict=True))
 
 
-async def test_a_job_that_fails_in_turns_keeps_attempt_name_and_override(road: Road) -> None:
+async def test_a_job_that_fails_in_turns_keeps_attempt_name_and_override(
+    shared: SharedQueue,
+) -> None:
     """Theirs, ours, theirs, ours: four attempts, and then it is dead."""
-    job = await road.queue.add("ping ñ", {"x": 1}, attempts=4, backoff=SLOW, job_id="ball")
+    job = await shared.queue.add("ping ñ", {"x": 1}, attempts=4, backoff=SLOW, job_id="ball")
     wire = RetryOverride(4, SLOW.to_wire())
     seen = []
     for attempt in (1, 2, 3):
         if attempt % 2:
-            theirs = await road.hire_there(hand={"fails": 99})
-            (call,) = await road.called(theirs)
+            theirs = await shared.start_peer_worker(handler={"fails": 99})
+            (call,) = await shared.called(theirs)
             told = call["id"], call["name"], call["data"], call["attempt"] + 1
-            waits = await until_delayed(road)
-            await road.dismiss_there(theirs)
+            waits = await until_delayed(shared)
+            await shared.stop_peer_worker(theirs)
         else:
             boom = Boom()
-            ours = await road.hire(boom)
+            ours = await shared.start_worker(boom)
             await boom.until(1)
             run = boom.jobs[0]
             told = run.id, run.name, run.data, run.attempt
-            waits = await until_delayed(road)
+            waits = await until_delayed(shared)
             await ours.stop()
         seen.append(told)
         envelope, name = waits
@@ -129,77 +131,79 @@ async def test_a_job_that_fails_in_turns_keeps_attempt_name_and_override(road: R
         assert envelope.retry == wire
         assert envelope.created_at_ms == job.created_at_ms
     boom = Boom()
-    await road.hire(boom)
+    await shared.start_worker(boom)
     await boom.until(1)
     assert seen == [("ball", "ping ñ", {"x": 1}, attempt) for attempt in (1, 2, 3)]
     assert boom.attempts == [4]
-    await road.settled()
-    (letter,) = await road.queue.dead.peek()
+    await shared.settled()
+    (letter,) = await shared.queue.dead.peek()
     assert (letter.reason, letter.attempt) == (BuryReason.RETRIES_EXHAUSTED, 4)
 
 
-async def test_a_job_that_failed_at_the_peers_succeeds_at_ours(road: Road) -> None:
-    theirs = await road.hire_there(hand={"fails": 99}, max_attempts=9)
-    job_id = await road.add_there("job", 1, backoff=300)
-    await road.called(theirs)
-    await until_delayed(road)
-    await road.dismiss_there(theirs)
+async def test_a_job_that_failed_at_the_peers_succeeds_at_ours(shared: SharedQueue) -> None:
+    theirs = await shared.start_peer_worker(handler={"fails": 99}, max_attempts=9)
+    job_id = await shared.peer_add("job", 1, backoff=300)
+    await shared.called(theirs)
+    await until_delayed(shared)
+    await shared.stop_peer_worker(theirs)
     calls = Calls()
-    await road.hire(calls)
+    await shared.start_worker(calls)
     await calls.until(1)
     assert [(job.id, job.name, job.attempt) for job in calls.jobs] == [(job_id, "job", 2)]
-    await road.settled()
+    await shared.settled()
 
 
 async def test_extras_of_ours_get_lost_when_the_peer_retries_and_the_job_does_not(
-    road: Road,
+    shared: SharedQueue,
 ) -> None:
     """The peer writes the envelope anew; what correctness needs is in there."""
-    theirs = await road.hire_there(hand={"fails": 99})
-    await road.queue.add("job", 1, attempts=5, backoff=SLOW, headers={"trace": "1"}, timeout=60)
-    await road.called(theirs)
-    envelope, _ = await until_delayed(road)
-    await road.dismiss_there(theirs)
+    theirs = await shared.start_peer_worker(handler={"fails": 99})
+    await shared.queue.add("job", 1, attempts=5, backoff=SLOW, headers={"trace": "1"}, timeout=60)
+    await shared.called(theirs)
+    envelope, _ = await until_delayed(shared)
+    await shared.stop_peer_worker(theirs)
     assert envelope.retry == RetryOverride(5, SLOW.to_wire())
     calls = Calls()
-    await road.hire(calls)
+    await shared.start_worker(calls)
     await calls.until(1)
     (job,) = calls.jobs
     assert (job.attempt, job.headers) == (2, {})
 
 
-async def test_a_job_that_a_peer_died_with_is_taken_over_and_counted(road: Road) -> None:
+async def test_a_job_that_a_peer_died_with_is_taken_over_and_counted(shared: SharedQueue) -> None:
     """The peer has no mark, so ours wait for a lease; its death is an attempt all the same."""
-    await road.hire_there(hand={"holds": True}, claim_min_idle_ms=600_000)
-    await road.queue.add("job", 1)
-    await road.until(lambda: road.held() == 1, "the peer holds it")
+    await shared.start_peer_worker(handler={"holds": True}, claim_min_idle_ms=600_000)
+    await shared.queue.add("job", 1)
+    await shared.until(lambda: shared.held() == 1, "the peer holds it")
     calls = Calls()
-    await road.hire(calls, lease=0.5)
+    await shared.start_worker(calls, lease=0.5)
     await calls.until(1)
     assert calls.attempts == [2]
 
 
-async def test_a_job_that_we_died_with_is_claimed_by_the_peer_and_not_counted(road: Road) -> None:
-    await road.queue.add("job", 1)
-    road.admin.xgroup_create(road.keys.stream, "default", "0")
-    road.admin.xreadgroup("default", "t-gone", {road.keys.stream: ">"})
-    theirs = await road.hire_there(claim_min_idle_ms=50)
-    (call,) = await road.called(theirs)
+async def test_a_job_that_we_died_with_is_claimed_by_the_peer_and_not_counted(
+    shared: SharedQueue,
+) -> None:
+    await shared.queue.add("job", 1)
+    shared.admin.xgroup_create(shared.keys.stream, "default", "0")
+    shared.admin.xreadgroup("default", "t-gone", {shared.keys.stream: ">"})
+    theirs = await shared.start_peer_worker(claim_min_idle_ms=50)
+    (call,) = await shared.called(theirs)
     assert (call["data"], call["attempt"]) == (1, 0)
-    await road.settled()
+    await shared.settled()
 
 
 async def test_a_peer_that_claims_what_idles_leaves_running_jobs_of_ours_alone(
-    road: Road,
+    shared: SharedQueue,
 ) -> None:
     """Its CLAIM takes whatever has idled for a while: our leases are renewed well before."""
     gate = Gate()
-    await road.hire(gate, lease=1)
-    job = await road.queue.add("job", 1)
+    await shared.start_worker(gate, lease=1)
+    job = await shared.queue.add("job", 1)
     await gate.until(1)
-    theirs = await road.hire_there(claim_min_idle_ms=1000)
-    await Renewals(road).until(5)  # a third of the lease lies between two of them, at least
+    theirs = await shared.start_peer_worker(claim_min_idle_ms=1000)
+    await Renewals(shared).until(5)  # a third of the lease lies between two of them, at least
     gate.open.set()
-    await road.settled()
+    await shared.settled()
     assert [each.id for each in gate.jobs] == [job.id]
-    assert await road.peer.calls(theirs) == []
+    assert await shared.peer.calls(theirs) == []

@@ -10,21 +10,21 @@ import os
 import sys
 from typing import Any
 
-from tests.interop.peer.desk import Desk
+from tests.interop.peer.program import Program
 
 
-async def _answer(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
+async def _answer(program: Program, request: dict[str, Any]) -> dict[str, Any]:
     do = request.pop("do")
     try:
-        return {"told": await getattr(desk, do)(**request)}
+        return {"told": await getattr(program, do)(**request)}
     except Exception as error:  # noqa: BLE001 - border: whatever it raises is the answer
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 async def _main(url: str) -> None:
-    desk = Desk(url)
+    program = Program(url)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps(await _answer(desk, json.loads(line))), flush=True)  # noqa: T201
+        print(json.dumps(await _answer(program, json.loads(line))), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -59,12 +59,12 @@ async def test_no_listener_is_needed() -> None:
         guard.on_renew = guard.on_release = answer
         work = HeldWork()
         outcome = asyncio.ensure_future(run_guarded(guard, SLOT, work))
-        begun = len(guard.renewals_at)
+        started = len(guard.renewals_at)
 
-        def renewed(begun: int = begun) -> bool:
-            return len(guard.renewals_at) > begun
+        def was_renewed(started: int = started) -> bool:
+            return len(guard.renewals_at) > started
 
-        await wait_until(renewed, within=SOON, sentence="a renewal")
+        await wait_until(was_renewed, within=SOON, sentence="a renewal")
         work.released.set()
         assert isinstance(await outcome, GuardedResult)
     guard.on_acquire = Refusal.HELD
@@ -216,7 +216,7 @@ async def test_a_failed_release_is_reported_and_the_result_counts(
     log: LeaseLog, work: HeldWork
 ) -> None:
     guard = ManualGuard(renew_every_s=LONG_S / 2)
-    guard.on_release = ConnectionLost("redis://host", "it went away")
+    guard.on_release = ConnectionLost("redis://host", "it broke")
     work.released.set()
     assert await run_guarded(guard, SLOT, work, on_event=log) == GuardedResult("value", lost=False)
     assert log.kinds == ["LeaseAcquired", "LeaseReleaseFailed"]

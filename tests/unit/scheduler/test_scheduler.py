@@ -104,16 +104,16 @@ class TestInstants:
         assert harness.log.started == [2 * DAY, 3 * DAY]
 
     async def test_a_staggered_interval_has_the_same_phase_in_every_scheduler(self) -> None:
-        begun = []
+        started = []
         for later_ms in (0, 777):
             harness = Harness()
             harness.clock.turn(ms(later_ms))
             running = await harness.start_run(task(nothing, stagger=True, max_runs=2))
             await harness.turn(2 * MINUTE)
             await finish(running)
-            begun.append(harness.log.started)
-        assert begun[0] == begun[1]
-        assert begun[0][1] - begun[0][0] == MINUTE
+            started.append(harness.log.started)
+        assert started[0] == started[1]
+        assert started[0][1] - started[0][0] == MINUTE
 
     async def test_an_aligned_interval_waits_for_the_window_to_open(self) -> None:
         harness = Harness()

@@ -243,10 +243,10 @@ class TestClosing:
         await wait_until(lambda: function.active == 0, within=SOON, sentence="the run is cancelled")
 
     async def test_closing_waits_for_a_blocking_run(self) -> None:
-        begun, go_on, done = threading.Event(), threading.Event(), []
+        started, go_on, done = threading.Event(), threading.Event(), []
 
         def block(run: TaskRun[Any]) -> None:
-            begun.set()
+            started.set()
             go_on.wait(SOON)
             done.append(run.at_ms)
 
@@ -254,7 +254,7 @@ class TestClosing:
         async with harness.scheduler as scheduler:
             scheduler.add(task(block, blocking=True))
             await harness.turn(MINUTE)
-            await wait_until(begun.is_set, within=SOON, sentence="it begins")
+            await wait_until(started.is_set, within=SOON, sentence="it has started")
             go_on.set()
         assert done == [START_MS + MINUTE]
 

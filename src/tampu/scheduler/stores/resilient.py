@@ -121,7 +121,7 @@ class ResilientStore(CountedStore):
                 await asyncio.wait([self._recovering])
             self._recovering = None
             await self._write_back_once()
-            self._listeners.clear()  # whoever opens the store again listens again
+            self._listeners.clear()  # the next scheduler adds its own
         finally:
             await self._inner.close()
 

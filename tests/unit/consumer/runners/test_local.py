@@ -203,11 +203,11 @@ class TestInAThread:
 
         def function(job: Job[Any]) -> None:
             begun.set()
-            opened.wait(5)
+            opened.wait(20)
 
         runner = ThreadRunner(function, ThreadPoolExecutor(1))
         running = asyncio.create_task(run(runner))
-        await asyncio.to_thread(begun.wait, 5)
+        await asyncio.to_thread(begun.wait, 20)
         await runner.close()
         assert not running.done()
         opened.set()

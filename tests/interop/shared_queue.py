@@ -27,11 +27,11 @@ SOON = 20.0
 _numbers = itertools.count()
 
 
-class Road:
+class SharedQueue:
     """One queue with a name of its own: a reader that a peer left behind finds nothing on it."""
 
     def __init__(self, running: RunningServer, peer: Chasqui) -> None:
-        self.name = f"road-{next(_numbers)}"
+        self.name = f"shared-{next(_numbers)}"
         self.keys = QueueKeys(self.name)
         self.url = running.url
         self.peer = peer
@@ -43,14 +43,14 @@ class Road:
 
     # --- ours -----------------------------------------------------------------------------------
 
-    async def hire(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
+    async def start_worker(self, handler: Handlers, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker of tampu at work."""
         worker = Worker(self.name, handler, self.url, **options)
         self._ours.append(worker)
         await worker.start()
         return worker
 
-    async def fire_here(self) -> FiringService:
+    async def start_firer(self) -> FiringService:
         """What fires schedules in our workers, alone: it runs no jobs."""
         server = await self._stack.enter_async_context(await connect(self.url))
         lane = await self._stack.enter_async_context(await Lane.open(server, self.keys.stream))
@@ -69,43 +69,45 @@ class Road:
         """Ask the peer for something on this queue."""
         return await self.peer.ask(do, queue=self.name, **told)
 
-    async def add_there(self, name: str, data: object = None, **options: object) -> str:
+    async def peer_add(self, name: str, data: object = None, **options: object) -> str:
         """The peer adds a job; its id."""
         return await self.peer.add(self.name, name, data, **options)
 
-    async def repeat_there(self, name: str, data: object = None, **options: object) -> str:
+    async def peer_repeat(self, name: str, data: object = None, **options: object) -> str:
         """The peer stores a repeat; its key."""
         return await self.peer.repeat(self.name, name, data, **options)
 
-    async def hire_there(self, *, hand: dict[str, Any] | None = None, **options: object) -> str:
+    async def start_peer_worker(
+        self, *, handler: dict[str, Any] | None = None, **options: object
+    ) -> str:
         """A worker of ChasquiMQ at work; its name."""
         worker = f"c-{self.name}-{next(self._names)}"
-        await self.ask("hire", worker=worker, hand=hand or {}, options=options)
+        await self.ask("start_worker", worker=worker, handler=handler or {}, options=options)
         return worker
 
-    async def busy_there(self) -> str:
+    async def start_busy_peer_worker(self) -> str:
         """A worker of ChasquiMQ that promotes, and holds more jobs than it can run already."""
-        worker = await self.hire_there(
-            hand={"holds": True}, concurrency=1, read_count=1, run_scheduler=False
+        worker = await self.start_peer_worker(
+            handler={"holds": True}, concurrency=1, read_count=1, run_scheduler=False
         )
-        # One runs, two lie in its channel, and one waits in the hands of its reader.
+        # One runs, two wait in its channel, and its reader holds one.
         for _ in range(4):
-            await self.add_there("block")
+            await self.peer_add("block")
         await wait_until(lambda: self.held() == 4, within=SOON, sentence="it reads no more")
         await self.until_led("promoter", worker)
         return worker
 
-    async def schedule_there(self) -> str:
+    async def start_peer_scheduler(self) -> str:
         """A scheduler of ChasquiMQ at work; its name."""
         worker = f"s-{self.name}-{next(self._names)}"
         await self.ask("schedule", worker=worker)
         return worker
 
-    async def dismiss_there(self, worker: str) -> None:
+    async def stop_peer_worker(self, worker: str) -> None:
         """Return when the peer's worker has ended, and its last read with it."""
-        await self.peer.ask("dismiss", worker=worker)
+        await self.peer.ask("stop_worker", worker=worker)
         await wait_until(
-            lambda: self.blocked_there() == 0, within=SOON, sentence="its last read has ended"
+            lambda: self.blocked_peer_reads() == 0, within=SOON, sentence="its last read has ended"
         )
 
     async def called(self, worker: str, count: int = 1) -> list[dict[str, Any]]:
@@ -130,9 +132,9 @@ class Road:
     async def fire_in(self, world: str) -> Callable[[], Awaitable[None]]:
         """Somebody of a world, here or there, who fires and runs nothing; what stops that."""
         if world == "here":
-            return (await self.fire_here()).stop
-        worker = await self.schedule_there()
-        return partial(self.dismiss_there, worker)
+            return (await self.start_firer()).stop
+        worker = await self.start_peer_scheduler()
+        return partial(self.stop_peer_worker, worker)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class Road:
         groups = self.admin.xinfo_groups(self.keys.stream)
         return sum(group["pending"] for group in groups)
 
-    def blocked_there(self) -> int:
+    def blocked_peer_reads(self) -> int:
         """Connections of the peer's that wait in a read; unlike ours, they have no name."""
         found = self.admin.client_list(_type="normal")
         return sum(
@@ -196,10 +198,10 @@ class Road:
 
 
 @asynccontextmanager
-async def road_on(running: RunningServer, peer: Chasqui) -> AsyncIterator[Road]:
+async def open_shared_queue(running: RunningServer, peer: Chasqui) -> AsyncIterator[SharedQueue]:
     """A queue on which both worlds meet; all that was begun there is ended behind the test."""
-    road = Road(running, peer)
+    shared = SharedQueue(running, peer)
     try:
-        yield road
+        yield shared
     finally:
-        await road.leave()
+        await shared.leave()

@@ -1,6 +1,6 @@
 """A repeater in a process of its own, without a worker: what it fires stays in the stream.
 
-Run as a module it is that process; `RepeaterProcess` starts one and holds it.
+Run as a module it is that process; `FirerProcess` starts one and holds it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.servers import ROOT
 START_LIMIT_S = 30.0
 
 
-class RepeaterProcess:
+class FirerProcess:
     """A process that the test started; `holder` is what it writes into the lock."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:

@@ -12,7 +12,7 @@ from tampu import Backoff, Every, Job, Missed, Worker
 from tampu.wire.event import EventKind, decode_event
 from tampu.wire.holders import CONSUMER_PREFIX
 from tests.interop.peer.values import packed
-from tests.interop.road import Road
+from tests.interop.shared_queue import SharedQueue
 
 BACKOFF_MS: Final = 20
 IDLE_MS: Final = 4_000  # what a worker left behind when it ended is taken by others after that
@@ -46,11 +46,11 @@ class Fired:
     count: int
 
 
-class Crowd:
+class MixedLoad:
     """Some workers of each world; each add and each run is noted."""
 
-    def __init__(self, road: Road) -> None:
-        self.road = road
+    def __init__(self, shared: SharedQueue) -> None:
+        self.shared = shared
         self.sent: dict[str, str] = {}  # the id of each tag
         self.delayed: set[str] = set()  # ids of jobs that were added with a delay
         self.leaders: dict[str, list[str]] = {"promoter": [], "scheduler": []}  # one after another
@@ -65,19 +65,19 @@ class Crowd:
     async def start(self) -> None:
         """Ours first: whoever leads one service is to lead the other as well."""
         for _ in range(WORKERS):
-            await self._hire_here()
+            await self._start_worker()
         services = self.leaders
-        await self.road.until(
-            lambda: None not in {self.road.holder(each) for each in services}, "somebody leads"
+        await self.shared.until(
+            lambda: None not in {self.shared.holder(each) for each in services}, "somebody leads"
         )
         for _ in range(WORKERS):
-            await self._hire_there()
+            await self._start_peer_worker()
 
     # --- adding ---------------------------------------------------------------------------------
 
     async def produce_here(self) -> None:
         """One round of ours: most at once, some delayed, half of those with an id."""
-        queue, backoff = self.road.queue, Backoff.fixed(BACKOFF_MS / 1000)
+        queue, backoff = self.shared.queue, Backoff.fixed(BACKOFF_MS / 1000)
         for data in self._datas("here"):
             delay = self._random.choice([None, None, 0.02, 0.3])
             job_id = data["tag"] if delay and self._random.random() < 0.5 else None
@@ -90,8 +90,8 @@ class Crowd:
         options = {"backoff": BACKOFF_MS, "delay_ms": self._random.choice([20, 300])}
         if self._random.random() < 0.5:
             options["job_id"] = first["tag"]
-        self._note(first["tag"], await self.road.add_there("work", first, **options), delayed=True)
-        ids = await self.road.ask("add_many", name="work", datas=[packed(data) for data in rest])
+        self._note(first["tag"], await self.shared.peer_add("work", first, **options), delayed=True)
+        ids = await self.shared.ask("add_many", name="work", datas=[packed(data) for data in rest])
         for data, job_id in zip(rest, ids, strict=True):
             self._note(data["tag"], job_id, delayed=False)
 
@@ -112,7 +112,9 @@ class Crowd:
         for ms in INTERVALS_MS:
             name, every = f"every-here-{ms}", Every(ms / 1000)
             data = {"tag": name, "fails": 0}
-            await self.road.queue.schedule(name, every, data, key=name, missed=Missed.all(max=1000))
+            await self.shared.queue.schedule(
+                name, every, data, key=name, missed=Missed.all(max=1000)
+            )
             name = f"every-there-{ms}"
             spec = {
                 "key": name,
@@ -121,7 +123,7 @@ class Crowd:
                 "missed_fires": policy,
             }
             data = {"tag": name, "fails": 0}
-            await self.road.ask("repeat_as", data=packed(data), spec=spec)
+            await self.shared.ask("repeat_as", data=packed(data), spec=spec)
 
     async def unschedule(self, first_ms: dict[str, int]) -> list[Fired]:
         """Remove the schedules; what each had come to.
@@ -129,17 +131,17 @@ class Crowd:
         A third takes the lead before: a scheduler of the peer's that is about to fire a schedule
         does so even if that is removed meanwhile.
         """
-        lock, found = self.road.keys.scheduler_lock, []
-        self.road.admin.set(lock, "nobody", px=_LONG_MS)
-        await self.road.until(
-            lambda: self.road.admin.pttl(lock) < _LONG_MS - _TICKS_MS, "nobody fires any more"
+        lock, found = self.shared.keys.scheduler_lock, []
+        self.shared.admin.set(lock, "nobody", px=_LONG_MS)
+        await self.shared.until(
+            lambda: self.shared.admin.pttl(lock) < _LONG_MS - _TICKS_MS, "nobody fires any more"
         )
         for name, at_ms in first_ms.items():
-            hash_key = self.road.keys.spec(name)
-            with self.road.admin.pipeline(transaction=True) as look:
-                look.zscore(self.road.keys.repeat, name)
+            hash_key = self.shared.keys.spec(name)
+            with self.shared.admin.pipeline(transaction=True) as look:
+                look.zscore(self.shared.keys.repeat, name)
                 look.hget(hash_key, "fired")
-                look.zrem(self.road.keys.repeat, name)
+                look.zrem(self.shared.keys.repeat, name)
                 look.delete(hash_key)
                 next_ms, count, *_ = look.execute()
             interval_ms = int(name.rpartition("-")[2])
@@ -148,7 +150,7 @@ class Crowd:
 
     def armed(self) -> dict[str, int]:
         """What each schedule is armed for."""
-        found = self.road.admin.zrange(self.road.keys.repeat, 0, -1, withscores=True)
+        found = self.shared.admin.zrange(self.shared.keys.repeat, 0, -1, withscores=True)
         return {key.decode(): int(score) for key, score in found}
 
     # --- workers --------------------------------------------------------------------------------
@@ -166,15 +168,15 @@ class Crowd:
             is_here = now["promoter"].startswith(CONSUMER_PREFIX.decode())
             return is_here is not was_here and now["scheduler"] != before["scheduler"]
 
-        await self.road.until(has_changed, "the other world leads")
+        await self.shared.until(has_changed, "the other world leads")
         self.changes += 1
         for _ in range(WORKERS):
-            await (self._hire_here() if was_here else self._hire_there())
+            await (self._start_worker() if was_here else self._start_peer_worker())
 
     def look(self) -> None:
         """Note who leads."""
         for service, known in self.leaders.items():
-            holder = self.road.holder(service)
+            holder = self.shared.holder(service)
             if holder is not None and known[-1:] != [holder]:
                 known.append(holder)
 
@@ -185,15 +187,15 @@ class Crowd:
 
     async def _end_there(self) -> None:
         while self._theirs:
-            await self.road.peer.ask("dismiss", worker=self._theirs.pop())
+            await self.shared.peer.ask("stop_worker", worker=self._theirs.pop())
             self.ended += 1
 
-    async def _hire_here(self) -> None:
-        worker = await self.road.hire(self._work, concurrency=20, lease=IDLE_MS / 1000)
+    async def _start_worker(self) -> None:
+        worker = await self.shared.start_worker(self._work, concurrency=20, lease=IDLE_MS / 1000)
         self._ours.append(worker)
 
-    async def _hire_there(self) -> None:
-        worker = await self.road.hire_there(hand={"takes_s": 0.002}, **_OPTIONS)
+    async def _start_peer_worker(self) -> None:
+        worker = await self.shared.start_peer_worker(handler={"takes_s": 0.002}, **_OPTIONS)
         self._theirs.append(worker)
         self._left.append(worker)
 
@@ -212,13 +214,13 @@ class Crowd:
         for worker in self._left:
             found += [
                 Run("there", call["id"], call["data"]["tag"], "failed" in call)
-                for call in await self.road.peer.calls(worker)
+                for call in await self.shared.peer.calls(worker)
             ]
         return found
 
     def promotions(self) -> Counter[str]:
         """How often each job was told to have been promoted."""
-        entries = self.road.admin.xrange(self.road.keys.events)
+        entries = self.shared.admin.xrange(self.shared.keys.events)
         told = [
             decode_event([each for pair in fields.items() for each in pair])
             for _, fields in entries

@@ -9,7 +9,7 @@ from chasquimq import Job, UnrecoverableError
 from tests.interop.peer.values import packed
 
 
-class Hand:
+class Handler:
     """Fails in so many first attempts, or for good; waits until it is let go; returns data."""
 
     def __init__(

@@ -15,7 +15,7 @@ from chasquimq import (
     Worker,
 )
 
-from tests.interop.peer.hand import Hand
+from tests.interop.peer.handler import Handler
 from tests.interop.peer.values import packed, unpacked
 
 QUIET_MS = 50  # how long a read of a worker that has stopped still takes what it gets
@@ -23,13 +23,13 @@ TICK_MS = 20
 END_LIMIT_S = 15.0
 
 
-class Desk:
+class Program:
     """The queues, workers, schedulers and listeners of one program."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._queues: dict[str, Queue] = {}
-        self._hands: dict[str, Hand] = {}
+        self._handlers: dict[str, Handler] = {}
         self._working: dict[str, tuple[Worker | Scheduler, asyncio.Future[None]]] = {}
         self._listening: dict[str, tuple[list[dict[str, Any]], asyncio.Task[None]]] = {}
 
@@ -96,27 +96,27 @@ class Desk:
 
     # --- workers --------------------------------------------------------------------------------
 
-    async def hire(
-        self, queue: str, worker: str, *, hand: dict[str, Any], options: dict[str, Any]
+    async def start_worker(
+        self, queue: str, worker: str, *, handler: dict[str, Any], options: dict[str, Any]
     ) -> None:
         """Have a worker at work."""
-        self._hands[worker] = Hand(**hand)
+        self._handlers[worker] = Handler(**handler)
         made = Worker(
             queue,
-            self._hands[worker],
+            self._handlers[worker],
             redis_url=self._url,
             consumer_id=worker,
             **{"read_block_ms": QUIET_MS, "scheduler_tick_ms": TICK_MS, **options},
         )
         self._working[worker] = made, asyncio.ensure_future(made.run())
 
-    async def hire_bytes(self, queue: str, worker: str) -> None:
+    async def start_consumer_of_bytes(self, queue: str, worker: str) -> None:
         """The engine's own consumer, which leaves payloads as they are."""
-        hand = self._hands[worker] = Hand()
+        handler = self._handlers[worker] = Handler()
         made = Consumer(self._url, queue, consumer_id=worker, read_block_ms=QUIET_MS)
 
         async def noted(job: Any) -> None:  # noqa: ANN401 - the engine's job
-            hand.calls.append({"id": job.id, "data": bytes(job.payload).hex()})
+            handler.calls.append({"id": job.id, "data": bytes(job.payload).hex()})
 
         self._working[worker] = made, asyncio.ensure_future(made.run(noted))
 
@@ -126,17 +126,17 @@ class Desk:
         self._working[worker] = made, asyncio.ensure_future(made.run())
 
     async def calls(self, worker: str) -> list[dict[str, Any]]:
-        return self._hands[worker].calls
+        return self._handlers[worker].calls
 
     async def free(self, worker: str) -> None:
         """Let go of what a worker holds."""
-        self._hands[worker].free.set()
+        self._handlers[worker].free.set()
 
-    async def dismiss(self, worker: str) -> None:
+    async def stop_worker(self, worker: str) -> None:
         """Stop a worker or a scheduler, and return when it has ended."""
         made, running = self._working.pop(worker)
-        if worker in self._hands:
-            self._hands[worker].free.set()
+        if worker in self._handlers:
+            self._handlers[worker].free.set()
         if isinstance(made, Worker):
             await made.close()
         else:
@@ -165,10 +165,10 @@ class Desk:
     async def leave(self) -> None:
         """End all that a test has begun."""
         for worker in list(self._working):
-            await self.dismiss(worker)
+            await self.stop_worker(worker)
         for _, task in self._listening.values():
             task.cancel()
-        queues, self._queues, self._hands, self._listening = self._queues, {}, {}, {}
+        queues, self._queues, self._handlers, self._listening = self._queues, {}, {}, {}
         for queue in queues.values():
             await queue.close()
 
