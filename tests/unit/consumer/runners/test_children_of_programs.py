@@ -82,7 +82,7 @@ async def main():
 if __name__ == "__main__":
     asyncio.run(main())
 """)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[1:] == ["__main__.Odd"]
 
@@ -100,7 +100,7 @@ if __name__ == "__main__":
     assert len(set(pids)) == 3
     assert not any(map(has_ended, pids))
     os.kill(process.pid, signal.SIGKILL)
-    block_until(lambda: all(map(has_ended, pids)), within=10, sentence="the children have ended")
+    block_until(lambda: all(map(has_ended, pids)), within=30, sentence="the children have ended")
 
 
 def test_a_program_that_forgets_to_close_still_ends(program: Program) -> None:
@@ -117,8 +117,8 @@ if __name__ == "__main__":
     kept = loop.run_until_complete(main())
 """)
     pids = pids_printed(process, 1)
-    process.communicate(timeout=10)
-    block_until(lambda: all(map(has_ended, pids)), within=10, sentence="the child has ended")
+    process.communicate(timeout=30)
+    block_until(lambda: all(map(has_ended, pids)), within=30, sentence="the child has ended")
 
 
 def test_a_script_that_cannot_be_imported_again_says_so(program: Program) -> None:
@@ -132,7 +132,7 @@ if __name__ != "__main__":
     raise RuntimeError("only once")
 asyncio.run(main())
 """)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=30)
     assert out.strip() == (
         "the child process ended with exit code 1 while it started; its standard error says why"
     )
