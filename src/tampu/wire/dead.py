@@ -29,7 +29,7 @@ class BuryReason(Enum):
     OVERSIZE_PAYLOAD = "oversize_payload"
 
     UNKNOWN_HANDLER = "unknown_handler"  # this and the following are ours
-    CRASHED = "crashed"  # every attempt crashed its worker
+    CRASHED = "crashed"  # its last attempt crashed the worker
     EXPIRED = "expired"  # its deadline passed before it could run
 
 
