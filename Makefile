@@ -6,7 +6,7 @@ OLDEST := .venv-oldest
 PEERS := .venv-peers
 STAMP := $(VENV)/.ready
 # Most tests wait for servers, so more of them run at a time than there are cores.
-PARALLEL := -n 4 --dist worksteal
+PARALLEL := -n 6 --dist worksteal
 # The tests start hundreds of programs, and each would compile the package again without bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 
 
 class TestStoredResults:
-    async def test_what_a_handler_returns_is_stored_with_a_lifetime(self, harness: Harness) -> None:
+    async def test_a_result_is_stored_with_a_lifetime(self, harness: Harness) -> None:
         """Behaviour 181."""
         harness.start_worker(echo, store_results=True, result_ttl_ms=60_500)
         datas = [0, False, "", {"ok": [1]}, b"", [None]]

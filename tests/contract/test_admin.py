@@ -113,7 +113,7 @@ class TestOverview:
 
 
 class TestPurging:
-    async def test_removes_what_waits_and_leaves_what_runs(
+    async def test_removes_waiting_jobs_and_leaves_running_ones(
         self, work: Lane, harness: Harness
     ) -> None:
         gate = Gate()
@@ -129,7 +129,7 @@ class TestPurging:
         assert gate.jobs[0].id == runs.id
         assert len(gate) + purged.waiting == 1501
 
-    async def test_frees_the_ids_of_what_it_removes(self, work: Lane, harness: Harness) -> None:
+    async def test_frees_the_ids_of_removed_jobs(self, work: Lane, harness: Harness) -> None:
         await harness.queue.add("x", job_id="waits")
         await harness.queue.add("x", job_id="delayed", delay=60)
         await harness.queue.add("x", delay=60)
@@ -139,7 +139,7 @@ class TestPurging:
         assert (await purge_jobs(work, KEYS, [Purgeable.DEAD])).delayed == 0
         assert (await harness.queue.counts()).delayed == 2
 
-    async def test_removes_dead_letters_and_what_cannot_be_read(
+    async def test_removes_dead_jobs_including_undecodable_ones(
         self, work: Lane, harness: Harness
     ) -> None:
         await harness.start_worker(Boom(), attempts=1)
@@ -184,7 +184,7 @@ class TestDraining:
 
 
 class TestFlow:
-    async def test_tells_what_was_added_done_and_failed(self, work: Lane, harness: Harness) -> None:
+    async def test_counts_jobs_added_done_and_failed(self, work: Lane, harness: Harness) -> None:
         flow = RateMeter(work, KEYS)
         first = await flow.sample()
         assert first.rates.added is None
@@ -219,7 +219,7 @@ class TestFlow:
         assert few is not None
         assert few.done == pytest.approx(1500, rel=0.01)
 
-    async def test_counts_what_left_as_done_where_no_events_are_written(
+    async def test_without_events_jobs_that_left_the_stream_count_as_done(
         self, work: Lane, harness: Harness
     ) -> None:
         flow = RateMeter(work, KEYS)
@@ -236,7 +236,7 @@ class TestFlow:
             assert rates.failed is None
 
 
-async def test_a_dead_letter_is_had_by_its_own_id(harness: Harness) -> None:
+async def test_a_dead_job_is_found_by_its_entry_id(harness: Harness) -> None:
     await harness.start_worker(Boom(), attempts=1, store_results=True)
     job = await harness.queue.add("x", {"to": "ada"})
     with pytest.raises(JobFailed):

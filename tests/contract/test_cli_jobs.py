@@ -36,7 +36,7 @@ async def test_job_show_prints_the_state_of_a_job(running: RunningServer, harnes
     )
 
 
-async def test_job_wait_prints_the_result_or_why_there_is_none(
+async def test_job_wait_prints_the_result_or_the_failure(
     running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
@@ -201,7 +201,7 @@ async def test_ids_of_dead_letters_that_do_not_exist_are_named(
 
 
 @pytest.mark.parametrize("state", ["running", "Waiting"])
-async def test_a_state_that_cannot_be_purged_is_wrong_usage(state: str) -> None:
+async def test_purging_an_unknown_state_is_a_usage_error(state: str) -> None:
     done = await tampu("queue", "purge", QUEUE, "--state", state, url="redis://127.0.0.1:1")
     assert (done.code, done.out) == (2, "")
     assert "'waiting', 'delayed', 'dead'" in done.err

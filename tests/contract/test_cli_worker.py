@@ -46,7 +46,7 @@ LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z (INFO|WARNING|ERROR) \d+ tampu[
 
 
 @pytest.mark.every_server
-async def test_on_every_server_it_shows_what_it_runs_and_stops_on_a_signal(
+async def test_it_prints_its_tasks_and_stops_on_a_signal(
     running: RunningServer, home: Path
 ) -> None:
     with run_worker(running, home, "-q", "default=7", "--queue", "mail") as worker:

@@ -50,7 +50,7 @@ def bury(
 
 
 class TestPeek:
-    async def test_a_letter_tells_all_that_is_known_and_stays(
+    async def test_peeking_shows_every_field_and_removes_nothing(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         failure = Failure("ValueError", "no such address", "Traceback ...")
@@ -65,7 +65,7 @@ class TestPeek:
         assert round(letter.buried_at.timestamp() * 1000) == int(dead_id.partition("-")[0])
         assert admin.xlen(KEYS.dead) == 1
 
-    async def test_a_peer_s_letter_is_read(self, queue: Queue, admin: redis.Redis) -> None:
+    async def test_a_peers_dead_letter_is_read(self, queue: Queue, admin: redis.Redis) -> None:
         admin.xadd(
             KEYS.dead, {"d": b"", "source_id": "7-1", "reason": "malformed", "detail": "no d"}
         )
@@ -92,7 +92,9 @@ class TestPeek:
         assert await queue.dead.peek(after=ids[-1]) == []
 
     @pytest.mark.parametrize(("count", "after"), [(0, None), (-1, None), (1, "x"), (1, "+")])
-    async def test_bad_input_is_told(self, queue: Queue, count: int, after: str | None) -> None:
+    async def test_invalid_input_is_refused(
+        self, queue: Queue, count: int, after: str | None
+    ) -> None:
         with pytest.raises(OptionError):
             await queue.dead.peek(count, after=after)
 
@@ -113,14 +115,14 @@ class TestReplay:
         assert admin.xlen(KEYS.dead) == 0
         assert admin.exists(KEYS.failure("id1")) == 0
 
-    async def test_a_letter_without_a_name_becomes_an_entry_without_one(
+    async def test_a_dead_job_without_a_name_is_replayed_without_one(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         bury(admin, envelope("id1"), name=b"")
         assert await queue.dead.replay() == 1
         assert [flat[::2] for flat in flat_entries(admin)] == [[b"d"]]
 
-    async def test_extras_behind_the_envelope_are_kept(
+    async def test_extras_after_the_envelope_are_kept(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         bury(admin, append_extras(envelope("id1", 7), EXTRAS), reason=BuryReason.OVERSIZE_PAYLOAD)
@@ -139,7 +141,7 @@ class TestReplay:
         assert first.extras == Extras(tenant="acme")
         assert second.extras == extras
 
-    async def test_what_cannot_be_decoded_stays_and_stops_nobody(
+    async def test_an_undecodable_dead_job_stays_and_does_not_block_others(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         broken = [bury(admin, b"\xc1", reason=BuryReason.DECODE_FAILED) for _ in range(150)]
@@ -150,7 +152,7 @@ class TestReplay:
         assert waiting_ids(admin) == ["id1", "id2"]
         assert [letter.dead_id for letter in await queue.dead.peek(200)] == broken
 
-    async def test_none_are_none(self, queue: Queue) -> None:
+    async def test_an_empty_queue_has_no_dead_jobs(self, queue: Queue) -> None:
         assert await queue.dead.replay() == 0
 
     async def test_four_who_replay_at_once_put_each_back_once(
@@ -179,7 +181,7 @@ class TestReplay:
         assert await queue.dead.replay(1) == 1
         assert waiting_ids(admin)[3:] == ["id0"]
 
-    async def test_listeners_are_told_if_asked_for(
+    async def test_replays_are_published_with_events_on(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         bury(admin, envelope("id1"))
@@ -191,7 +193,7 @@ class TestReplay:
     @pytest.mark.parametrize(
         "options", [{"count": 0}, {"ids": "1-1"}, {"ids": ["x"]}, {"ids": [5]}, {"count": True}]
     )
-    async def test_bad_input_is_told_and_nothing_moves(
+    async def test_invalid_input_is_refused_and_nothing_is_replayed(
         self, queue: Queue, admin: redis.Redis, options: dict[str, object]
     ) -> None:
         bury(admin, envelope("id1"))
@@ -216,7 +218,7 @@ class TestPurge:
         assert await queue.dead.purge(everything=True) == 0
         assert admin.xlen(KEYS.dead) == 0
 
-    async def test_old_ones_go_by_the_server_s_clock(
+    async def test_age_is_measured_by_the_servers_clock(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         seconds, _ = admin.time()
@@ -251,5 +253,5 @@ async def test_a_closed_queue_has_no_dead_letters(running: RunningServer) -> Non
             await call
 
 
-def test_the_envelopes_of_these_tests_are_what_they_seem() -> None:
+def test_the_sample_envelopes_decode_as_intended() -> None:
     assert decode_envelope(envelope("id1", 7)).attempt == 4

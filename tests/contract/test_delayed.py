@@ -133,7 +133,7 @@ class TestCancel:
         assert script_calls(admin) == 0
 
     @pytest.mark.parametrize("ids", ["abc", [""], ["a", None], ["x" * 513]])
-    async def test_what_cannot_be_an_id_is_named_and_nothing_is_taken_back(
+    async def test_an_invalid_id_is_named_and_nothing_is_cancelled(
         self,
         queue: Queue,
         admin: redis.Redis,
@@ -158,7 +158,7 @@ class TestWithoutAnIndex:
         assert await queue.cancel(job_id) is True
         assert ids_delayed(admin) == {"abc", "x"}
 
-    async def test_an_id_that_stands_elsewhere_in_a_job_is_not_the_job(
+    async def test_an_id_inside_another_jobs_data_does_not_match(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("wanted", {"id": "wanted"}, job_id="wanted-not", delay=60)
@@ -236,16 +236,14 @@ class TestReschedule:
         assert score == round(at.timestamp() * 1000)
         assert admin.exists(KEYS.marker(job.id)) == 0
 
-    async def test_an_id_stays_taken_for_as_long_behind_the_due_time_as_its_job_asked_for(
+    async def test_an_id_stays_reserved_for_unique_for_after_the_due_time(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", job_id="x", delay=60, unique_for="1d")
         await queue.reschedule("x", delay=660)
         assert 86_400 + 655 < int(str(admin.ttl(KEYS.marker("x")))) <= 86_400 + 662
 
-    async def test_a_job_expires_as_long_behind_its_new_due_time(
-        self, queue: Queue, admin: redis.Redis
-    ) -> None:
+    async def test_expiry_moves_with_the_due_time(self, queue: Queue, admin: redis.Redis) -> None:
         await queue.add("a", 1, job_id="x", delay="1h", expires="10m", tenant="t")
         assert await queue.reschedule("x", delay="2h") is True
         ((member, score),) = delayed(admin)
@@ -265,7 +263,7 @@ class TestReschedule:
         assert await queue.reschedule(job.id, **options) is True
         assert due_in_ms(admin) <= 0
 
-    async def test_a_job_without_an_index_is_moved_and_gets_none(
+    async def test_a_job_without_an_index_is_rescheduled_without_one(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         put_delayed(admin, "x", attempt=1)
@@ -273,7 +271,7 @@ class TestReschedule:
         assert 59_000 < due_in_ms(admin) <= 60_000
         assert keys_left(admin) == {KEYS.delayed}
 
-    async def test_what_is_not_delayed_stays_as_it_is(
+    async def test_jobs_that_are_not_delayed_are_left_alone(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", job_id="x")
@@ -332,7 +330,7 @@ class TestRunNow:
 
 
 class TestTelling:
-    async def test_a_queue_with_events_tells_what_became_of_delayed_jobs(
+    async def test_changes_to_delayed_jobs_are_published_with_events_on(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:
         async with Queue(QUEUE, running.url, events=True) as queue:
@@ -348,7 +346,7 @@ class TestTelling:
         }
         assert all(isinstance(event.ts, int) for event in told)
 
-    async def test_a_queue_without_events_tells_nothing(
+    async def test_without_events_nothing_is_published(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         jobs = await queue.add_each("a", [1, 2], delay=60)
@@ -369,7 +367,7 @@ def test_a_queue_for_threads_does_the_same(running: RunningServer, admin: redis.
     assert waiting_ids(admin) == [fourth.id]
 
 
-async def test_what_is_left_counts_what_waits_runs_or_is_due(
+async def test_drained_counts_waiting_running_and_due_jobs(
     queue: Queue, lane: Lane, admin: redis.Redis
 ) -> None:
     assert await count_unfinished(lane, KEYS) == 0

@@ -82,7 +82,7 @@ async def work(job: Job[Any]) -> object:
     return job.data
 
 
-def test_the_rule_is_what_tampu_sends_and_where_it_writes() -> None:
+def test_the_acl_rule_covers_the_commands_and_keys_that_tampu_uses() -> None:
     rule = printed("Permissions")
     granted = {word[1:] for word in rule if word.startswith("+")}
     assert granted == {name.lower() for name in USED} | {"ping", "select"}
@@ -165,7 +165,7 @@ async def test_a_user_with_the_rule_looks_at_queues_and_removes_them(url: str) -
         assert await remove_queue(server, KEYS) > 0
 
 
-async def test_a_user_with_the_rule_for_doctor_is_told_all(running: RunningServer) -> None:
+async def test_a_user_with_the_doctor_rule_sees_every_finding(running: RunningServer) -> None:
     with user_of(running, "For tampu doctor") as url:
         async with await connect(url) as server:
             found = judge_server(await examine(server))

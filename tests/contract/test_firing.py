@@ -72,7 +72,7 @@ class TestFiring:
         found = instants(calls)
         assert found == [found[0] + 100 * n for n in range(len(found))]
 
-    async def test_what_is_stored_on_the_way_is_heard_of_at_once(
+    async def test_a_schedule_stored_while_running_is_noticed_at_once(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tampu.schedules.firing._LOOK_AGAIN_S", 60.0)
@@ -82,7 +82,7 @@ class TestFiring:
         await harness.queue.schedule("near", Every("30ms"), limit=1)
         await calls.until(1)  # not only when it looks again
 
-    async def test_what_a_peer_stores_is_seen_without_a_bell(self, harness: Harness) -> None:
+    async def test_a_peers_schedule_is_noticed_without_a_wakeup(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
         await harness.queue.schedule("tick", Every("1h"), 7, key="k")
@@ -112,9 +112,7 @@ class TestFiring:
         )
 
     @pytest.mark.parametrize("record", golden("specs"))
-    async def test_what_a_peer_has_stored_fires(
-        self, harness: Harness, record: dict[str, Any]
-    ) -> None:
+    async def test_a_peers_schedule_fires(self, harness: Harness, record: dict[str, Any]) -> None:
         spec = bytes.fromhex(record["spec_hex"])
         store_raw(harness, record["key"], spec, at_ms := now_ms() - 10)
         calls = Calls()
@@ -156,7 +154,7 @@ class TestEnds:
         first_ms = round(told.next_at.timestamp() * 1000)
         assert instants(calls) == [first_ms, first_ms + 300]
 
-    async def test_what_is_removed_fires_no_more(self, harness: Harness) -> None:
+    async def test_a_removed_schedule_does_not_fire(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
         await harness.queue.schedule("tick", Every(0.05), key="k")
@@ -169,7 +167,7 @@ class TestEnds:
         assert names[-3:] == ["tock"] * 3
         assert not harness.admin.exists(KEYS.spec("k"))
 
-    async def test_what_is_paused_does_not_fire_until_it_is_resumed(self, harness: Harness) -> None:
+    async def test_a_paused_schedule_does_not_fire_until_resumed(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
         await harness.queue.schedule("tick", Every(0.05), key="k")
@@ -276,9 +274,7 @@ class TestWindowAndJitter:
         told = await until_counted(harness, "k", outside=3)
         assert (told.counts.fired, len(calls)) == (0, 0)
 
-    async def test_a_jittered_job_is_late_by_what_its_key_and_instant_say(
-        self, harness: Harness
-    ) -> None:
+    async def test_jitter_depends_on_key_and_instant_only(self, harness: Harness) -> None:
         calls = Lateness()
         await harness.start_worker(calls)
         await harness.queue.schedule("tick", Every(0.2), key="k", jitter=0.2, limit=5)
@@ -289,7 +285,7 @@ class TestWindowAndJitter:
 
 
 class TestOverlap:
-    async def test_skip_counts_what_meets_a_running_job(self, harness: Harness) -> None:
+    async def test_skip_counts_fires_during_a_running_job(self, harness: Harness) -> None:
         gate = Gate()
         await harness.start_worker(gate)
         await harness.queue.schedule("tick", Every(0.05), key="k", overlap=Overlap.SKIP)

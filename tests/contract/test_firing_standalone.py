@@ -42,6 +42,6 @@ async def test_of_two_one_leads_and_the_other_takes_over(harness: Harness) -> No
 
 
 @pytest.mark.parametrize("options", [{"name": "a b"}, {"events": 1}, {"metrics": print}])
-def test_what_cannot_be_is_refused(options: dict[str, object]) -> None:
+def test_invalid_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         ScheduleFirer(QUEUE, **options)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.every_server
 
 
 class TestBadNeighbours:
-    async def test_what_cannot_be_read_stops_nobody_and_stays(
+    async def test_an_undecodable_schedule_stays_and_does_not_block_others(
         self, harness: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING)
@@ -118,7 +118,7 @@ class TestTelling:
         ]
         assert sum(fact.fired for fact in sink.of(Firings)) == 2
 
-    async def test_without_events_nothing_is_told(self, harness: Harness) -> None:
+    async def test_without_events_nothing_is_published(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls, events=False)
         await harness.queue.schedule("", Every(0.05), limit=1)

@@ -33,7 +33,7 @@ async def test_a_good_server_has_nothing_wrong(start: Start) -> None:
     ]
 
 
-async def test_a_server_that_evicts_and_keeps_nothing_is_told_of(start: Start) -> None:
+async def test_a_server_that_evicts_without_persistence_is_reported(start: Start) -> None:
     running = start("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru")
     found = await findings(running.url)
     assert grades(found) == {"memory": "fail", "persistence": "warn"}
@@ -53,7 +53,7 @@ async def test_a_command_that_is_disabled_is_named(start: Start) -> None:
     assert "missing commands: ZPOPMIN" in found["commands"].sentence
 
 
-async def test_a_user_who_may_not_ask_is_told_so(start: Start) -> None:
+async def test_missing_permissions_are_reported(start: Start) -> None:
     running = start("--appendonly", "yes")
     with running.admin() as admin:
         admin.acl_setuser(
@@ -71,7 +71,7 @@ async def test_a_replica_is_no_place_for_jobs(start: Start) -> None:
     assert "use the URL of its primary" in found["role"].sentence
 
 
-async def test_jobs_in_the_hands_of_the_dead_are_told_of(
+async def test_jobs_held_by_dead_workers_are_reported(
     running: RunningServer, harness: Harness
 ) -> None:
     harness.hold_as_peer(harness.add_entry({"d": b"x"}), deliveries=1, peer="t-gone")
@@ -106,7 +106,7 @@ async def test_looking_for_keys_ends_at_its_bound(running: RunningServer) -> Non
 
 
 @pytest.mark.parametrize("skew_s", [-7200, 7200])
-async def test_a_clock_that_is_off_is_told_of(running: RunningServer, skew_s: int) -> None:
+async def test_a_clock_offset_is_reported(running: RunningServer, skew_s: int) -> None:
     async with await connect(running.url) as server:
         facts = await examine(server, clock_ms=lambda: now_ms() + skew_s * 1000)
     (found,) = (each for each in judge_server(facts) if each.check == "clock")

@@ -75,7 +75,7 @@ async def test_a_job_that_is_nowhere_is_unknown(work: Lane, harness: Harness) ->
     assert (found.state, found.searched_all) == (JobState.UNKNOWN, True)
 
 
-async def test_a_search_ends_at_its_bound_and_says_so(work: Lane, harness: Harness) -> None:
+async def test_a_search_stops_at_its_limit_and_reports_it(work: Lane, harness: Harness) -> None:
     jobs = await harness.queue.add_each("x", range(2500))
     missed = await find_job(work, KEYS, jobs[-1].id, most=1000)
     assert (missed.state, missed.searched_all) == (JobState.UNKNOWN, False)
@@ -84,7 +84,7 @@ async def test_a_search_ends_at_its_bound_and_says_so(work: Lane, harness: Harne
     harness.admin.delete(KEYS.stream)
 
 
-async def test_an_id_that_cannot_be_is_an_error(work: Lane) -> None:
+async def test_an_invalid_id_is_an_error(work: Lane) -> None:
     with pytest.raises(OptionError, match="job_id"):
         await find_job(work, KEYS, "")
     with pytest.raises(OptionError, match="most"):

@@ -165,7 +165,7 @@ class TestEnding:
                 write_by_hand(running, number)
                 assert (await asyncio.wait_for(anext(events), 10)).job_id == str(number)
 
-    async def test_reading_outside_of_async_with_says_what_to_do(self) -> None:
+    async def test_reading_outside_of_async_with_is_an_error(self) -> None:
         with pytest.raises(WrongContext, match="async with QueueEvents"):
             await anext(QueueEvents("events"))
 

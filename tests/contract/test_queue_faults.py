@@ -59,7 +59,7 @@ async def test_many_calls_in_flight_survive_lost_replies(
     assert waiting_ids(admin) == [job.id for job in jobs]
 
 
-async def test_killed_connections_lose_no_job_and_repeat_none(
+async def test_killed_connections_neither_lose_nor_repeat_jobs(
     running: RunningServer, admin: redis.Redis
 ) -> None:
     returned: list[Job[object]] = []

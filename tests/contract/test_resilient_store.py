@@ -130,7 +130,7 @@ async def test_a_server_that_starts_later_gets_the_saved_states(
         assert admin.keys() == [b"tampu:task:{a}:state"]
 
 
-async def test_closing_during_an_outage_ends_and_logs_what_is_left(
+async def test_closing_during_an_outage_logs_unsaved_changes(
     proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ResilientStore(RedisStore(proxy.url, timeout=SHORT_TIMEOUT), retry_every="10ms")

@@ -148,7 +148,7 @@ class TestFire:
         assert stored[b"overlapped"] == b"9"
         assert b"held" not in stored
 
-    async def test_a_jittered_job_is_delayed_and_the_promoter_is_told(
+    async def test_a_jittered_job_is_delayed_and_wakes_the_promoter(
         self, lane: Lane, admin: Admin
     ) -> None:
         new = NewFire(AT_MS, b"member", b"", b"", "id", AT_MS + 300)
@@ -180,7 +180,7 @@ class TestFire:
 
 
 class TestDue:
-    async def test_those_due_come_oldest_first_and_the_next_is_told(
+    async def test_due_schedules_come_oldest_first_with_the_next_due_time(
         self, lane: Lane, admin: Admin
     ) -> None:
         seconds, micros = admin.time()
@@ -213,7 +213,7 @@ class TestChanges:
         assert admin.hgetall(KEYS.spec("k")) == {b"spec": b"new", b"tampu": b"own"}
         assert (admin.llen(KEYS.schedule_wakeup), admin.pttl(KEYS.schedule_wakeup) > 0) == (1, True)
 
-    async def test_one_that_is_resumed_is_counted_and_heard_of(
+    async def test_a_resumed_schedule_is_counted_and_published(
         self, lane: Lane, admin: Admin
     ) -> None:
         admin.hset(KEYS.spec("k"), "held", AT_MS)
@@ -224,7 +224,7 @@ class TestChanges:
         assert admin.zscore(KEYS.repeat, "k") == AT_MS + 9
         assert admin.llen(KEYS.schedule_wakeup) == 1
 
-    async def test_one_that_was_paused_anew_is_not_resumed_by_an_old_decision(
+    async def test_a_schedule_paused_again_is_not_resumed_by_an_old_decision(
         self, lane: Lane, admin: Admin
     ) -> None:
         await pause(lane, KEYS, b"k")

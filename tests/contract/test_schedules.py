@@ -36,7 +36,7 @@ NINE = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 
 class TestStoring:
-    async def test_a_schedule_is_told_as_it_was_given(self, harness: Harness) -> None:
+    async def test_a_stored_schedule_is_listed_with_its_options(self, harness: Harness) -> None:
         window = TimeWindow(tz="Europe/Berlin", days="mon-fri")
         end = datetime.now(UTC) + timedelta(days=99)
         told = await harness.queue.schedule(
@@ -96,7 +96,7 @@ class TestStoring:
             ("key", Every(1), {"key": ""}),
         ],
     )
-    async def test_what_cannot_be_is_named_and_nothing_is_stored(
+    async def test_invalid_options_are_named_and_nothing_is_stored(
         self, harness: Harness, option: str, rule: Rule, given: dict[str, Any]
     ) -> None:
         with pytest.raises(OptionError) as refusal:
@@ -104,7 +104,7 @@ class TestStoring:
         assert refusal.value.option == option
         assert harness.admin.keys("*repeat*") == []
 
-    async def test_a_name_or_data_that_cannot_be_is_refused(self, harness: Harness) -> None:
+    async def test_an_invalid_name_or_data_is_refused(self, harness: Harness) -> None:
         with pytest.raises(OptionError, match="name"):
             await harness.queue.schedule("n" * 257, Every(1))
         with pytest.raises(EncodeError):
@@ -120,7 +120,7 @@ class TestStoringAgain:
         assert (again.name, again.data, again.counts.fired) == ("tock", 2, 7)
         assert again == await the(harness, "k")
 
-    async def test_another_rule_begins_anew(self, harness: Harness) -> None:
+    async def test_a_changed_rule_starts_again_from_now(self, harness: Harness) -> None:
         await harness.queue.schedule("tick", Every("1h"), key="k")
         harness.admin.hset(KEYS.spec("k"), mapping={"fired": 7, "missed": 3, "last": "1-1"})
         again = await harness.queue.schedule("tick", Every("2h"), key="k")
@@ -146,13 +146,15 @@ class TestStoringAgain:
         assert (told.settings.jitter, told.settings.attempts) == (None, None)
         assert told.name == other.name
 
-    async def test_one_that_cannot_be_read_can_be_replaced(self, harness: Harness) -> None:
+    async def test_an_undecodable_schedule_can_be_replaced(self, harness: Harness) -> None:
         store_raw(harness, "k", b"nonsense", 1)
         told = await harness.queue.schedule("tick", Every("1h"), key="k")
         assert told.problem is None
         assert await harness.queue.schedules() == [told]
 
-    async def test_what_a_peer_left_behind_of_one_does_not_count(self, harness: Harness) -> None:
+    async def test_a_peers_leftover_key_does_not_count_as_a_schedule(
+        self, harness: Harness
+    ) -> None:
         first = await harness.queue.schedule("tick", Every("1h"), key="k")
         harness.admin.zrem(KEYS.repeat, "k")
         harness.admin.hset(KEYS.spec("k"), "fired", 7)
@@ -179,7 +181,9 @@ class TestPausing:
         assert (await harness.queue.counts()).schedules == 1
         assert await harness.queue.pause("k") is False
 
-    async def test_what_passed_is_counted_and_not_made_up_for(self, harness: Harness) -> None:
+    async def test_fires_missed_while_paused_are_counted_and_not_caught_up(
+        self, harness: Harness
+    ) -> None:
         told = await harness.queue.schedule("tick", Every("1h"), key="k", missed=Missed.all())
         assert told.next_at is not None
         next_ms = round(told.next_at.timestamp() * 1000)
@@ -268,7 +272,9 @@ class TestListing:
         with pytest.raises(OptionError, match="limit"):
             await harness.queue.schedules(0)
 
-    async def test_what_cannot_be_read_says_so_and_hides_nothing(self, harness: Harness) -> None:
+    async def test_an_undecodable_schedule_is_listed_as_such_beside_the_others(
+        self, harness: Harness
+    ) -> None:
         await harness.queue.schedule("tick", Every("1h"), key="good")
         store_raw(harness, "bad", b"nonsense", 5)
         harness.admin.set(KEYS.spec("odd"), "text")
@@ -362,7 +368,7 @@ class TestOutOfTurn:
         assert second - first == timedelta(hours=1)
         assert harness.admin.keys("*repeat*") == []
 
-    async def test_what_is_not_there_or_not_to_be_read_is_said(self, harness: Harness) -> None:
+    async def test_a_missing_or_undecodable_schedule_is_an_error(self, harness: Harness) -> None:
         start = datetime(2026, 1, 5, tzinfo=UTC)
         for call in (
             lambda: harness.queue.trigger("k"),

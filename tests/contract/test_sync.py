@@ -64,7 +64,7 @@ def test_methods_work_as_those_of_queue(queue: SyncQueue, admin: redis.Redis) ->
         two.result(timeout=0.05)
 
 
-def test_a_job_says_what_was_added(queue: SyncQueue) -> None:
+def test_a_job_has_the_added_values(queue: SyncQueue) -> None:
     job, again = queue.add("a", [1], job_id="x"), queue.add("a", [2], job_id="x")
     assert (job.id, job.name, job.data, job.duplicate) == ("x", "a", [1], False)
     assert again.duplicate

@@ -224,7 +224,7 @@ class TestOff:
         await harness.until_settled()
         assert harness.admin.exists(KEYS.events) == 0
 
-    async def test_events_that_cannot_be_written_fail_no_job(
+    async def test_a_failing_event_stream_does_not_fail_jobs(
         self, harness: Harness, caplog: pytest.LogCaptureFixture
     ) -> None:
         harness.admin.set(KEYS.events, "not a stream")

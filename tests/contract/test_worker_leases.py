@@ -75,7 +75,7 @@ class TestLongHandlers:
         await self.run_once(harness, "sleep")
 
     @pytest.mark.parametrize("kind", ["sleep_plainly", "block"])
-    async def test_so_is_one_that_blocks(self, harness: Harness, kind: str) -> None:
+    async def test_a_blocking_handler_keeps_its_lease(self, harness: Harness, kind: str) -> None:
         await self.run_once(harness, kind)
 
     async def run_once(self, harness: Harness, kind: str) -> None:

@@ -87,7 +87,7 @@ class TestFailed:
         ],
         ids=["exhausted", "buried"],
     )
-    async def test_waiting_for_a_failed_job_raises_what_its_last_attempt_raised(
+    async def test_waiting_for_a_failed_job_raises_its_last_error(
         self, harness: Harness, error: Exception, reason: str, kind: str
     ) -> None:
         await harness.start_worker(Boom(error), attempts=2, backoff=AT_ONCE, store_results=True)

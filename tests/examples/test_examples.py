@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("program", ENDING, ids=lambda each: each.stem)
-def test_an_example_ends_by_itself_and_prints_what_it_says(program: Path, home: Path) -> None:
+def test_an_example_ends_and_prints_its_documented_output(program: Path, home: Path) -> None:
     done = subprocess.run(
         [sys.executable, program],
         cwd=home,
@@ -76,7 +76,7 @@ def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None
         )
 
 
-def test_the_web_application_tells_of_a_job_that_failed(home: Path) -> None:
+def test_the_web_application_reports_a_failed_job(home: Path) -> None:
     problem = "there are no figures for that year"
     with _web(home) as port:
         assert _asked(port, "GET", "/reports/1/live") == (

@@ -103,7 +103,7 @@ def newcomer(environment: Path, tmp_path: Path) -> Iterator[Newcomer]:
 
 
 @pytest.mark.timeout(300)  # an environment is made and filled
-def test_all_that_is_printed_can_be_typed(newcomer: Newcomer) -> None:
+def test_the_commands_of_the_readme_work(newcomer: Newcomer) -> None:
     (block,) = blocks_of(README)
     done = newcomer.types("python shop.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, block.output, "")

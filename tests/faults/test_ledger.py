@@ -16,20 +16,20 @@ def fault(at: float, worker: str = "a") -> Line:
     return Line(Kind.FAULT, "-", "-", worker, at)
 
 
-def test_what_was_added_and_done_once_is_sound() -> None:
+def test_a_job_added_and_done_once_is_sound() -> None:
     report = check([SENT, ADDED, run(Kind.STARTED, 1), run(Kind.DONE, 2)])
     report.assert_sound()
     assert (report.runs, report.repeated) == ({"1": 1}, set())
 
 
-def test_what_was_added_and_not_done_is_lost() -> None:
+def test_a_job_added_and_never_done_is_lost() -> None:
     assert check([SENT, ADDED]).lost == {"1"}
     assert check([SENT, ADDED, run(Kind.STARTED, 1)]).lost == {"1"}
     assert check([SENT, ADDED], dead=[1]).lost == set()
     assert check([SENT]).lost == set()  # nobody was promised anything
 
 
-def test_what_nobody_sent_is_a_ghost() -> None:
+def test_a_run_of_a_job_that_was_not_added_is_a_ghost() -> None:
     assert check([run(Kind.STARTED, 1), run(Kind.DONE, 2)]).ghosts == {"1"}
     assert check([], dead=[1]).ghosts == {"1"}
 
@@ -52,7 +52,7 @@ def test_a_second_run_is_explained_by_a_fault_of_the_first_ones_worker_in_betwee
     assert check([SENT, first, second, fault(4)]).unexplained == {"1"}
 
 
-def test_a_run_behind_one_that_failed_is_a_retry() -> None:
+def test_a_run_after_a_failed_one_is_a_retry() -> None:
     lines = [SENT, run(Kind.STARTED, 1), run(Kind.FAILED, 2), run(Kind.STARTED, 3)]
     assert check(lines).unexplained == set()
     assert check([*lines, run(Kind.STARTED, 4)]).unexplained == {"1"}

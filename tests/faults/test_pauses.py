@@ -17,7 +17,7 @@ EACH = 10
 DOUBT_S = 3.0  # of a worker with the default lease
 
 
-async def test_a_worker_that_was_stopped_for_longer_than_its_lease_disturbs_nobody(
+async def test_a_worker_frozen_past_its_lease_does_not_settle_jobs_of_others(
     running: RunningServer, queue: Queue, ledger: Ledger, start_worker: StartWorker
 ) -> None:
     stopped = await start_worker(lease="1s", store_results=True)

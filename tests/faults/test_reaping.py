@@ -66,7 +66,7 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
         )
 
 
-async def test_a_peers_consumer_stays_with_what_it_holds_until_a_lease_is_over(
+async def test_a_peers_consumer_keeps_its_entries_for_a_lease(
     running: RunningServer, queue: Queue, ledger: Ledger
 ) -> None:
     handlers = Handlers(ledger, lambda: worker.id)

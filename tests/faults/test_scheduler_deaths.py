@@ -141,7 +141,7 @@ async def test_the_result_of_a_frozen_run_does_not_count(
 
 
 @pytest.mark.timeout(60 + 6 * KILLS)
-async def test_a_store_in_a_file_loses_at_most_one_run_per_kill_and_repeats_none(
+async def test_a_file_store_loses_at_most_one_run_per_kill_and_repeats_none(
     tmp_path: Path, ledger: Ledger, start: StartProcess
 ) -> None:
     path, rng = tmp_path / "states", Random(7)  # noqa: S311 - random moments

@@ -34,7 +34,7 @@ async def again_and_again(trouble: Callable[[], object], *, every: float = 0.05)
 
 
 @pytest.mark.every_server
-async def test_at_the_memory_limit_producers_are_told_and_the_worker_goes_on(
+async def test_at_the_memory_limit_adding_fails_and_the_worker_continues(
     running: RunningServer, backend: Backend, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:
@@ -100,7 +100,7 @@ async def test_scripts_that_the_server_forgets_all_the_time_cost_nothing(
 
 
 @pytest.mark.every_server
-async def test_a_group_that_is_deleted_is_made_anew_and_nothing_is_lost(
+async def test_a_deleted_group_is_created_again_and_nothing_is_lost(
     running: RunningServer, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running.admin() as admin:

@@ -36,7 +36,7 @@ class TwoWorkers:
         return handle
 
 
-async def test_what_it_had_not_begun_is_begun_by_the_other_at_once(
+async def test_jobs_it_had_not_started_are_started_by_the_other_at_once(
     running: RunningServer, queue: Queue
 ) -> None:
     two = TwoWorkers()

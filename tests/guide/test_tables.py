@@ -127,31 +127,31 @@ class TestOptions:
 
 
 class TestKinds:
-    def test_every_reason_of_a_burial_is_told_of(self) -> None:
+    def test_every_reason_to_bury_is_documented(self) -> None:
         told = first_cells(GUIDE / "retrying.md", "Why a job is buried")
         assert told == [(f"BuryReason.{each.name}", each.value) for each in BuryReason]
 
-    def test_every_kind_of_event_is_told_of(self) -> None:
+    def test_every_event_is_documented(self) -> None:
         told = first_cells(GUIDE / "events.md", "Kinds")
         assert told == [(f"EventKind.{each.name}", each.value) for each in EventKind]
 
-    def test_every_verdict_is_told_of(self) -> None:
+    def test_every_outcome_is_documented(self) -> None:
         told = first_cells(GUIDE / "producing.md", "When an add raises")
         assert [name for name, _ in told] == [f"Verdict.{each.name}" for each in Verdict]
 
-    def test_every_count_is_told_of(self) -> None:
+    def test_every_count_is_documented(self) -> None:
         told = first_cells(GUIDE / "producing.md", "Counting")
         assert [name for name, _ in told] == list(Counts.__struct_fields__)
 
-    def test_every_count_of_a_schedule_is_told_of(self) -> None:
+    def test_every_count_of_a_schedule_is_documented(self) -> None:
         told = first_cells(GUIDE / "scheduling.md", "List and remove")
         assert [name for name, _ in told] == list(ScheduleCounts.__struct_fields__)
 
-    def test_every_fact_for_metrics_is_told_of(self) -> None:
+    def test_every_fact_for_metrics_is_documented(self) -> None:
         told = first_cells(GUIDE / "handling.md", "Metrics")
         assert [name for name, _ in told] == [kind.__name__ for kind in _structs(facts)]
 
-    def test_every_event_of_the_scheduler_is_told_of_with_its_level(
+    def test_every_scheduler_event_is_documented_with_its_level(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         told = first_cells(GUIDE / "scheduler-events.md", "Observers")
@@ -163,6 +163,6 @@ class TestKinds:
         logged = [(log.message.partition(" ")[0], log.levelname.lower()) for log in caplog.records]
         assert told == logged
 
-    def test_every_reason_to_skip_an_occurrence_is_told_of(self) -> None:
+    def test_every_reason_to_skip_an_occurrence_is_documented(self) -> None:
         told = first_cells(GUIDE / "scheduler-policies.md", "Why an occurrence does not run")
         assert [name for name, _ in told] == [f"SkipReason.{each.name}" for each in SkipReason]

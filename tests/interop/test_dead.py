@@ -38,7 +38,7 @@ async def letters_there(shared: SharedQueue) -> list[dict[str, Any]]:
         ({"gives_up": True}, BuryReason.UNRECOVERABLE, 1),
     ],
 )
-async def test_what_the_peer_buries_is_peeked_and_replayed_by_us(
+async def test_we_peek_and_replay_a_job_that_the_peer_buried(
     shared: SharedQueue, handler: dict[str, Any], reason: BuryReason, runs: int
 ) -> None:
     theirs = await shared.start_peer_worker(handler=handler)
@@ -69,7 +69,7 @@ async def test_what_the_peer_buries_is_peeked_and_replayed_by_us(
         (Bury("no more"), None),
     ],
 )
-async def test_what_we_bury_is_peeked_and_replayed_by_the_peer(
+async def test_the_peer_peeks_and_replays_a_job_that_we_buried(
     shared: SharedQueue, error: Exception, reason: str | None
 ) -> None:
     ours = await shared.start_worker(Boom(error))
@@ -113,7 +113,7 @@ def odd_entries(shared: SharedQueue) -> list[bytes]:
     return bodies
 
 
-async def test_what_the_peer_could_not_read_is_told_and_left_by_us(shared: SharedQueue) -> None:
+async def test_we_report_and_keep_bytes_that_the_peer_could_not_decode(shared: SharedQueue) -> None:
     bodies = odd_entries(shared)
     await shared.start_peer_worker()
     await until_dead(shared, 4)
@@ -126,7 +126,9 @@ async def test_what_the_peer_could_not_read_is_told_and_left_by_us(shared: Share
     assert shared.admin.xlen(shared.keys.dead) == 4
 
 
-async def test_what_we_could_not_read_is_told_and_left_by_the_peer(shared: SharedQueue) -> None:
+async def test_the_peer_reports_and_keeps_bytes_that_we_could_not_decode(
+    shared: SharedQueue,
+) -> None:
     bodies = odd_entries(shared)
     await shared.start_worker(Calls())
     await until_dead(shared, 4)
@@ -138,7 +140,7 @@ async def test_what_we_could_not_read_is_told_and_left_by_the_peer(shared: Share
     assert shared.admin.xlen(shared.keys.dead) == 4
 
 
-async def test_what_is_too_large_for_one_is_put_back_for_the_other(shared: SharedQueue) -> None:
+async def test_a_job_too_large_for_one_is_replayed_for_the_other(shared: SharedQueue) -> None:
     large = "x" * 100_000
     theirs = await shared.start_peer_worker(max_payload_bytes=1_000)
     await shared.queue.add("large", large)
@@ -158,7 +160,7 @@ async def test_what_is_too_large_for_one_is_put_back_for_the_other(shared: Share
     assert call["data"] == large
 
 
-async def test_letters_that_cannot_be_read_keep_the_peer_from_the_others_and_not_us(
+async def test_undecodable_dead_jobs_block_the_peers_replay_but_not_ours(
     shared: SharedQueue,
 ) -> None:
     """Its replay looks at the first hundred letters only; ours goes on behind them."""
@@ -173,7 +175,7 @@ async def test_letters_that_cannot_be_read_keep_the_peer_from_the_others_and_not
     assert await shared.queue.dead.replay() == 1
 
 
-async def test_a_letter_is_put_back_once_whoever_replays(shared: SharedQueue) -> None:
+async def test_a_dead_job_is_replayed_once_by_either(shared: SharedQueue) -> None:
     worker = await shared.start_worker(Boom(Unrecoverable("no use")))
     await shared.queue.add_each("job", range(100))
     await until_dead(shared, 100)
@@ -187,7 +189,7 @@ async def test_a_letter_is_put_back_once_whoever_replays(shared: SharedQueue) ->
     ]
 
 
-async def test_a_replay_by_the_peer_clears_the_way_for_a_result(shared: SharedQueue) -> None:
+async def test_a_replay_by_the_peer_makes_room_for_a_result(shared: SharedQueue) -> None:
     """The failure that we keep for those who wait is not in the way of the next end."""
     worker = await shared.start_worker(Boom(Unrecoverable("no use")), store_results=True)
     job = await shared.queue.add("job", 1)

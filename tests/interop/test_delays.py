@@ -55,7 +55,7 @@ async def test_a_delayed_job_of_ours_is_promoted_and_run_by_the_peer(
     assert bool(shared.admin.exists(shared.keys.marker(job.id))) is (job_id is not None)
 
 
-async def test_what_the_peer_promotes_for_us_keeps_override_and_extras(shared: SharedQueue) -> None:
+async def test_a_job_promoted_by_the_peer_keeps_override_and_extras(shared: SharedQueue) -> None:
     """It knows nothing of extras, and carries them along behind the envelope."""
     busy = await shared.start_busy_peer_worker()
     backoff = Backoff.fixed(9)
@@ -74,7 +74,7 @@ async def test_what_the_peer_promotes_for_us_keeps_override_and_extras(shared: S
     assert (job.name, job.headers, job.tenant) == ("job", {"trace": "1"}, "acme")
 
 
-async def test_what_we_promote_for_the_peer_stays_byte_for_byte(shared: SharedQueue) -> None:
+async def test_a_job_promoted_by_us_keeps_the_peers_bytes(shared: SharedQueue) -> None:
     retry = {"kind": "exponential", "delay_ms": 9, "multiplier": 3.0}
     await shared.peer_add("job ñ", 2, delay_ms=50, attempts=3, backoff=retry, job_id="theirs")
     (member,) = shared.admin.zrange(shared.keys.delayed, 0, -1)
@@ -88,7 +88,7 @@ async def test_what_we_promote_for_the_peer_stays_byte_for_byte(shared: SharedQu
 
 
 @pytest.mark.parametrize("job_id", [None, "the id"])
-async def test_the_peer_takes_back_what_we_have_delayed(
+async def test_the_peer_cancels_a_job_that_we_delayed(
     shared: SharedQueue, job_id: str | None
 ) -> None:
     """Also without an id of the user's: ours always have the index that the peer looks for."""
@@ -103,7 +103,7 @@ async def test_the_peer_takes_back_what_we_have_delayed(
 
 
 @pytest.mark.parametrize("job_id", [None, "the id"])
-async def test_we_take_back_what_the_peer_has_delayed(
+async def test_we_cancel_a_job_that_the_peer_delayed(
     shared: SharedQueue, job_id: str | None
 ) -> None:
     """Also without an id of the user's, which the peer itself cannot."""
@@ -147,7 +147,7 @@ async def test_an_id_that_one_world_has_taken_is_taken_for_the_other(shared: Sha
     assert [envelope.id for envelope, _ in shared.waiting()] == ["at once"]
 
 
-async def test_an_immediate_job_of_the_peers_takes_its_id_from_nobody(shared: SharedQueue) -> None:
+async def test_the_peers_immediate_job_does_not_reserve_its_id(shared: SharedQueue) -> None:
     """It sets no marker and looks for none; its own promise holds within one of its queues."""
     await shared.queue.add("job", 1, job_id="same")
     await shared.peer_add("job", 2, job_id="same")
@@ -167,7 +167,7 @@ async def test_lifetimes_of_markers_and_indexes_are_about_those_of_the_peer(
     assert HOUR_S < shared.admin.ttl(shared.keys.marker("ours")) <= HOUR_S + 60
 
 
-async def test_we_move_and_hurry_what_the_peer_has_delayed(shared: SharedQueue) -> None:
+async def test_we_reschedule_and_promote_a_job_that_the_peer_delayed(shared: SharedQueue) -> None:
     for job_id in ("moved", "hurried"):
         await shared.peer_add("job", job_id, delay_ms=HOUR_MS, job_id=job_id, attempts=3)
     worker = await shared.start_peer_worker()
@@ -178,7 +178,7 @@ async def test_we_move_and_hurry_what_the_peer_has_delayed(shared: SharedQueue) 
     await shared.settled()
 
 
-async def test_the_peer_takes_back_what_we_have_moved(shared: SharedQueue) -> None:
+async def test_the_peer_cancels_a_job_that_we_rescheduled(shared: SharedQueue) -> None:
     await shared.queue.add("job", 1, delay="1h", expires="1h", job_id="moved")
     assert await shared.queue.reschedule("moved", delay="2h")
     assert await shared.ask("cancel", job_id="moved")

@@ -88,7 +88,7 @@ async def test_events_of_our_worker_are_read_by_the_peer(shared: SharedQueue) ->
     assert all(type(event["fields"]["ts"]) is int for event in told)
 
 
-async def test_the_end_of_a_queue_is_told_alike(shared: SharedQueue) -> None:
+async def test_both_report_that_a_queue_is_drained(shared: SharedQueue) -> None:
     """`completed` has a duration, `drained` has no job, and a nameless job no name."""
     await shared.ask("listen")
     ours = await shared.start_worker(Calls())

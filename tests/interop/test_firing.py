@@ -48,7 +48,7 @@ async def until_gone(shared: SharedQueue, key: str) -> None:
 
 
 @pytest.mark.parametrize(("pattern", "rule"), RULES, ids=["every", "cron"])
-async def test_what_the_peer_stores_is_fired_by_us_and_run_by_the_peer(
+async def test_the_peers_schedule_is_fired_by_us_and_run_by_the_peer(
     shared: SharedQueue, pattern: dict[str, Any], rule: Every | Cron
 ) -> None:
     key = await shared.peer_repeat("tick ñ", {"x": 1}, pattern=pattern)
@@ -65,7 +65,7 @@ async def test_what_the_peer_stores_is_fired_by_us_and_run_by_the_peer(
 
 
 @pytest.mark.parametrize("rule", [each[1] for each in RULES], ids=["every", "cron"])
-async def test_what_we_store_is_fired_by_the_peer_and_run_by_us(
+async def test_our_schedule_is_fired_by_the_peer_and_run_by_us(
     shared: SharedQueue, rule: Every | Cron
 ) -> None:
     calls = Calls()

@@ -80,7 +80,7 @@ async def test_every_kind_of_data_that_we_add_reaches_the_peers_handler(
     assert {call["id"]: call["created_at_ms"] for call in calls} == made
 
 
-async def test_keys_that_are_no_text_reach_our_handler_and_are_a_dead_letter_at_the_peers(
+async def test_non_string_keys_reach_our_handler_and_are_buried_by_the_peer(
     shared: SharedQueue,
 ) -> None:
     """Its own decoder refuses them, and its worker takes that for a failure of the handler."""

@@ -78,7 +78,7 @@ async def test_theirs_waits_for_the_lead_of_ours_and_takes_it_when_that_ends(
     assert shared.holder("scheduler") != held["scheduler"]
 
 
-async def test_while_a_third_leads_neither_promotes_nor_fires(shared: SharedQueue) -> None:
+async def test_only_the_leader_promotes_and_fires(shared: SharedQueue) -> None:
     for service in SERVICES:
         shared.admin.set(lock_of(shared, service), "somebody else", px=LONG_MS)
     calls = Calls()

@@ -36,7 +36,7 @@ async def test_every_kind_of_result_that_we_store_is_read_by_the_peer(shared: Sh
     assert unpacked(await shared.ask("result", job_id=ids["nested"])) == unpacked(told["nested"])
 
 
-async def test_the_peers_caller_gets_what_our_worker_returns(shared: SharedQueue) -> None:
+async def test_the_peers_caller_gets_the_result_of_our_worker(shared: SharedQueue) -> None:
     await shared.start_worker(Calls(), store_results=True)
     assert unpacked(await shared.ask("wait_for", name="job", data=packed({"x": 1}))) == {"x": 1}
 

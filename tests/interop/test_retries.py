@@ -63,7 +63,7 @@ class Renewals:
 
 
 @pytest.mark.parametrize("given", OVERRIDES)
-async def test_an_override_of_the_peers_is_what_we_go_by_and_write_again(
+async def test_we_apply_the_peers_retry_override_and_keep_it(
     shared: SharedQueue, given: str
 ) -> None:
     options, override = OVERRIDES[given]
@@ -91,7 +91,7 @@ async def test_an_override_of_the_peers_is_what_we_go_by_and_write_again(
     ],
     ids=["the worker's own", "fixed", "exponential"],
 )
-async def test_an_override_of_ours_is_what_the_peer_goes_by(
+async def test_the_peer_applies_our_retry_override(
     shared: SharedQueue, backoff: Backoff | None, least_ms: list[int]
 ) -> None:
     worker = await shared.start_peer_worker(handler={"fails": 99}, max_attempts=9)
@@ -193,7 +193,7 @@ async def test_a_job_that_we_died_with_is_claimed_by_the_peer_and_not_counted(
     await shared.settled()
 
 
-async def test_a_peer_that_claims_what_idles_leaves_running_jobs_of_ours_alone(
+async def test_a_peer_that_claims_idle_entries_does_not_take_our_running_jobs(
     shared: SharedQueue,
 ) -> None:
     """Its CLAIM takes whatever has idled for a while: our leases are renewed well before."""

@@ -174,7 +174,7 @@ async def test_forms_that_we_never_write_are_promoted_as_they_are_and_run_by_bot
     )
 
 
-async def test_a_backoff_that_neither_knows_survives_a_retry_by_us(shared: SharedQueue) -> None:
+async def test_an_unknown_backoff_survives_a_retry_by_us(shared: SharedQueue) -> None:
     form = ["m", msgpack.packb(1), now_ms(), 0, [2, ["fibonacci", 1, None, None, None]]]
     shared.admin.xadd(shared.keys.stream, {"d": msgpack.packb(form), "n": "job"})
     await shared.start_worker(Boom())

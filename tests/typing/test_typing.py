@@ -28,12 +28,12 @@ def _run(*command: str) -> str:
     return f"{done.stdout}{done.stderr}".strip()
 
 
-def test_mypy_sees_what_is_promised() -> None:
+def test_mypy_infers_the_documented_types() -> None:
     printed = _run("mypy", "--no-error-summary", *FILES)
     assert printed == ""
 
 
-def test_pyright_sees_what_is_promised(tmp_path: Path) -> None:
+def test_pyright_infers_the_documented_types(tmp_path: Path) -> None:
     settings = {
         "include": FILES,
         "typeCheckingMode": "standard",

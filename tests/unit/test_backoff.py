@@ -51,7 +51,7 @@ def test_any_number_of_another_program_gives_a_valid_wait(multiplier: float) -> 
         assert 0 <= backoff.wait_ms(failed, draw()) <= MAX_MS
 
 
-def test_the_worker_fills_what_a_job_leaves_out() -> None:
+def test_the_workers_backoff_fills_missing_fields() -> None:
     ours = Backoff.exponential(1, max=9, multiplier=4, jitter=0.5)
     theirs = ours.with_override(WireBackoff("exponential", 200, None, None, None))
     assert theirs == Backoff(BackoffKind.EXPONENTIAL, 200, 9000, 4.0, 500)

@@ -13,12 +13,12 @@ def test_what_was_added_is_counted_by_the_server() -> None:
     assert compute_rates(before, now, AttemptRates(20.0, 1.0)) == Rates(30.0, 20.0, 1.0)
 
 
-def test_without_events_what_left_counts_as_done() -> None:
+def test_without_events_jobs_that_left_count_as_done() -> None:
     before, now = look(0, 10, 100, active=5), look(2000, 10, 160, active=1)
     assert compute_rates(before, now, None) == Rates(30.0, 32.0, None)
 
 
-def test_where_the_server_does_not_count_it_is_what_left_and_what_is_more() -> None:
+def test_without_server_counters_added_is_left_plus_growth() -> None:
     before, now = look(0, 10, None), look(1000, 14, None)
     assert compute_rates(before, now, AttemptRates(5.0, 1.0)) == Rates(10.0, 5.0, 1.0)
     assert compute_rates(before, now, None) == Rates(None, None, None)

@@ -88,7 +88,7 @@ def test_our_bar_has_another_colour() -> None:
     assert [bar.get("fill") for bar in found] == [OUR_BAR, THEIR_BAR]
 
 
-def test_a_peer_without_a_figure_has_a_word_instead_of_a_bar() -> None:
+def test_a_peer_without_a_figure_gets_a_word_instead_of_a_bar() -> None:
     missing = Row("missing", "missing", "", "", failed_cells("cannot install it"))
     picture = draw(row("tampu", 100.0), missing)
     assert len(bars(picture)) == 1

@@ -16,5 +16,5 @@ from tampu.cli.output import escape_controls
         ("\udcff", "\\udcff"),
     ],
 )
-def test_only_what_a_terminal_acts_on_is_escaped(given: str, shown: str) -> None:
+def test_only_control_characters_are_escaped(given: str, shown: str) -> None:
     assert escape_controls(given) == shown

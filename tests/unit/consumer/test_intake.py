@@ -74,7 +74,7 @@ class TestAccepted:
         ],
         ids=["quick way", "other order", "unknown field", "no extras"],
     )
-    def test_a_job_is_the_same_by_the_quick_way_and_the_slow_one(self, fields: list[bytes]) -> None:
+    def test_the_fast_and_the_slow_decoder_agree(self, fields: list[bytes]) -> None:
         one = deliver(fields)
         job = one.job
         assert (job.id, job.name, job.data) == ("j", "greet", {"k": 1})
@@ -114,7 +114,7 @@ class TestAccepted:
         assert deliver([b"d", body(), b"n", b"mine"], by=by).plan is mine
         assert deliver([b"d", body(), b"n", b"yours"], by=by).plan is rest
 
-    def test_more_names_than_are_cached_are_still_told_apart(self) -> None:
+    def test_more_names_than_are_cached_are_still_distinguished(self) -> None:
         by = intake()
         for number in range(2500):
             name = f"n{number}"

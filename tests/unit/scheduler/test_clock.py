@@ -39,7 +39,7 @@ class TestDueQueue:
         assert queue.next_ms() is None
 
 
-def test_a_manual_clock_stands_still_until_it_is_turned() -> None:
+def test_a_manual_clock_stands_still_until_advanced() -> None:
     calls: list[str] = []
     clock = ManualClock(START)
     clock.call_at(START_MS + 10, lambda: calls.append("late"))

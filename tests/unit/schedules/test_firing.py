@@ -47,7 +47,7 @@ class TestOnTime:
     def test_lateness_does_not_shift_the_grid(self) -> None:
         assert ruled(repeat(), 9_999).next_ms == DUE_MS + 10 * S
 
-    def test_an_interval_of_a_peer_counts_from_what_it_is_armed_for(self) -> None:
+    def test_a_peers_interval_counts_from_its_next_fire(self) -> None:
         spec = ScheduleSpec(
             key="k", job_name="j", pattern=EveryPattern(700), slot=slot_of_payload(b"\xc0")
         )
@@ -102,7 +102,7 @@ class TestBounds:
         late = ruled(schedule, 40 * S)
         assert late == FireDecision(fires=[DUE_MS, DUE_MS + 10 * S], next_ms=None)
 
-    def test_missed_ones_behind_the_end_are_not_counted(self) -> None:
+    def test_missed_fires_after_the_end_are_not_counted(self) -> None:
         schedule = repeat(missed=Missed.SKIP.within(grace=1), end=instant(DUE_MS + 15 * S))
         assert ruled(schedule, 500 * S) == FireDecision(fires=[], missed=2, next_ms=None)
 
@@ -110,7 +110,7 @@ class TestBounds:
         schedule = repeat(missed=Missed.ONCE.within(grace=1), end=instant(DUE_MS + 15 * S))
         assert list(ruled(schedule, 500 * S).fires) == [DUE_MS + 10 * S]
 
-    def test_one_that_is_armed_behind_its_end_is_over(self) -> None:
+    def test_a_schedule_armed_after_its_end_is_over(self) -> None:
         schedule = repeat(end=instant(DUE_MS))
         assert decide_fires(DueSchedule(schedule, DUE_MS + 1), DUE_MS + 2) == FireDecision()
 
@@ -133,7 +133,7 @@ class TestQueueOne:
         ruling = ruled(self.WAITS, 600 * S, held_ms=DUE_MS)
         assert ruling == FireDecision(fires=(DUE_MS,), overlapped=60, next_ms=DUE_MS + 610 * S)
 
-    def test_what_waited_for_another_instant_does_not_count(self) -> None:
+    def test_a_decision_for_another_instant_does_not_count(self) -> None:
         ruling = ruled(self.WAITS, 600 * S, held_ms=DUE_MS - 10 * S)
         assert ruling.fires[0] == DUE_MS + 540 * S
 

@@ -38,7 +38,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("option", "given"), BAD)
-def test_an_option_that_cannot_be_is_named(option: str, given: dict[str, Any]) -> None:
+def test_an_invalid_option_is_named(option: str, given: dict[str, Any]) -> None:
     with pytest.raises(OptionError) as refusal:
         parse_options(ScheduleSettings, "a schedule", given)
     assert refusal.value.option == option

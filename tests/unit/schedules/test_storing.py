@@ -182,6 +182,8 @@ def _spec(**changes: object) -> bytes:
         (_spec(), msgpack.packb({"of": 5})),
     ],
 )
-def test_what_cannot_be_read_or_fired_is_refused(spec: bytes | None, own: bytes | None) -> None:
+def test_undecodable_or_unsupported_schedules_are_refused(
+    spec: bytes | None, own: bytes | None
+) -> None:
     with pytest.raises(DecodeError):
         read_schedule(spec, own)

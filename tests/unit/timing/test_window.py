@@ -180,7 +180,7 @@ class TestClosedSince:
         closed_ms = window.closed_since_ms(_ms("2026-11-01T06:20:00+00:00"))
         assert closed_ms == _ms("2026-11-01T06:00:00+00:00")
 
-    def test_a_window_that_never_closes_has_none(self) -> None:
+    def test_a_window_that_never_closes_has_no_end(self) -> None:
         assert TimeWindow().closed_since_ms(_ms("2026-11-20T17:00:00+01:00")) is None
 
     def test_there_is_no_closing_before_the_calendar(self) -> None:

@@ -56,7 +56,7 @@ def test_the_reasons_are_spelled_as_at_the_peer() -> None:
 
 
 @pytest.mark.parametrize("reason", [BuryReason.DECODE_FAILED, BuryReason.OVERSIZE_PAYLOAD])
-def test_bytes_and_name_are_kept_exactly_even_if_they_are_neither(reason: BuryReason) -> None:
+def test_invalid_bytes_and_names_are_kept_exactly(reason: BuryReason) -> None:
     letter = DeadEntry(envelope=b"\xff\x00", source_id="1-1", reason=reason, raw_name=b"\xfe\x00")
     again = decode_dead(encode_dead(letter))
     assert (again.envelope, again.raw_name) == (b"\xff\x00", b"\xfe\x00")

@@ -72,13 +72,13 @@ marks = st.builds(
 
 @settings(max_examples=cases(100), deadline=None)
 @given(marks)
-def test_a_mark_comes_back(mark: WorkerHeartbeat) -> None:
+def test_a_heartbeat_comes_back(mark: WorkerHeartbeat) -> None:
     assert decode_heartbeat(encode_heartbeat(mark)) == mark
 
 
 @settings(max_examples=20, deadline=None)
 @given(marks)
-def test_a_mark_is_a_plain_list_that_a_later_version_may_lengthen(mark: WorkerHeartbeat) -> None:
+def test_a_heartbeat_is_a_list_that_a_later_version_may_extend(mark: WorkerHeartbeat) -> None:
     values = list(structs.astuple(mark))
     assert decode(encode_heartbeat(mark)) == values
     assert decode_heartbeat(encode([*values, "more"])) == mark
@@ -92,10 +92,10 @@ def test_bytes_that_are_not_a_heartbeat_are_refused(data: bytes) -> None:
 
 @settings(max_examples=cases(200), deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_mark_or_refused(data: bytes) -> None:
+def test_any_bytes_are_a_heartbeat_or_refused(data: bytes) -> None:
     with suppress(DecodeError):
         assert isinstance(decode_heartbeat(data), WorkerHeartbeat)
 
 
-def test_the_names_of_our_consumers_begin_in_a_way_of_their_own() -> None:
+def test_our_consumer_names_have_a_prefix() -> None:
     assert CONSUMER_PREFIX == b"t-"  # takeover tells our dead workers from silent peers by it

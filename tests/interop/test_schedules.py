@@ -1,4 +1,4 @@
-"""Schedules: what one world stores, the other tells of, replaces and removes."""
+"""Schedules: each side lists, replaces and removes what the other stored."""
 
 from typing import Any
 
@@ -53,9 +53,7 @@ async def the_one_there(shared: SharedQueue) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", RULES)
-async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(
-    shared: SharedQueue, kind: str
-) -> None:
+async def test_we_list_the_peers_rule_as_the_peer_does(shared: SharedQueue, kind: str) -> None:
     pattern, rule, key = RULES[kind]
     assert await shared.peer_repeat("tick", {"x": [1]}, pattern=pattern) == key
     found = await the_one(shared)
@@ -72,9 +70,7 @@ async def test_a_rule_of_the_peers_is_told_by_us_as_it_was_meant(
 
 
 @pytest.mark.parametrize("kind", RULES)
-async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(
-    shared: SharedQueue, kind: str
-) -> None:
+async def test_the_peer_lists_our_rule_as_we_do(shared: SharedQueue, kind: str) -> None:
     pattern, rule, key = RULES[kind]
     stored = await shared.queue.schedule("tick", rule, {"x": [1]})
     there = await the_one_there(shared)
@@ -88,9 +84,7 @@ async def test_a_rule_of_ours_is_told_by_the_peer_as_it_was_meant(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_policies_and_bounds_of_the_peers_are_told_by_us(
-    shared: SharedQueue, policy: str
-) -> None:
+async def test_we_list_the_peers_policies_and_bounds(shared: SharedQueue, policy: str) -> None:
     given, missed = POLICIES[policy]
     await shared.peer_repeat(
         "tick",
@@ -108,9 +102,7 @@ async def test_policies_and_bounds_of_the_peers_are_told_by_us(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_policies_and_bounds_of_ours_are_told_by_the_peer(
-    shared: SharedQueue, policy: str
-) -> None:
+async def test_the_peer_lists_our_policies_and_bounds(shared: SharedQueue, policy: str) -> None:
     given, missed = POLICIES[policy]
     await shared.queue.schedule(
         "tick",
@@ -140,7 +132,7 @@ async def test_a_spec_of_the_peers_is_written_by_us_byte_for_byte(
     assert encode_spec(decode_spec(raw)) == raw
 
 
-async def test_each_removes_what_the_other_has_stored(shared: SharedQueue) -> None:
+async def test_each_removes_the_schedules_of_the_other(shared: SharedQueue) -> None:
     theirs = await shared.peer_repeat("theirs", pattern=EVERY)
     ours = (await shared.queue.schedule("ours", Every(60), overlap=Overlap.SKIP)).key
     assert await shared.queue.unschedule(theirs)
@@ -194,7 +186,7 @@ async def test_the_same_spec_written_by_the_peer_keeps_our_settings(shared: Shar
     assert (settings.overlap, settings.attempts) == (Overlap.SKIP, 3)
 
 
-async def test_storing_what_the_peer_has_stored_keeps_its_place_and_its_counts(
+async def test_replacing_the_peers_schedule_keeps_its_next_fire_and_counts(
     shared: SharedQueue,
 ) -> None:
     key = await shared.peer_repeat("tick", 1, pattern=EVERY, limit=9)
