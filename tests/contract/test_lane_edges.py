@@ -219,10 +219,8 @@ class TestOutcomes:
         assert connection is not None
         await lane.close()
         before = asyncio.all_tasks()
-        connection._in_flight.append(
-            PendingCall(pack("PING"), future=asyncio.get_running_loop().create_future())
-        )
-        connection._take(as_refusal("ASK 1 127.0.0.1:1"))
+        call = PendingCall(pack("PING"), future=asyncio.get_running_loop().create_future())
+        connection.take(call, as_refusal("ASK 1 127.0.0.1:1"))
         assert asyncio.all_tasks() == before
 
 
@@ -274,8 +272,8 @@ class TestWaiting:
 
     @pytest.mark.every_server
     async def test_calls_wait_for_a_server_that_loads_its_data(self, start: Start) -> None:
-        # Reading its file, a server listens after every 1024 commands: here every 0.2 s, for 1.2 s.
-        running = start("--appendonly", "yes", "--key-load-delay", "200")
+        # Reading its file, a server listens after every 1024 commands: here every 0.5 s, for 3 s.
+        running = start("--appendonly", "yes", "--key-load-delay", "500")
         async with lane_to(running, PATIENT) as lane:
             calls = [lane.send(pack("SET", b"k%d" % n, b"v")) for n in range(6000)]
             await asyncio.gather(*calls)

@@ -163,11 +163,14 @@ class TestToACluster:
         assert open_lanes() == CAP
 
     @pytest.mark.usefixtures("low_cap")
-    async def test_a_lane_with_a_call_in_flight_is_not_closed(self, cluster_lanes: Lanes) -> None:
+    async def test_a_lane_with_a_call_in_flight_is_not_closed(
+        self, cluster_lanes: Lanes, nodes: Cluster
+    ) -> None:
         key = KEYS[0]
+        elsewhere = [other for other in KEYS if nodes.owner(other) is not nodes.owner(key)]
         lane = await cluster_lanes.to(key)
         waiting = lane.send(pack("BLPOP", b"{task-0}:list", 30), block_s=30)
-        for other in KEYS[1:]:
+        for other in elsewhere:  # a lane to the same node would wait behind the blocking call
             await (await cluster_lanes.to(other)).call("PING")
         assert open_lanes() == CAP
         assert await cluster_lanes.to(key) is lane

@@ -72,9 +72,17 @@ class Server:
         `refresh` looks up that node again, after a lost connection or a failover.
         """
         async with self._time_limit():
-            if refresh:
-                await self._revive()
-            return await _open(await self._route.make(key, refresh=refresh))
+            return await _open(await self._find(key, refresh=refresh))
+
+    async def find(self, key: bytes, *, refresh: bool = False) -> Connection:
+        """As `open`, but not connected yet: `connect` does that."""
+        async with self._time_limit():
+            return await self._find(key, refresh=refresh)
+
+    async def connect(self, found: Connection) -> Connection:
+        """Connect what `find` has found; the caller closes it."""
+        async with self._time_limit():
+            return await _open(found)
 
     async def open_all(self) -> list[Connection]:
         """A new connection to each node that holds keys; the caller closes them."""
@@ -101,6 +109,11 @@ class Server:
     async def has_moved(self, place: Place) -> bool:
         """Whether another node has taken the place of this one."""
         return await self._route.has_moved(place)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another node may take the place of one without its telling us."""
+        return self._route.may_move
 
     def slot(self, key: bytes) -> int:
         """The slot of a key; all keys of a slot are on one node."""
@@ -129,6 +142,11 @@ class Server:
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.release()
+
+    async def _find(self, key: bytes, *, refresh: bool) -> Connection:
+        if refresh:
+            await self._revive()
+        return await self._route.make(key, refresh=refresh)
 
     async def _revive(self) -> None:
         """Start the embedded server again if it was killed."""

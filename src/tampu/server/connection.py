@@ -1,10 +1,13 @@
-"""The life of one connection: calls go out, replies come back in the same order."""
+"""The life of a connection: calls go out, replies come back in the same order.
+
+Several lanes may share a connection. Each leaves it on its own when its keys have moved.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from redis.exceptions import AskError, MovedError
 from tampu.errors import ServerError
 from tampu.server.errors import (
     CONNECTION_ERRORS,
+    HUNG_UP,
     REPLY_ERRORS,
     connection_problem,
     refusal_code,
@@ -21,7 +25,7 @@ from tampu.server.errors import (
 from tampu.server.protocol import pack, start_protocol
 from tampu.server.redis_py import place_of
 from tampu.server.send_queue import PendingCall
-from tampu.util.lifecycle import ignore_outcome
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 
 if TYPE_CHECKING:
     from tampu.server.connect import Server
@@ -40,41 +44,64 @@ _TICKS_PER_PATIENCE = 4
 _CHECK_NODE_EVERY_S = 1.0
 
 
-class LaneConnection:
-    """Sends the calls of a queue and matches replies to them, until the connection ends.
+class NodeConnection:
+    """One connection to a node, for one lane or several.
 
     The server answers in the order of the calls. So a call stays in `_in_flight` until its reply
     arrives, even if its caller has given up: a cancelled call cannot shift the replies of others.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        server: Server,
-        send_queue: SendQueue,
-        patience_s: float,
-    ) -> None:
-        self.leaving: Exception | None = None  # why this node is no longer the right one
-        self.proven = False  # the last call was answered by the right node
+    def __init__(self, connection: Connection, *, server: Server, patience_s: float) -> None:
         self.place: Place | None = place_of(connection)
+        self.is_retired = False  # no other lane may join it
         self._connection = connection
         self._server = server
-        self._send_queue = send_queue
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        self._lanes: list[LaneConnection] = []
         self._in_flight: deque[PendingCall] = deque()
-        self._redirected: set[PendingCall] = set()  # sent to another node
-        self._refused: list[PendingCall] = []  # to be sent again to another node
         self._silent_s = 0.0
-        self._problem = ""  # why the connection ends
-        self._group: asyncio.TaskGroup | None = None
         self._protocol: LaneProtocol | PublicProtocol | None = None
         self._client_id: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._client_id.add_done_callback(ignore_outcome)
+        self._task: asyncio.Task[None] | None = None
 
-    def has_blocking_read(self) -> bool:
-        """Whether a blocking read is in flight."""
-        return any(call.block_s for call in self._in_flight)
+    # --- lanes ----------------------------------------------------------------------------------
+
+    def join(self, lane: LaneConnection) -> None:
+        """Take the calls of one more lane."""
+        self._lanes.append(lane)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="tampu-connection")
+
+    async def leave(self, lane: LaneConnection) -> None:
+        """Take no more calls of a lane; the last one closes the connection. May be called twice."""
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+        if not self._lanes:
+            await self._close()
+
+    def retire(self) -> None:
+        """Let no other lane join: the node is not what it was."""
+        self.is_retired = True
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether `write` may be called."""
+        return self._protocol is not None and self._protocol.takes_more
+
+    def write(self, calls: list[PendingCall]) -> None:
+        """Send calls, in order."""
+        if not self._in_flight:
+            self._silent_s = 0.0
+        self._in_flight.extend(calls)
+        assert self._protocol is not None  # noqa: S101 - `takes_more`
+        self._protocol.write([call.packed for call in calls])
+
+    def calls_of(self, lane: LaneConnection) -> list[PendingCall]:
+        """The calls of a lane without a reply, oldest first."""
+        return [call for call in self._in_flight if call.lane is lane]
 
     async def client_id(self) -> int | None:
         """The id of this connection on the server; None for a user who may not ask."""
@@ -83,58 +110,40 @@ class LaneConnection:
             return reply if isinstance(reply, int) else None
         return None
 
-    async def run(self) -> str:
-        """Exchange calls and replies until the connection ends; returns why it ended."""
+    # --- the connection -------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Exchange calls and replies until the connection ends, then tell its lanes why."""
+        problem = HUNG_UP
         try:
             async with asyncio.TaskGroup() as group:
-                self._group = group
                 await self._exchange(group)
         except* CONNECTION_ERRORS as errors:
-            self._problem = connection_problem(errors.exceptions[0])
+            problem = connection_problem(errors.exceptions[0])
         finally:
-            await self.disconnect()
-        return self._problem
+            self.is_retired = True
+            await self._connection.disconnect(nowait=True)
+            if not self._client_id.done():
+                self._client_id.set_result(None)
+            for lane in self._lanes:
+                lane.end(problem)
 
     async def _exchange(self, group: asyncio.TaskGroup) -> None:
-        protocol = start_protocol(self._connection, take=self._take, drained=self._flush)
+        protocol = start_protocol(self._connection, take=self._take, drained=self._flush_lanes)
         self._protocol = protocol
-        self._in_flight.append(PendingCall(_CLIENT_ID, future=self._client_id))
-        protocol.write([_CLIENT_ID])
+        self.write([PendingCall(_CLIENT_ID, future=self._client_id)])
         work = (self._watch_silence(), self._watch_node(), *protocol.work())
         helpers = [group.create_task(each, name="tampu-connection") for each in work]
         try:
-            with self._send_queue.flush_by(self._flush):
-                await protocol.ended
+            self._flush_lanes()
+            await protocol.ended
         finally:
-            self._group = None  # replies may still arrive: they must not start new tasks
             for helper in helpers:
                 helper.cancel()
 
-    def leftovers(self) -> list[PendingCall]:
-        """The calls without a reply, oldest first; this connection forgets them."""
-        left = [*self._refused, *self._redirected, *self._in_flight]
-        if not self._client_id.done():
-            self._client_id.set_result(None)
-            left = [call for call in left if call.future is not self._client_id]
-        self._refused.clear()
-        self._redirected.clear()
-        self._in_flight.clear()
-        return left
-
-    async def disconnect(self) -> None:
-        """Close the connection. May be called twice."""
-        await self._connection.disconnect(nowait=True)
-
-    def _flush(self) -> None:
-        """Write the calls of the queue, if the connection takes them."""
-        protocol = self._protocol
-        if self.leaving is not None or protocol is None or not protocol.takes_more:
-            return
-        if calls := self._send_queue.take():
-            if not self._in_flight:
-                self._silent_s = 0.0
-            self._in_flight.extend(calls)
-            protocol.write([call.packed for call in calls])
+    def _flush_lanes(self) -> None:
+        for lane in self._lanes:
+            lane.flush()
 
     def _take(self, reply: Answer) -> None:
         """Match a reply to its call."""
@@ -142,7 +151,116 @@ class LaneConnection:
         if not self._in_flight:
             raise ConnectionError("it sent a reply to no call")
         call = self._in_flight.popleft()
-        self.proven = self.leaving is None and call.future is not self._client_id
+        if call.lane is not None:
+            call.lane.take(call, reply)
+        elif isinstance(reply, Exception):
+            call.fail(refusal_error(reply, self._server.name))
+        else:
+            call.answer(reply)
+
+    async def _watch_silence(self) -> None:
+        """End the connection if no reply arrives for too long while a call is in flight.
+
+        Counts ticks instead of measuring time: a handler that blocks the loop leaves replies in the
+        socket, and the server is not to blame for that.
+        """
+        tick_s = self.patience_s / _TICKS_PER_PATIENCE
+        while True:
+            await asyncio.sleep(tick_s)
+            self._silent_s += tick_s
+            if self._in_flight:
+                allowed_s = self.patience_s + self._in_flight[0].block_s
+                if self._silent_s > allowed_s:
+                    raise ConnectionError(f"no reply for {allowed_s:g} s")
+
+    async def _watch_node(self) -> None:
+        """Let the lanes leave when another node has taken the place of this one."""
+        if self.place is None or not self._server.may_move:
+            return
+        while True:
+            await asyncio.sleep(_CHECK_NODE_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.patience_s):
+                    if await self._server.has_moved(self.place):
+                        break
+        problem = "the sentinels name another master"
+        self.retire()
+        for lane in list(self._lanes):
+            lane.move_on(ConnectionError(problem), problem)
+
+    async def _close(self) -> None:
+        self.is_retired = True
+        if self._task is not None:
+            await cancel_all([self._task])
+        await self._connection.disconnect(nowait=True)
+
+
+class LaneConnection:
+    """The part of one lane in a connection: its calls, and what the node says about its keys."""
+
+    def __init__(self, node: NodeConnection, *, server: Server, send_queue: SendQueue) -> None:
+        self.node = node
+        self.leaving: Exception | None = None  # why this node is no longer the right one
+        self.proven = False  # the last call was answered by the right node
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._server = server
+        self._send_queue = send_queue
+        self._unanswered = 0
+        self._redirecting: set[asyncio.Task[None]] = set()
+        self._redirected: set[PendingCall] = set()  # sent to another node
+        self._refused: list[PendingCall] = []  # to be sent again to another node
+        self._problem = ""  # why it ends
+        node.join(self)
+
+    def has_blocking_read(self) -> bool:
+        """Whether a blocking read is in flight."""
+        return any(call.block_s for call in self.node.calls_of(self))
+
+    async def run(self) -> str:
+        """Exchange calls and replies until this ends; returns why it ended."""
+        try:
+            with self._send_queue.flush_by(self.flush):
+                problem = await asyncio.shield(self.ended)
+            if self._redirecting and self._unanswered == 0:
+                await asyncio.wait(self._redirecting)
+            return problem
+        finally:
+            await self.disconnect()
+
+    def end(self, problem: str) -> None:
+        """Let `run` return; only the first problem counts."""
+        if not self.ended.done():
+            self.ended.set_result(problem)
+
+    def leftovers(self) -> list[PendingCall]:
+        """The calls without a reply, oldest first. No reply to them is taken from now on."""
+        left = [*self._refused, *self._redirected, *self.node.calls_of(self)]
+        for call in left:
+            call.lane = None
+        self._refused.clear()
+        self._redirected.clear()
+        return left
+
+    async def disconnect(self) -> None:
+        """Leave the connection. May be called twice."""
+        self.end(HUNG_UP)
+        await cancel_all(self._redirecting)
+        await self.node.leave(self)
+
+    def flush(self) -> None:
+        """Write the calls of the queue, if the connection takes them."""
+        if self.leaving is not None or not self.node.takes_more:
+            return
+        if calls := self._send_queue.take():
+            for call in calls:
+                call.lane = self
+            self._unanswered += len(calls)
+            self.node.write(calls)
+
+    def take(self, call: PendingCall, reply: Answer) -> None:
+        """Give a call its reply."""
+        self._unanswered -= 1
+        self.proven = self.leaving is None
         if isinstance(reply, Exception):
             self._handle_refusal(call, reply)
         else:
@@ -150,16 +268,30 @@ class LaneConnection:
         if self.leaving is not None:
             self._end_if_done()
 
+    def move_on(self, reason: Exception, problem: str) -> None:
+        """Write nothing more to this node; replies that are on their way are still taken."""
+        self.leaving, self._problem = reason, problem
+        self.proven = False
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._unanswered == 0:
+            self.end(self._problem)
+
     def _handle_refusal(self, call: PendingCall, refusal: Exception) -> None:
         code = refusal_code(refusal)
         if code in _WRONG_NODE:
             call.note_refusal(refusal)
             self._refused.append(call)
-            self._leave(refusal, f"the node no longer serves these keys ({code})")
-        elif isinstance(refusal, AskError) and not call.block_s and self._group is not None:
+            if code != "MOVED":
+                self.node.retire()  # the name of the node may lead elsewhere by now
+            self.move_on(refusal, f"the node no longer serves these keys ({code})")
+        elif isinstance(refusal, AskError) and not call.block_s and not self.ended.done():
             call.note_refusal(refusal)
             self._redirected.add(call)
-            self._group.create_task(self._redirect(call, refusal), name="tampu-redirect")
+            redirecting = asyncio.create_task(self._redirect(call, refusal), name="tampu-redirect")
+            self._redirecting.add(redirecting)
+            redirecting.add_done_callback(self._redirecting.discard)
         elif code in _NOT_YET or code == "ASK":
             self._send_later(call, refusal)
         else:
@@ -175,13 +307,13 @@ class LaneConnection:
     async def _redirect(self, call: PendingCall, ask: AskError) -> None:
         """Send one call to the node that its slot is moving to; the others stay here.
 
-        If the connection to that node breaks, this one ends too, and the call is a leftover.
+        If the connection to that node breaks, the lane leaves this one, and the call is a leftover.
         """
-        own_host, _ = self.place or ("", 0)
+        own_host, _ = self.node.place or ("", 0)
         with suppress(*CONNECTION_ERRORS, ServerError):
             other = await self._server.open_to((ask.host or own_host, ask.port))
             try:
-                async with asyncio.timeout(self._patience_s):
+                async with asyncio.timeout(self.node.patience_s):
                     call.sent = True
                     await other.send_packed_command([_ASKING, call.packed], check_health=False)
                     await other.read_response()
@@ -193,7 +325,7 @@ class LaneConnection:
             self._redirected.discard(call)
             return
         problem = "the connection to the node of a moving slot broke"
-        self._leave(ConnectionError(problem), problem)
+        self.move_on(ConnectionError(problem), problem)
 
     def _handle_redirected_refusal(self, call: PendingCall, refusal: Exception) -> None:
         if isinstance(refusal, MovedError) or refusal_code(refusal) in _NOT_YET:
@@ -201,37 +333,26 @@ class LaneConnection:
         else:
             call.fail(refusal_error(refusal, self._server.name))
 
-    async def _watch_silence(self) -> None:
-        """End the connection if no reply arrives for too long while a call is in flight.
 
-        Counts ticks instead of measuring time: a handler that blocks the loop leaves replies in the
-        socket, and the server is not to blame for that.
-        """
-        tick_s = self._patience_s / _TICKS_PER_PATIENCE
-        while True:
-            await asyncio.sleep(tick_s)
-            self._silent_s += tick_s
-            if self._in_flight:
-                allowed_s = self._patience_s + self._in_flight[0].block_s
-                if self._silent_s > allowed_s:
-                    raise ConnectionError(f"no reply for {allowed_s:g} s")
+class SharedConnections:
+    """One connection to each node, for any number of lanes."""
 
-    async def _watch_node(self) -> None:
-        """Leave when another node has taken the place of this one."""
-        while self.place is not None and self.leaving is None:
-            await asyncio.sleep(_CHECK_NODE_EVERY_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience_s):
-                    if await self._server.has_moved(self.place):
-                        problem = "the sentinels name another master"
-                        self._leave(ConnectionError(problem), problem)
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._nodes: dict[Place | None, NodeConnection] = {}
+        self._opening: defaultdict[Place | None, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def _leave(self, reason: Exception, problem: str) -> None:
-        """Write nothing more; replies that are on their way are still taken."""
-        self.leaving, self._problem = reason, problem
-        self.proven = False
-        self._end_if_done()
-
-    def _end_if_done(self) -> None:
-        if self._protocol is not None and not self._in_flight:
-            self._protocol.end()
+    async def join(
+        self, key: bytes, *, refresh: bool, send_queue: SendQueue, patience_s: float
+    ) -> LaneConnection:
+        """The part of a lane in the connection to the node that holds `key`."""
+        server = self._server
+        found = await server.find(key, refresh=refresh)
+        place = place_of(found)
+        async with self._opening[place]:
+            node = self._nodes.get(place)
+            if node is None or node.is_retired:
+                connection = await server.connect(found)
+                node = NodeConnection(connection, server=server, patience_s=patience_s)
+                self._nodes[place] = node
+            return LaneConnection(node, server=server, send_queue=send_queue)

@@ -22,7 +22,7 @@ from tampu.errors import (
     ServerUnreachable,
     Verdict,
 )
-from tampu.server.connection import LaneConnection
+from tampu.server.connection import LaneConnection, NodeConnection
 from tampu.server.errors import TOO_SLOW, refusal_error, server_errors
 from tampu.server.protocol import pack
 from tampu.server.send_queue import PendingCall, SendQueue
@@ -30,6 +30,7 @@ from tampu.util.pauses import Pauses
 
 if TYPE_CHECKING:
     from tampu.server.connect import Server
+    from tampu.server.connection import SharedConnections
     from tampu.server.protocol import Argument, Reply
     from tampu.server.redis_py import Connection
 
@@ -55,7 +56,9 @@ class LaneOptions:
 
 
 class Lane:
-    """One connection to the node that holds a queue's keys; it reconnects and follows the keys.
+    """A connection to the node that holds a queue's keys; it reconnects and follows the keys.
+
+    Lanes that do not block can share connections: pass the same `SharedConnections` to `open`.
 
     Calls are sent in the order of `send` and may be in flight together. When the connection breaks,
     a call in flight fails with `ConnectionLost`, or is sent again if it is `repeatable`. Calls that
@@ -63,10 +66,18 @@ class Lane:
     A lane belongs to the event loop that opened it.
     """
 
-    def __init__(self, server: Server, key: bytes, options: LaneOptions) -> None:
+    def __init__(
+        self,
+        server: Server,
+        key: bytes,
+        *,
+        options: LaneOptions,
+        shared: SharedConnections | None,
+    ) -> None:
         self._server = server
         self._key = key
         self._options = options
+        self._shared = shared
         self._pauses = Pauses(
             options.first_pause_s,
             options.longest_pause_s,
@@ -84,9 +95,16 @@ class Lane:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def open(cls, server: Server, key: bytes, *, options: LaneOptions | None = None) -> Self:
+    async def open(
+        cls,
+        server: Server,
+        key: bytes,
+        *,
+        options: LaneOptions | None = None,
+        shared: SharedConnections | None = None,
+    ) -> Self:
         """Open a lane to the node that holds `key`; fails at once if it cannot be reached."""
-        lane = cls(server, key, options or LaneOptions())
+        lane = cls(server, key, options=options or LaneOptions(), shared=shared)
         # Kept here too: a task that is cancelled before it starts never closes its connection.
         connection = lane._connection = await lane._connect(refresh=False)
         lane._task = asyncio.create_task(lane._run(connection), name="tampu-lane")
@@ -149,6 +167,11 @@ class Lane:
         packed = pack(*command)
         return await self.send(packed, repeatable=repeatable, block_s=block_s, limit_s=limit_s)
 
+    async def client_id(self) -> int | None:
+        """The id of the connection on the server; None without one, or if the user may not ask."""
+        connection = self._connection
+        return None if connection is None else await connection.node.client_id()
+
     async def unblock(self) -> None:
         """End this lane's blocking reads now; each is answered as if its time were up.
 
@@ -164,7 +187,7 @@ class Lane:
         connection = self._connection
         if connection is None or not connection.has_blocking_read():
             return
-        client_id = await connection.client_id()
+        client_id = await connection.node.client_id()
         if client_id is not None:
             await self._unblock(connection, client_id)
 
@@ -233,7 +256,7 @@ class Lane:
         moved = connection.leaving
         if not isinstance(moved, MovedError):
             return False
-        own_host, _ = connection.place or ("", 0)
+        own_host, _ = connection.node.place or ("", 0)
         moved.host = moved.host or own_host  # clusters may hide the names of their hosts
         if await self._server.follow(moved):
             return True
@@ -242,12 +265,14 @@ class Lane:
         return False
 
     async def _connect(self, *, refresh: bool) -> LaneConnection:
-        return LaneConnection(
-            await self._server.open(self._key, refresh=refresh),
-            server=self._server,
-            send_queue=self._send_queue,
-            patience_s=self._options.patience_s,
-        )
+        server, queue, patience_s = self._server, self._send_queue, self._options.patience_s
+        if self._shared is not None:
+            return await self._shared.join(
+                self._key, refresh=refresh, send_queue=queue, patience_s=patience_s
+            )
+        connection = await server.open(self._key, refresh=refresh)
+        node = NodeConnection(connection, server=server, patience_s=patience_s)
+        return LaneConnection(node, server=server, send_queue=queue)
 
     async def _unblock(self, blocked: LaneConnection, client_id: int) -> None:
         second = await self._connect_beside(blocked)
@@ -264,9 +289,10 @@ class Lane:
 
     async def _connect_beside(self, connection: LaneConnection) -> Connection:
         """A second connection to the same node."""
-        if connection.place is None:
+        place = connection.node.place
+        if place is None:
             return await self._server.open(self._key)
-        return await self._server.open_to(connection.place)
+        return await self._server.open_to(place)
 
     def _forget(self, call: PendingCall, _: asyncio.Future[Reply]) -> None:
         self._calls.discard(call)

@@ -1,4 +1,7 @@
-"""Lanes to keys with different hash tags: one lane to a server, one for each slot of a cluster."""
+"""Lanes to keys with different hash tags: one lane to a server, one for each slot of a cluster.
+
+Lanes to the same node share a connection.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +9,7 @@ from typing import Final, Self
 
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, check_target, connect
+from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane, LaneOptions
 
 _MOST_OPEN: Final = 64
@@ -30,6 +34,7 @@ class Lanes:
         self._connect_timeout_s = connect_timeout_s
         self._users = 0
         self._server: Server | None = None
+        self._shared: SharedConnections | None = None
         self._lanes: dict[int, Lane] = {}  # by slot, least recently used first
         self._opening = asyncio.Lock()
 
@@ -74,7 +79,7 @@ class Lanes:
             lane = self._lanes.pop(slot, None)
             if lane is None:
                 await self._make_room()
-                lane = await Lane.open(server, key, options=self._options)
+                lane = await Lane.open(server, key, options=self._options, shared=self._shared)
             self._lanes[slot] = lane
             return lane
 
@@ -91,6 +96,7 @@ class Lanes:
                 credentials=self._credentials,
                 connect_timeout_s=self._connect_timeout_s,
             )
+            self._shared = SharedConnections(self._server)
         return self._server
 
     async def _make_room(self) -> None:

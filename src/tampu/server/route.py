@@ -32,6 +32,9 @@ _ASK_SENTINELS_EVERY_S = 1.0
 class Route(Protocol):
     """How to reach the node that holds a key."""
 
+    may_move: bool
+    """Whether another node may take the place of one without its telling us: see `has_moved`."""
+
     async def make(self, key: bytes, *, refresh: bool) -> Connection:
         """A connection to the key's node, not connected yet; `refresh` updates the topology."""
         ...
@@ -73,6 +76,8 @@ def route_for(client: Client) -> Route:
 class PlainRoute:
     """One server: TCP, TLS or a unix socket."""
 
+    may_move = False
+
     def __init__(self, client: Redis) -> None:
         self._client = client
 
@@ -111,6 +116,8 @@ class PlainRoute:
 class SentinelRoute(PlainRoute):
     """The master that the sentinels agree on, looked up at every connect."""
 
+    may_move = True
+
     def __init__(self, client: Redis) -> None:
         super().__init__(client)
         self._master: Place | None = None
@@ -143,6 +150,8 @@ class SentinelRoute(PlainRoute):
 
 class ClusterRoute:
     """The node that holds the key's slot."""
+
+    may_move = False
 
     def __init__(self, client: RedisCluster) -> None:
         self._client = client

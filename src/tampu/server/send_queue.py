@@ -1,14 +1,20 @@
 """Calls, and the queue in which they wait to be sent."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tampu.errors import ConnectionLost, ServerError, Verdict
 from tampu.server.errors import ScriptUnknown
-from tampu.server.protocol import Reply
+
+if TYPE_CHECKING:
+    from tampu.server.connection import LaneConnection
+    from tampu.server.protocol import Reply
 
 
 class PendingCall:
@@ -17,6 +23,7 @@ class PendingCall:
     __slots__ = (
         "block_s",
         "future",
+        "lane",
         "limit_s",
         "maybe_done",
         "packed",
@@ -40,6 +47,7 @@ class PendingCall:
         self.repeatable = repeatable
         self.block_s = block_s
         self.limit_s = self.until = math.inf  # its time limit, and the loop's time at its end
+        self.lane: LaneConnection | None = None  # who takes the reply
         self.sent = False  # in flight: the server may have carried it out
         self.maybe_done = False  # was in flight before, on a connection that broke
         self.unblocked = False  # a blocking read that must not be sent again
