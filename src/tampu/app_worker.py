@@ -5,14 +5,16 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial, reduce
+from dataclasses import replace
 from typing import Unpack
 
 from msgspec import Struct
 
 from tampu.app import App
-from tampu.consumer.handler import Handler
-from tampu.consumer.options import WorkerHealth, WorkerOptions
+from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.handler import Handler, handlers_by_name
+from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
+from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
 from tampu.tasks.execution import Runtime, create_dependencies
 from tampu.tasks.handlers import app_steps, handler_of, parse_worker_options
@@ -21,31 +23,29 @@ from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import at_least, check_type
-from tampu.worker import Worker
+from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
 
 
-class _RunningWorkers(Struct, frozen=True):
-    """The running workers, and what is closed after them."""
+class _RunningEngine(Struct, frozen=True):
+    """The running engine, and what is closed after it."""
 
-    workers: tuple[Worker, ...]
+    engine: Engine
     runtime: Runtime
     stack: AsyncExitStack
 
     async def close(self, grace_s: float) -> None:
         self.runtime.stopping = True
         async with self.stack:
-            await self.stop_workers(grace_s)
+            await self.engine.close(grace_s)
 
-    async def stop_workers(self, grace_s: float) -> None:
-        async with asyncio.TaskGroup() as group:
-            for worker in self.workers:
-                group.create_task(worker.stop(grace_s), name="tampu-worker-stop")
+    async def hurry(self, grace_s: float) -> None:
+        await self.engine.hurry(grace_s)
 
 
 class AppWorker(Runnable):
-    """Runs the tasks of an app, with one worker for each queue.
+    """Runs the tasks of an app, with slots of their own for each queue.
 
     `queues` sets the concurrency of each queue; None means all queues of the app's tasks, with
     `concurrency` each. Any task can run from any of them. Options are those of `Worker`; the
@@ -73,12 +73,13 @@ class AppWorker(Runnable):
             name: handler_of(task, self._runtime, settings.isolation)
             for name, task in app.tasks.items()
         }
-        self._workers = tuple(
-            _create_worker(app, queue, handlers=handlers, options={**options, "concurrency": slots})
+        consumer = new_consumer(settings.name)
+        self._configs = [
+            _queue_config(queue, consumer, replace(settings, concurrency=slots), handlers=handlers)
             for queue, slots in self._queues.items()
-        )
+        ]
         self._life = Lifetime(
-            "app-worker", self._open, _RunningWorkers.close, hurry=_RunningWorkers.stop_workers
+            "app-worker", self._open, _RunningEngine.close, hurry=_RunningEngine.hurry
         )
 
     def __repr__(self) -> str:
@@ -91,17 +92,16 @@ class AppWorker(Runnable):
 
     @property
     def health(self) -> WorkerHealth | None:
-        """The health of all workers together; None before all have started."""
-        if self._life.resource is None:
-            return None
-        return reduce(WorkerHealth.combine, (each.health for each in self._workers if each.health))
+        """The health of the worker now, all queues together; None before it has started."""
+        running = self._life.resource
+        return None if running is None else running.engine.health
 
     async def stop(self, grace: Duration | None = None) -> None:
-        """Stop all workers as `Worker.stop` does, then leave the lifespan."""
+        """Stop all queues as `Worker.stop` does, then leave the lifespan."""
         await self._life.stop(to_s("grace", self._grace if grace is None else grace))
 
-    async def _open(self) -> _RunningWorkers:
-        """In order: lifespan, dependencies with scope="app", schedules, workers."""
+    async def _open(self) -> _RunningEngine:
+        """In order: lifespan, dependencies with scope="app", schedules, queues."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._app)
             await stack.enter_async_context(_in_own_task(self._enter_lifespan))
@@ -109,10 +109,8 @@ class AppWorker(Runnable):
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             await self._store_schedules()
-            for worker in self._workers:
-                await worker.start()
-                stack.push_async_callback(partial(worker.stop, 0))
-            return _RunningWorkers(self._workers, self._runtime, stack.pop_all())
+            engine = await Engine.open(self._configs, self._app.url, self._app.credentials)
+            return _RunningEngine(engine, self._runtime, stack.pop_all())
 
     async def _store_schedules(self) -> None:
         for each in self._schedules:
@@ -176,10 +174,15 @@ async def _in_own_task(
     task.result()
 
 
-def _create_worker(
-    app: App, queue: str, *, handlers: Mapping[str, Handler], options: WorkerOptions
-) -> Worker:
-    return Worker(queue, handlers, app.url, credentials=app.credentials, **options)
+def _queue_config(
+    queue: str,
+    consumer: bytes,
+    settings: WorkerSettings,
+    *,
+    handlers: Mapping[str, Handler],
+) -> QueueConfig:
+    plans = make_plans(handlers_by_name(handlers), settings)
+    return QueueConfig(QueueKeys(queue), consumer, settings, plans=plans)
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

@@ -10,8 +10,9 @@ from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext, LeaderService
+from tampu.services.leader import LeaderContext, LeaderService, Wakeups
 from tampu.services.promoter import PromotionService
+from tampu.services.reaper import Fleet
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import check_flag
 from tampu.wire.holders import HolderKind, new_holder
@@ -73,6 +74,8 @@ class StandaloneService(Runnable):
                     holder=self._holder,
                     events_max_len=self._events_max_len,
                     sink=self._sink,
+                    wakeups=Wakeups(server),
+                    fleet=Fleet(has_peers=True),  # it does not look at the consumers
                 )
             )
             service.start()

@@ -3,17 +3,15 @@
 from functools import partial
 from typing import Unpack
 
-from tampu.consumer.engine import Engine, EngineConfig
+from tampu.consumer.engine import Engine, QueueConfig, new_consumer
 from tampu.consumer.handler import Handlers, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.util.clock import Duration, now_ms, to_s
-from tampu.util.ids import new_id
+from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import parse_options
-from tampu.wire.holders import CONSUMER_PREFIX
 from tampu.wire.keys import QueueKeys
 
 
@@ -36,16 +34,17 @@ class Worker(Runnable):
         check_target(url, credentials)
         settings = parse_options(WorkerSettings, "Worker", options)
         self._grace = settings.grace
-        self._config = EngineConfig(
-            keys=QueueKeys(queue),
-            consumer=_consumer(settings.name),
-            settings=settings,
+        self._config = QueueConfig(
+            QueueKeys(queue),
+            new_consumer(settings.name),
+            settings,
             plans=make_plans(handlers_by_name(handler), settings),
-            target=url,
-            credentials=credentials,
         )
         self._life = Lifetime(
-            "worker", partial(Engine.open, self._config), Engine.close, hurry=Engine.hurry
+            "worker",
+            partial(Engine.open, [self._config], url, credentials),
+            Engine.close,
+            hurry=Engine.hurry,
         )
 
     def __repr__(self) -> str:
@@ -69,9 +68,3 @@ class Worker(Runnable):
         that ends first counts.
         """
         await self._life.stop(to_s("grace", self._grace if grace is None else grace))
-
-
-def _consumer(name: str | None) -> bytes:
-    """The name of a new consumer: unique, even if several workers have the same name."""
-    own = new_id(now_ms())
-    return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()

@@ -7,18 +7,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import redis
 
 from tampu import (
     App,
     AppWorker,
+    CommandRefused,
     Cron,
     Depends,
     Every,
     OptionError,
     Router,
-    ServerUnreachable,
     WrongContext,
 )
+from tampu.wire.keys import QueueKeys
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -138,19 +140,16 @@ class TestLife:
                 go_on.set()
 
     async def test_if_one_queue_fails_to_start_none_starts(
-        self, running: RunningServer, monkeypatch: pytest.MonkeyPatch
+        self, running: RunningServer, admin: redis.Redis
     ) -> None:
         app = App(running.url)
         app.task(name="a", queue="a")(lambda: None)
         app.task(name="b", queue="b")(lambda: None)
+        admin.set(QueueKeys("b").stream, "not a stream")
 
         async def act() -> None:
             worker = AppWorker(app)
-            other = App("redis://127.0.0.1:1")
-            other.task(name="b", queue="b")(lambda: None)
-            (unreachable,) = AppWorker(other)._workers
-            monkeypatch.setattr(worker, "_workers", (worker._workers[0], unreachable))
-            with pytest.raises(ServerUnreachable):
+            with pytest.raises(CommandRefused):
                 await worker.start()
 
         await nothing_left(running, act)

@@ -75,7 +75,7 @@ class TestFiring:
     async def test_a_schedule_stored_while_running_is_noticed_at_once(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tampu.schedules.firing._LOOK_AGAIN_S", 60.0)
+        monkeypatch.setattr("tampu.services.leader._LOOK_S", 60.0)
         calls = Calls()
         await harness.start_worker(calls)
         await harness.queue.schedule("far", Every("1h"))

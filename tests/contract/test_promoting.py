@@ -158,10 +158,10 @@ class TestCancelled:
         calls = Calls()
         jobs = await harness.queue.add_each("a", range(20_000), delay="1h")
         await harness.start_worker(calls, events=False)
-        harness.admin.zadd(KEYS.delayed, dict.fromkeys(due_ms(harness), now_ms() + 30))
         asked = [job.id for job in jobs[::10]]
-        answers: list[bool] = []
-        for start in range(0, len(asked), 20):
+        answers = await harness.queue.cancel_many(asked[:20])  # a busy machine may run the others
+        harness.admin.zadd(KEYS.delayed, dict.fromkeys(due_ms(harness), now_ms() + 30))
+        for start in range(20, len(asked), 20):
             answers += await harness.queue.cancel_many(asked[start : start + 20])
         await harness.until_settled()
         cancelled = {job_id for job_id, done in zip(asked, answers, strict=True) if done}

@@ -27,7 +27,7 @@ with SyncQueue(sys.argv[1], sys.argv[2]) as queue:
 @pytest.fixture
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """A promoter that is not woken sleeps until the next job that it knows of."""
-    monkeypatch.setattr("tampu.services.promoter._LOOK_AGAIN_S", 60.0)
+    monkeypatch.setattr("tampu.services.leader._LOOK_S", 60.0)
 
 
 def take_wakeups(harness: Harness) -> int:
@@ -181,7 +181,7 @@ class TestListening:
         harness.admin.delete(KEYS.wakeup)
         await harness.queue.add("a", delay=0.02)
         await calls.until(1)
-        assert caplog.text.count("wakeup of the promoter of queue 'work' failed") == 1
+        assert caplog.text.count(f"no wakeups arrive on {KEYS.wakeup.decode()}") == 1
 
     async def test_a_promoter_that_lost_its_connection_listens_again(
         self, harness: Harness

@@ -1,4 +1,4 @@
-"""A repeater in a process of its own, without a worker: what it fires stays in the stream.
+"""A firer in a process of its own, without a worker: what it fires stays in the stream.
 
 Run as a module it is that process; `FirerProcess` starts one and holds it.
 """
@@ -16,7 +16,8 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext
+from tampu.services.leader import LeaderContext, Wakeups
+from tampu.services.reaper import Fleet
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys
 from tests.servers import ROOT
@@ -66,11 +67,18 @@ async def _main(url: str, queue: str) -> None:
     keys = QueueKeys(queue)
     holder = new_holder(HolderKind.SCHEDULER, uuid4())
     async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
-        sink = SafeSink(None)
-        repeater = FiringService(
-            LeaderContext(lane=lane, keys=keys, holder=holder, events_max_len=0, sink=sink)
+        firer = FiringService(
+            LeaderContext(
+                lane=lane,
+                keys=keys,
+                holder=holder,
+                events_max_len=0,
+                sink=SafeSink(None),
+                wakeups=Wakeups(server),
+                fleet=Fleet(),
+            )
         )
-        repeater.start()
+        firer.start()
         print(holder.text, flush=True)  # noqa: T201 - for who started it
         await asyncio.Event().wait()
 

@@ -14,7 +14,8 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext
+from tampu.services.leader import LeaderContext, Wakeups
+from tampu.services.reaper import Fleet
 from tampu.wire.entry import decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.holders import HolderKind, new_holder
@@ -55,13 +56,20 @@ class SharedQueue:
         server = await self._stack.enter_async_context(await connect(self.url))
         lane = await self._stack.enter_async_context(await Lane.open(server, self.keys.stream))
         holder = new_holder(HolderKind.SCHEDULER, uuid4())
-        sink = SafeSink(None)
-        repeater = FiringService(
-            LeaderContext(lane=lane, keys=self.keys, holder=holder, events_max_len=0, sink=sink)
+        firer = FiringService(
+            LeaderContext(
+                lane=lane,
+                keys=self.keys,
+                holder=holder,
+                events_max_len=0,
+                sink=SafeSink(None),
+                wakeups=Wakeups(server),
+                fleet=Fleet(),
+            )
         )
-        repeater.start()
-        self._stack.push_async_callback(repeater.stop)
-        return repeater
+        firer.start()
+        self._stack.push_async_callback(firer.stop)
+        return firer
 
     # --- theirs ---------------------------------------------------------------------------------
 

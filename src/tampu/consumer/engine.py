@@ -1,20 +1,21 @@
 """A running worker: its parts, and the order in which they start and stop."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
 from random import Random
 from threading import get_ident
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 from tampu.consumer.feed import Backpressure, Feed
-from tampu.consumer.handler import HandlerPlan
 from tampu.consumer.intake import Intake
-from tampu.consumer.leases import Leases
-from tampu.consumer.options import WorkerHealth, WorkerSettings
+from tampu.consumer.leases import Lease, LeaseThread
+from tampu.consumer.options import WorkerHealth
 from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recovery import Recovery
@@ -23,53 +24,62 @@ from tampu.consumer.settle import SettleRules
 from tampu.consumer.settler import Settler, SettleTarget
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
-from tampu.job import Job
 from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.schedules.firing import FiringService
-from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, connect
+from tampu.server.connect import connect
+from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import Membership
 from tampu.server.streams import create_consumer, create_group
-from tampu.services.leader import LeaderContext
+from tampu.services.leader import LeaderContext, Wakeups
 from tampu.services.promoter import PromotionService
-from tampu.services.reaper import LeaseTerms, ReapingService
-from tampu.services.service import Service
-from tampu.util.clock import Duration, to_ms
-from tampu.wire.holders import HolderKind, LockHolder, new_holder
-from tampu.wire.keys import QueueKeys
+from tampu.services.reaper import Fleet, LeaseTerms, ReapingService
+from tampu.util.clock import now_ms, to_ms
+from tampu.util.ids import new_id
+from tampu.util.lifecycle import run_all
+from tampu.wire.holders import CONSUMER_PREFIX, HolderKind, LockHolder, new_holder
 from tampu.wire.result import result_ttl_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tampu.consumer.handler import HandlerPlan
+    from tampu.consumer.options import WorkerSettings
+    from tampu.job import Job
+    from tampu.server.client import CredentialCallback
+    from tampu.server.connect import Server, Target
+    from tampu.services.service import Service
+    from tampu.util.clock import Duration
+    from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
 _DRAIN_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """Everything that an engine is made from."""
+class QueueConfig:
+    """How a worker serves one queue."""
 
-    keys: QueueKeys
-    consumer: bytes
-    settings: WorkerSettings
-    plans: Mapping[str | None, HandlerPlan]
-    target: Target
-    credentials: CredentialCallback | None
-
-    @property
-    def member(self) -> Membership:
-        """The worker as a member of its group."""
-        return Membership(
-            stream=self.keys.stream,
-            group=self.settings.group.encode(),
-            consumer=self.consumer,
-            key=self.keys.worker(self.consumer),
+    def __init__(
+        self,
+        keys: QueueKeys,
+        consumer: bytes,
+        settings: WorkerSettings,
+        *,
+        plans: Mapping[str | None, HandlerPlan],
+    ) -> None:
+        self.keys = keys
+        self.consumer = consumer
+        self.settings = settings
+        self.plans = plans
+        self.terms = LeaseTerms(to_ms("lease", settings.lease))
+        self.member = Membership(
+            stream=keys.stream,
+            group=settings.group.encode(),
+            consumer=consumer,
+            key=keys.worker(consumer),
         )
-
-    @property
-    def terms(self) -> LeaseTerms:
-        """How long its leases last."""
-        return LeaseTerms(to_ms("lease", self.settings.lease))
+        self.lease = Lease(self.member, self.terms, concurrency=settings.concurrency)
 
     @property
     def settle_target(self) -> SettleTarget:
@@ -94,6 +104,12 @@ class EngineConfig:
         )
 
 
+def new_consumer(name: str | None) -> bytes:
+    """The name of a new consumer: unique, even if several workers have the same name."""
+    own = new_id(now_ms())
+    return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
+
+
 class _Host:
     """What the jobs of a worker can call."""
 
@@ -115,13 +131,12 @@ class _Host:
             self._loop.call_soon_threadsafe(self._reporter.report_progress, job, percent)
 
 
-class Engine:
-    """The parts of a running worker. Made by `open`, ended by `close`, once each."""
+class QueueEngine:
+    """The parts of a running worker that serve one queue."""
 
-    def __init__(self, config: EngineConfig, *, reads: Lane, work: Lane, leases: Leases) -> None:
+    def __init__(self, config: QueueConfig, parts: SharedParts, *, reads: Lane, work: Lane) -> None:
         settings, keys, member = config.settings, config.keys, config.member
         self._config = config
-        self._leases = leases
         self._writer = (
             EventWriter(work, keys.events, max_len=settings.events_max_len)
             if settings.events
@@ -129,7 +144,7 @@ class Engine:
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         self._settler = Settler(
-            work, config.settle_target, rules=config.rules, leases=leases, reporter=reporter
+            work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
         )
         intake = Intake(
             config.plans,
@@ -149,73 +164,39 @@ class Engine:
             backpressure=Backpressure(self.pool, self._settler, reporter=reporter, room=room),
             recovery=self._recovery,
         )
-        self._services = self._make_services(work, reporter.sink)
-        self._stack = AsyncExitStack()
-
-    @classmethod
-    async def open(cls, config: EngineConfig) -> Self:
-        """Connect, send the first heartbeat and begin to work; or raise and leave nothing open."""
-        settings, stream = config.settings, config.keys.stream
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(
-                await connect(config.target, credentials=config.credentials)
-            )
-            reads = await stack.enter_async_context(await Lane.open(server, stream))
-            work = await stack.enter_async_context(await Lane.open(server, stream))
-            group = settings.group.encode()
-            await create_group(work, stream, group)
-            leases = Leases(
-                config.target,
-                config.credentials,
-                config.member,
-                terms=config.terms,
-                concurrency=settings.concurrency,
-            )
-            stack.push_async_callback(leases.stop)
-            await leases.start(server.outage)
-            await create_consumer(work, stream, group, consumer=config.consumer)
-            engine = cls(config, reads=reads, work=work, leases=leases)
-            engine._stack = stack.pop_all()
-        engine._start()
-        return engine
+        self._services = self._make_services(work, parts, reporter.sink)
 
     @property
     def health(self) -> WorkerHealth:
-        """The health of the worker now."""
-        return WorkerHealth(self.pool.busy, self._leases.heartbeat_age_s)
+        """The health of this part of the worker now."""
+        return WorkerHealth(self.pool.busy, self._config.lease.heartbeat_age_s)
 
-    async def hurry(self, grace_s: float) -> None:
-        """Shorten the grace of a `close` that is in progress."""
-        self.pool.limit_grace(grace_s)
-
-    async def close(self, grace_s: float) -> None:
-        """Stop in an order that loses nothing and leaves nothing open."""
-        async with self._stack:  # last of all: the leases, then the connections
-            await self._reader.stop()
-            for service in self._services:
-                await service.stop()
-            await self._recovery.wait_for_takeover()
-            self._feed.release_waiting()
-            await self.pool.drain(grace_s)
-            if not await self._settler.drain(_DRAIN_S):
-                worker, count = self._config.consumer.decode(), len(self._settler)
-                text = "worker %s stopped with %d entries unsettled: their jobs will run again"
-                logger.warning(text, worker, count, extra={"worker": worker, "entries": count})
-            await self._settler.close()
-            if self._writer is not None:
-                await self._writer.close()
-            for plan in self._config.plans.values():
-                await plan.runner.close()
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Begin to work."""
         self._settler.open()
-        self.pool.start()
         self._reader.start()
         for service in self._services:
             service.start()
 
-    def _make_services(self, work: Lane, sink: SafeSink) -> list[Service]:
-        config, settings = self._config, self._config.settings
+    async def close(self, grace_s: float) -> None:
+        """Stop in an order that loses nothing."""
+        await self._reader.stop()
+        await run_all(service.stop() for service in self._services)
+        await self._recovery.wait_for_takeover()
+        self._feed.release_waiting()
+        await self.pool.drain(grace_s)
+        if not await self._settler.drain(_DRAIN_S):
+            worker, count = self._config.consumer.decode(), len(self._settler)
+            text = "worker %s stopped with %d entries unsettled: their jobs will run again"
+            logger.warning(text, worker, count, extra={"worker": worker, "entries": count})
+        await self._settler.close()
+        if self._writer is not None:
+            await self._writer.close()
+        for plan in self._config.plans.values():
+            await plan.runner.close()
+
+    def _make_services(self, work: Lane, parts: SharedParts, sink: SafeSink) -> list[Service]:
+        config, settings, fleet = self._config, self._config.settings, Fleet()
         services: list[Service] = [
             ReapingService(
                 work,
@@ -223,6 +204,7 @@ class Engine:
                 member=config.member,
                 terms=config.terms,
                 successor=self._recovery,
+                fleet=fleet,
             )
         ]
         context = LeaderContext(
@@ -231,6 +213,8 @@ class Engine:
             holder=LockHolder(config.consumer.decode()),
             events_max_len=settings.events_max_len if settings.events else 0,
             sink=sink,
+            wakeups=parts.wakeups,
+            fleet=fleet,
         )
         if settings.promote:
             services.append(PromotionService(context))
@@ -238,3 +222,85 @@ class Engine:
             holder = new_holder(HolderKind.SCHEDULER, uuid4())
             services.append(FiringService(replace(context, holder=holder)))
         return services
+
+
+class SharedParts:
+    """What the queues of a worker have together: a server, its connections, and wakeups."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.connections = SharedConnections(server)
+        self.wakeups = Wakeups(server)
+
+
+class Engine:
+    """A running worker. Made by `open`, ended by `close`, once each.
+
+    Each queue has its own pool, so that a flooded one does not starve another. Connections that do
+    not block, heartbeats and wakeups serve all of them.
+    """
+
+    def __init__(self, queues: Sequence[QueueEngine], stack: AsyncExitStack) -> None:
+        self._queues = queues
+        self._stack = stack
+
+    @classmethod
+    async def open(
+        cls,
+        queues: Sequence[QueueConfig],
+        target: Target,
+        credentials: CredentialCallback | None,
+    ) -> Self:
+        """Connect, send the first heartbeats and begin to work; or raise and leave nothing open."""
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(await connect(target, credentials=credentials))
+            parts = SharedParts(server)
+            lanes = await run_all(_open_lanes(each, parts, stack) for each in queues)
+            thread = LeaseThread([each.lease for each in queues], limit_s=queues[0].terms.suspect_s)
+            stack.push_async_callback(thread.stop)
+            await thread.start(target, credentials, server.outage)
+            await run_all(
+                create_consumer(
+                    pair.work, each.keys.stream, each.member.group, consumer=each.consumer
+                )
+                for each, pair in zip(queues, lanes, strict=True)
+            )
+            made = [
+                QueueEngine(each, parts, reads=reads, work=work)
+                for each, (reads, work) in zip(queues, lanes, strict=True)
+            ]
+            engine = cls(made, stack.pop_all())
+        for each in made:
+            each.start()
+        return engine
+
+    @property
+    def health(self) -> WorkerHealth:
+        """The health of the worker now."""
+        return reduce(WorkerHealth.combine, (each.health for each in self._queues))
+
+    async def hurry(self, grace_s: float) -> None:
+        """Shorten the grace of a `close` that is in progress."""
+        for each in self._queues:
+            each.pool.limit_grace(grace_s)
+
+    async def close(self, grace_s: float) -> None:
+        """Stop all queues, then end the heartbeats and disconnect."""
+        async with self._stack:
+            await run_all(each.close(grace_s) for each in self._queues)
+
+
+class _Lanes(NamedTuple):
+    reads: Lane  # blocks, so it has a connection of its own
+    work: Lane
+
+
+async def _open_lanes(config: QueueConfig, parts: SharedParts, stack: AsyncExitStack) -> _Lanes:
+    """The lanes of a queue, whose group exists from now on."""
+    stream = config.keys.stream
+    reads = await Lane.open(parts.server, stream)
+    stack.push_async_exit(reads)
+    work = await Lane.open(parts.server, stream, shared=parts.connections)
+    stack.push_async_exit(work)
+    await create_group(work, stream, config.member.group)
+    return _Lanes(reads, work)

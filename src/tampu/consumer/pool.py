@@ -46,7 +46,7 @@ class Pool:
         self._todo: deque[Delivery] = deque()
         self._running: list[Delivery | None] = [None] * size  # by slot
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []  # slots are opened when they are first needed
         self._closing = False
         self._cancelling = False  # handlers that are cancelled now are cancelled by us
         self._grace = _Grace()
@@ -54,10 +54,6 @@ class Pool:
         self.size = size
         self.offered = 0  # how many deliveries there have been
         self.low_mark = 0  # ask for more when so few deliveries wait
-
-    def start(self) -> None:
-        """Open the slots."""
-        self._tasks = [self._open_slot(number) for number in range(self.size)]
 
     @property
     def waiting(self) -> int:
@@ -67,7 +63,7 @@ class Pool:
     @property
     def free(self) -> int:
         """How many slots have nothing to do."""
-        return len(self._idle)
+        return len(self._idle) + self.size - len(self._tasks)
 
     @property
     def busy(self) -> int:
@@ -135,12 +131,17 @@ class Pool:
             self._tasks[number] = self._open_slot(number)
 
     def _wake(self, count: int) -> None:
-        idle = self._idle
+        idle, tasks = self._idle, self._tasks
         while count > 0 and idle:
             sleeper = idle.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
                 count -= 1
+        if not self._closing:
+            # A slot that starts wakes no others, so as many are opened as there is work for.
+            count = max(count, len(self._todo)) if count else 0
+            for number in range(len(tasks), min(len(tasks) + count, self.size)):
+                tasks.append(self._open_slot(number))
 
     async def _sleep(self) -> None:
         sleeper = asyncio.get_running_loop().create_future()

@@ -40,7 +40,7 @@ from tampu.wire.result import encode_failure, encode_notice
 
 if TYPE_CHECKING:
     from tampu.consumer.intake import Delivery
-    from tampu.consumer.leases import Leases
+    from tampu.consumer.leases import Lease
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settle import (
         Settlement,
@@ -80,14 +80,14 @@ class Settler:
         target: SettleTarget,
         *,
         rules: SettleRules,
-        leases: Leases,
+        lease: Lease,
         reporter: Reporter,
     ) -> None:
         self._rules = rules
         self._reporter = reporter
         self._is_silent = reporter.is_silent
         self._plain_ack = plain_ack_outcome(rules)
-        calls = _Calls(lane, target, leases=leases, reporter=reporter)
+        calls = _Calls(lane, target, lease=lease, reporter=reporter)
         self._acks = calls.sender("acks", calls.send_acks, most=MAX_ACKS)
         self._results = calls.sender("results", calls.send_results, awaited=True)
         self._retries = calls.sender("retries", calls.send_retries)
@@ -173,11 +173,11 @@ class _Calls:
     """The calls that settle batches of entries, one for each kind of settlement."""
 
     def __init__(
-        self, lane: Lane, target: SettleTarget, *, leases: Leases, reporter: Reporter
+        self, lane: Lane, target: SettleTarget, *, lease: Lease, reporter: Reporter
     ) -> None:
         self._lane = lane
         self._target = target
-        self._leases = leases
+        self._lease = lease
         self._reporter = reporter
 
     def sender(
@@ -264,7 +264,7 @@ class _Calls:
     def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
         """How to settle: the script checks that we still own an entry only if a lease may lapse."""
         target = self._target
-        owner = b"" if self._leases.are_valid(entries) else target.consumer
+        owner = b"" if self._lease.are_valid(entries) else target.consumer
         return Claim(target.keys.stream, target.group, owner)
 
 

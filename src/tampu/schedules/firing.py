@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -21,7 +22,7 @@ from tampu.server.scripts.schedules import (
     fire,
     spec_fields,
 )
-from tampu.services.leader import LeaderContext, LeaderService
+from tampu.services.leader import LeaderContext, LeaderService, Upcoming
 from tampu.timing import Overlap, Rule, decide_missed, offset_ms
 from tampu.util.ids import new_ids
 from tampu.wire.entry import encode_member
@@ -140,7 +141,6 @@ def _offset_ms(rule: Rule, at_ms: int, *, key: str, spread_ms: int) -> int:
 logger = logging.getLogger(__name__)
 _BATCH: Final = 256
 _FIRES_PER_CALL: Final = 1000
-_LOOK_AGAIN_S: Final = 1.0  # a peer that stores a schedule does not wake us
 _HELD_S: Final = 0.1  # until a waiting instant is checked again
 _UNREADABLE_S: Final = 60.0
 _MAX_CACHED: Final = 20_000
@@ -150,6 +150,7 @@ class FiringService(LeaderService):
     """Fires schedules while it leads: each instant once, by the server's clock, never early."""
 
     name = "schedule-firer"
+    peer_look_s = 1.0
 
     def __init__(self, context: LeaderContext) -> None:
         super().__init__(context)
@@ -168,19 +169,24 @@ class FiringService(LeaderService):
         """Written when a schedule is stored or resumed."""
         return keys.schedule_wakeup
 
-    async def work(self) -> float:
-        """Fire one batch of due schedules. Returns the seconds until the next one is due."""
+    @staticmethod
+    def due_key(keys: QueueKeys) -> bytes:
+        """The next instant of each schedule."""
+        return keys.repeat
+
+    async def work(self) -> Upcoming:
+        """Fire one batch of due schedules; the wait until the next one is due."""
         self._end_rests()
         found = await due(self._lane, self._keys, skip=self._skip, limit=_BATCH)
         ready = [armed for armed in found.schedules if armed not in self._resting]
         if not ready and len(found.schedules) == _BATCH:
             self._skip += _BATCH
-            return 0.0
+            return Upcoming(0.0, None)
         self._skip = 0
         if not ready:
-            return self._wait_s(found)
+            return Upcoming(self._wait_s(found), found.first)
         await self._fire(ready, found.now_ms)
-        return 0.0  # start again: a schedule that has just fired may be due again
+        return Upcoming(0.0, None)  # a schedule that has just fired may be due again
 
     async def _fire(self, ready: Sequence[Armed], now_ms: int) -> None:
         for part in _split(await self._decide(ready, now_ms)):
@@ -268,7 +274,7 @@ class FiringService(LeaderService):
             del self._resting[armed]
 
     def _wait_s(self, found: Due) -> float:
-        waits = [_LOOK_AGAIN_S]
+        waits = [inf]
         if found.next_in_us is not None:
             waits.append(found.next_in_us / 1_000_000)
         if self._resting:

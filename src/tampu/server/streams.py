@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -214,10 +214,16 @@ async def scan_members(
     return bytes(reply[0]), reply[1][::2]
 
 
-async def wait_for_wakeup(lane: Lane, key: bytes, *, wait_s: float) -> bool:
-    """Whether a wakeup arrives within that time; it reaches one waiter only."""
-    reply = await lane.call("BLPOP", key, str(wait_s), block_s=wait_s)
-    return reply is not None
+async def wait_for_wakeup(lane: Lane, keys: Iterable[bytes], *, wait_s: float) -> bytes | None:
+    """The key that a wakeup arrives on within that time; it reaches one waiter only."""
+    reply: Any = await lane.call("BLPOP", *keys, str(wait_s), block_s=wait_s)
+    return None if reply is None else bytes(reply[0])
+
+
+async def first_score(lane: Lane, key: bytes) -> bytes | None:
+    """The lowest score of a sorted set, as text; None if the set is empty."""
+    reply: Any = await lane.call("ZRANGE", key, 0, 0, "WITHSCORES", repeatable=True)
+    return bytes(reply[1]) if reply else None
 
 
 async def server_time_ms(lane: Lane) -> int:
@@ -328,6 +334,11 @@ async def ttl_ms(lane: Lane, key: bytes) -> int:
     """The time until a key expires; below 0 if it never does or does not exist."""
     reply: Any = await lane.call("PTTL", key, repeatable=True)
     return int(reply)
+
+
+async def extend(lane: Lane, key: bytes, *, ttl_ms: int) -> bool:
+    """Let a key expire later; False if it has expired."""
+    return bool(await lane.call("PEXPIRE", key, ttl_ms, repeatable=True))
 
 
 async def is_connected(lane: Lane, client_id: int) -> bool | None:

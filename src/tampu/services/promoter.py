@@ -1,22 +1,23 @@
 """Moves delayed jobs to the stream when they are due."""
 
+from math import inf
 from typing import Final
 
 from tampu.metrics.facts import Promotion
 from tampu.server.scripts.delayed import promote
 from tampu.server.streams import delete
-from tampu.services.leader import LeaderService
+from tampu.services.leader import LeaderService, Upcoming
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
-_LOOK_AGAIN_S: Final = 0.1  # a ChasquiMQ producer sends no wakeup when it adds an earlier job
 
 
 class PromotionService(LeaderService):
     """Promotes while it leads; by the server's clock, never early."""
 
     name = "promoter"
+    peer_look_s = 0.1
 
     @staticmethod
     def lock_key(keys: QueueKeys) -> bytes:
@@ -28,7 +29,12 @@ class PromotionService(LeaderService):
         """A wakeup arrives when a job is delayed that is due before all others."""
         return keys.wakeup
 
-    async def work(self) -> float:
+    @staticmethod
+    def due_key(keys: QueueKeys) -> bytes:
+        """The delayed jobs."""
+        return keys.delayed
+
+    async def work(self) -> Upcoming:
         """Promote one batch; the wait until the next job is due."""
         promoted = await promote(
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
@@ -38,6 +44,5 @@ class PromotionService(LeaderService):
             # Not awaited: an index that stays points to nothing, and expires.
             deleting = delete(self._lane, self._keys.indexes(promoted.indexed))
             deleting.add_done_callback(ignore_outcome)
-        if promoted.next_in_us is None:
-            return _LOOK_AGAIN_S
-        return min(promoted.next_in_us / 1_000_000, _LOOK_AGAIN_S)
+        wait_s = inf if promoted.next_in_us is None else promoted.next_in_us / 1_000_000
+        return Upcoming(wait_s, promoted.first)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from random import random
 from time import monotonic
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from tampu.server.streams import (
     values_of,
 )
 from tampu.services.service import Service
+from tampu.util.clock import until_tick
 from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys
 
@@ -24,6 +26,8 @@ from tampu.wire.keys import QueueKeys
 _LEAST_A_TICK: Final = 8
 _MOST_A_TICK: Final = 256
 _PEER_GONE_MS: Final = 3_600_000
+# All workers of a group together look about so often for each heartbeat, however many they are.
+_LOOKS_A_HEARTBEAT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,22 @@ class LeaseTerms:
         return 3 * self.heartbeat_s
 
     @property
+    def renew_s(self) -> float:
+        """From one heartbeat that renews entries to the next."""
+        return self.lease_ms / 6000
+
+    @property
     def renew_idle_ms(self) -> int:
         """Renew entries that were idle for so long: a peer takes those idle for a whole lease."""
         return self.lease_ms // 3
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What our last look at the consumers of a group has shown."""
+
+    size: int = 1  # consumers, our own included
+    has_peers: bool = False  # some belong to ChasquiMQ
 
 
 class Successor(Protocol):
@@ -74,30 +91,39 @@ class ReapingService(Service):
         member: Membership,
         terms: LeaseTerms,
         successor: Successor,
+        fleet: Fleet,
     ) -> None:
-        super().__init__(lane.server.outage, queue=keys.name)
+        super().__init__(lane.server.outage, f"{self.name} of queue {keys.name!r}")
         self._lane = lane
         self._keys = keys
         self._member = member
         self._terms = terms
         self._successor = successor
+        self._fleet = fleet
         self._audit_at = 0.0
 
     async def tick(self) -> float:
-        """Check all other consumers, and from time to time our own entries."""
+        """Check our own entries from time to time, and in our turn all other consumers."""
         self._successor.release_stale()
         lane, us = self._lane, self._member
         if monotonic() >= self._audit_at:
             self._audit_at = monotonic() + self._terms.lease_ms / 3000
             held = await pending_of(lane, us.stream, group=us.group, consumer=us.consumer)
             self._successor.audit({each.entry_id for each in held})
+        if random() * self._fleet.size < _LOOKS_A_HEARTBEAT:  # noqa: S311 - spreads the work
+            await self._look()
+        return until_tick(self._terms.heartbeat_s)
+
+    async def _look(self) -> None:
+        lane, us = self._lane, self._member
         found = await consumers(lane, us.stream, us.group)
         others = [each for each in found if each.name != us.consumer]
+        self._fleet.size = len(others) + 1
+        self._fleet.has_peers = not all(map(_is_ours, others))
         if others:
             heartbeats = await values_of(lane, [self._keys.worker(each.name) for each in others])
             for consumer, heartbeat in zip(others, heartbeats, strict=True):
                 await self._check(consumer, heartbeat)
-        return self._terms.heartbeat_s
 
     async def _check(self, consumer: ConsumerInfo, heartbeat: bytes | None) -> None:
         member = Membership(

@@ -40,8 +40,8 @@ class Service(Background):
     more when a tick succeeds.
     """
 
-    def __init__(self, outage: Outage, *, queue: str) -> None:
-        self._what = f"{self.name} of queue {queue!r}"
+    def __init__(self, outage: Outage, what: str) -> None:
+        self._what = what
         self._trouble = outage.part(self._what)
         self._wakeup = asyncio.Event()
 

@@ -2,7 +2,8 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from time import time_ns
+from random import random
+from time import monotonic, time_ns
 from typing import Final, TypeAlias
 
 from tampu.errors import OptionError
@@ -11,6 +12,19 @@ from tampu.errors import OptionError
 def now_ms() -> int:
     """Milliseconds since 1970, by the clock of this machine."""
     return time_ns() // 1_000_000
+
+
+_PHASE: Final = random()  # noqa: S311 - spreads processes, guards nothing
+
+
+def until_tick(period_s: float) -> float:
+    """Seconds until the next tick of this process, one of which comes every `period_s`.
+
+    What is done at the ticks of the same period is done together: the process wakes up once, and
+    calls to a server share one write.
+    """
+    left_s = period_s - (monotonic() + _PHASE * period_s) % period_s
+    return left_s if left_s > period_s / 10 else left_s + period_s
 
 
 def instant(ms: int) -> datetime:

@@ -161,6 +161,16 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
         await asyncio.wait(ending)
 
 
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently; if one fails, cancel the others and raise its error."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        await cancel_all(tasks)
+        raise
+
+
 def ignore_outcome(future: asyncio.Future[Any]) -> None:
     """Retrieve an error that nobody waits for, so that asyncio does not report it."""
     if not future.cancelled():

@@ -54,7 +54,6 @@ def settler() -> FakeSettler:
 async def pool(settler: FakeSettler) -> AsyncIterator[Pool]:
     """A pool of three slots."""
     opened = Pool(3, settler, on_room=settler.on_room)
-    opened.start()
     yield opened
     await opened.drain(0)
     names = [task.get_name() for task in asyncio.all_tasks()]
@@ -220,7 +219,6 @@ class TestEnding:
             return Done(delivery.job.data)
 
         pool = Pool(1, settler, on_room=settler.on_room)
-        pool.start()
         for first in (0, 10):  # the second time the slot has gone to sleep in between
             pool.offer(jobs(leaving, 1, first=first))
             pool.offer(jobs(suspending, 2, first=first + 1))

@@ -19,7 +19,7 @@ class Ticker(Service):
     name = "ticker"
 
     def __init__(self, outage: Outage) -> None:
-        super().__init__(outage, queue="emails")
+        super().__init__(outage, "ticker of queue 'emails'")
         self.ticks = self.clean_ups = 0
         self.wait_s = 0.0
         self.errors: list[Exception] = []

@@ -2,8 +2,8 @@
 -- promote: move delayed jobs that are due to the stream.
 -- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
 -- ARGV  1 most jobs to move   2 most events to keep (0: write none)
--- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains),
---        ids of moved jobs that may have an index}
+-- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains), when it
+--        is due ('': none remains), ids of moved jobs that may have an index}
 -- Atomic because a job must be in one place only, so that it is either promoted or cancelled; and
 -- because the event must be written before a worker can write that it runs the job.
 local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -28,7 +28,7 @@ local function has_run(envelope, at)
     return made == 0xcf and attempt ~= nil and attempt ~= 0
 end
 
-local reply, moved = { 0, 0, -1 }, 0
+local reply, moved = { 0, 0, -1, '' }, 0
 -- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 1, 0) end
 for _, member in ipairs(due) do
@@ -52,6 +52,7 @@ reply[1] = moved
 reply[2] = redis.call('ZCARD', delayed)
 local next_due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
 if next_due then
+    reply[4] = next_due
     reply[3] = math.max(0, math.ceil(next_due * 1000 - time[1] * 1000000 - time[2]))
 end
 return reply

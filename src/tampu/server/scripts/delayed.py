@@ -21,7 +21,9 @@ _COUNT_UNFINISHED = Script("count_unfinished")
 
 
 class Promoted(Struct, frozen=True):
-    """What one promotion did: jobs moved, jobs that remain delayed, us until the next is due.
+    """What one promotion did: jobs moved, jobs that remain delayed, when the next is due.
+
+    `next_in_us` is that from now, and `first` its score.
 
     `indexed` are the ids of moved jobs that may have an index, as bytes from their envelopes.
     """
@@ -29,6 +31,7 @@ class Promoted(Struct, frozen=True):
     moved: int
     remaining: int
     next_in_us: int | None
+    first: bytes | None
     indexed: list[bytes]
 
 
@@ -41,7 +44,8 @@ async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: in
         lane, (keys.delayed, keys.stream, keys.dead, keys.events), (limit, events_max_len)
     )
     moved, remaining, next_in = as_numbers(reply[:3])
-    return Promoted(moved, remaining, next_in if next_in >= 0 else None, reply[3:])
+    next_in_us = next_in if next_in >= 0 else None
+    return Promoted(moved, remaining, next_in_us, reply[3] or None, reply[4:])
 
 
 async def count_unfinished(lane: Lane, keys: QueueKeys) -> int:

@@ -46,19 +46,24 @@ class Armed(Struct, frozen=True):
 
 
 class Due(Struct, frozen=True):
-    """The schedules due at `now_ms` of the server's clock, and us until the next one is."""
+    """The schedules due at `now_ms` of the server's clock, and us until the next one is.
+
+    `first` is the lowest score of all schedules that were not skipped.
+    """
 
     now_ms: int
     next_in_us: int | None
+    first: bytes | None
     schedules: list[Armed]
 
 
 async def due(lane: Lane, keys: QueueKeys, *, skip: int, limit: int) -> Due:
     """The schedules that are due, oldest first, without the first `skip`."""
     reply: Any = await _DUE.run(lane, (keys.repeat,), (skip, limit), repeatable=True)
-    now, next_in, *flat = reply
+    now, next_in, first, *flat = reply
     schedules = [Armed(key, score) for key, score in zip(flat[::2], flat[1::2], strict=True)]
-    return Due(int(now), next_in if next_in >= 0 else None, schedules)
+    first = flat[1] if flat else first or None
+    return Due(int(now), next_in if next_in >= 0 else None, first, schedules)
 
 
 class NewFire(Struct, frozen=True):
