@@ -15,6 +15,7 @@ from benchmarks import (
     consume,
     dispatch,
     envelope,
+    idle,
     lane_add,
     lane_read,
     lateness,
@@ -47,8 +48,11 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "lane_add": lane_add.run,
     "lane_read": lane_read.run,
     "scheduler": scheduler.run,
+    "idle": idle.run,
 }
-WITHOUT_CHASQUIMQ: Final = frozenset({"app", "envelope", "lane_add", "lane_read", "scheduler"})
+WITHOUT_CHASQUIMQ: Final = frozenset(
+    {"app", "envelope", "idle", "lane_add", "lane_read", "scheduler"}
+)
 
 
 def main() -> None:

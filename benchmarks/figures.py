@@ -23,6 +23,8 @@ class Unit(Enum):
     MIB = " MiB"
     PERCENT = " %"
     S = " s"
+    US = " us"
+    COUNT = ""
 
     def format(self, value: float) -> str:
         """A value as it is printed."""
