@@ -15,6 +15,7 @@ from benchmarks import (
     consume,
     dispatch,
     envelope,
+    fleet,
     idle,
     lane_add,
     lane_read,
@@ -49,9 +50,10 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "lane_read": lane_read.run,
     "scheduler": scheduler.run,
     "idle": idle.run,
+    "fleet": fleet.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
-    {"app", "envelope", "idle", "lane_add", "lane_read", "scheduler"}
+    {"app", "envelope", "fleet", "idle", "lane_add", "lane_read", "scheduler"}
 )
 
 

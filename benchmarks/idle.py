@@ -29,7 +29,7 @@ async def run(bench: Bench) -> list[Figure]:
         bench.empty()
         async with _worker(bench, queues) as worker:
             await asyncio.sleep(SETTLE_S)
-            figures += await _measure(bench, worker, queues, limits)
+            figures += await _measure(bench, worker, queues, limits=limits)
     return [*figures, await _start(bench)]
 
 
@@ -64,8 +64,8 @@ async def _worker(bench: Bench, queues: int) -> AsyncIterator[_Worker]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert process.stdin is not None  # noqa: S101 - as asked for
-    assert process.stdout is not None  # noqa: S101
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         yield _Worker(process.pid, float(await process.stdout.readline()))
     finally:
@@ -73,7 +73,7 @@ async def _worker(bench: Bench, queues: int) -> AsyncIterator[_Worker]:
         await process.wait()
 
 
-async def _measure(bench: Bench, worker: _Worker, queues: int, limits: _Limits) -> list[Figure]:
+async def _measure(bench: Bench, worker: _Worker, queues: int, *, limits: _Limits) -> list[Figure]:
     with bench.server.admin() as admin:
 
         def read() -> tuple[float, float, float, int]:

@@ -22,6 +22,7 @@ from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import SettleRules
 from tampu.consumer.settler import Settler, SettleTarget
+from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.metrics.facts import SafeSink
@@ -153,7 +154,7 @@ class QueueEngine:
             host=_Host(reporter),
             raw=settings.raw,
         )
-        room = asyncio.Event()
+        room, fleet = asyncio.Event(), Fleet()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
         self._feed = Feed(intake, self.pool, self._settler, reporter=reporter)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
@@ -163,8 +164,9 @@ class QueueEngine:
             feed=self._feed,
             backpressure=Backpressure(self.pool, self._settler, reporter=reporter, room=room),
             recovery=self._recovery,
+            watch=Watch(reads, keys, consumer=config.consumer, fleet=fleet),
         )
-        self._services = self._make_services(work, parts, reporter.sink)
+        self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
 
     @property
     def health(self) -> WorkerHealth:
@@ -195,8 +197,10 @@ class QueueEngine:
         for plan in self._config.plans.values():
             await plan.runner.close()
 
-    def _make_services(self, work: Lane, parts: SharedParts, sink: SafeSink) -> list[Service]:
-        config, settings, fleet = self._config, self._config.settings, Fleet()
+    def _make_services(
+        self, work: Lane, parts: SharedParts, *, sink: SafeSink, fleet: Fleet
+    ) -> list[Service]:
+        config, settings = self._config, self._config.settings
         services: list[Service] = [
             ReapingService(
                 work,

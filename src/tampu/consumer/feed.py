@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tampu.server.streams import RawEntry
 
 logger = logging.getLogger(__name__)
-# Deliveries that have waited for a slot for so long are released, for other workers to run.
-_STALE_S: Final = 1.0
 MOST_A_READ: Final = 512
 # Read ahead what the slots do in this time: at 100 jobs/s two entries wait here, at 100 000 jobs/s
 # as many as two reads bring.
@@ -142,9 +140,9 @@ class Feed:
         ids.update(self._settler.entry_ids())
         return ids
 
-    def release_stale(self) -> None:
-        """Release all deliveries that wait for a slot, if one has waited too long."""
-        if self._pool.oldest_wait_s(monotonic()) >= _STALE_S:
+    def release_stale(self, after_s: float) -> None:
+        """Release all deliveries that wait for a slot, if one has waited for so long."""
+        if self._pool.oldest_wait_s(monotonic()) >= after_s:
             self.release_waiting()
 
     def release_waiting(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from tampu.consumer.watch import HAND_ON_S
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
 from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
 from tampu.services.service import Background
@@ -13,6 +14,7 @@ from tampu.services.service import Background
 if TYPE_CHECKING:
     from tampu.consumer.feed import Backpressure, Feed
     from tampu.consumer.recovery import Recovery
+    from tampu.consumer.watch import Watch
     from tampu.server.lane import Lane
     from tampu.server.protocol import Reply
     from tampu.server.scripts.workers import Membership
@@ -39,12 +41,15 @@ class Reader(Background):
         feed: Feed,
         backpressure: Backpressure,
         recovery: Recovery,
+        watch: Watch,
     ) -> None:
         self._lane = lane
         self._member = member
         self._feed = feed
         self._backpressure = backpressure
         self._recovery = recovery
+        self._watch = watch
+        self._is_blocking = False  # the last read
         self._stopping = False
         self._trouble = lane.server.outage.part(f"reading {member.stream.decode()}")
 
@@ -77,13 +82,14 @@ class Reader(Background):
         while True:
             if reading is None:
                 if self._stopping:
+                    self._watch.hand_on()
                     return
                 if self._recovery.is_needed:
                     await self._recover()
                     continue
                 count = self._backpressure.wanted()
                 if count == 0:
-                    await self._backpressure.wait_for_room()
+                    await self._wait_for_room()
                     continue
                 reading = self._send(count)
             entries = await self._receive(reading)
@@ -93,6 +99,13 @@ class Reader(Background):
                 if reading is not None:
                     await asyncio.sleep(0)  # it is written before the work on this batch begins
                 self._feed.take_in(entries)
+
+    async def _wait_for_room(self) -> None:
+        try:
+            async with asyncio.timeout(HAND_ON_S if self._watch.must_hand_on else None):
+                await self._backpressure.wait_for_room()
+        except TimeoutError:
+            self._watch.hand_on()
 
     async def _recover(self) -> None:
         try:
@@ -111,21 +124,27 @@ class Reader(Background):
 
     def _send(self, count: int) -> asyncio.Future[Reply]:
         us = self._member
+        self._is_blocking = self._watch.may_block
+        block_ms = BLOCK_MS if self._is_blocking else 0
         packed = pack_read(
-            us.stream, group=us.group, consumer=us.consumer, count=count, block_ms=BLOCK_MS
+            us.stream, group=us.group, consumer=us.consumer, count=count, block_ms=block_ms
         )
-        return self._lane.send(packed, block_s=BLOCK_MS / 1000)
+        return self._lane.send(packed, block_s=block_ms / 1000)
 
     async def _receive(self, reading: asyncio.Future[Reply]) -> list[RawEntry]:
         """The entries of a read; none if it fails, which is handled here."""
         try:
             entries: list[RawEntry] = read_entries(await reading)
+            if not entries:
+                self._feed.note_empty_read()
+                if not self._is_blocking and not self._stopping:
+                    await self._watch.wait_for_turn()
         except ServerError as error:
             await self._handle(error)
             return []
         self._trouble.end()
-        if not entries:
-            self._feed.note_empty_read()
+        if entries:
+            self._watch.note_entries()
         return entries
 
     async def _handle(self, error: ServerError) -> None:

@@ -31,9 +31,9 @@ class Recovery:
         self._unknown: set[bytes] = set()  # entries of ours that the last audit did not know
         self.is_needed = False
 
-    def release_stale(self) -> None:
-        """Release entries that have waited too long for a slot."""
-        self._feed.release_stale()
+    def release_stale(self, after_s: float) -> None:
+        """Release entries for other workers to run, if one has waited so long for a slot."""
+        self._feed.release_stale(after_s)
 
     def request(self) -> None:
         """Recover before the next read: a reply may have been lost."""

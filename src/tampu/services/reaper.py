@@ -25,6 +25,8 @@ from tampu.wire.keys import QueueKeys
 # A worker under constant load has no free slots, but must still take over from the dead.
 _LEAST_A_TICK: Final = 8
 _MOST_A_TICK: Final = 256
+_STALE_S: Final = 1.0
+_SURPLUS_S: Final = 0.1  # whoever takes over may take more than it has slots for
 _PEER_GONE_MS: Final = 3_600_000
 # All workers of a group together look about so often for each heartbeat, however many they are.
 _LOOKS_A_HEARTBEAT: Final = 4
@@ -68,8 +70,8 @@ class Fleet:
 class Successor(Protocol):
     """Runs what dead workers left."""
 
-    def release_stale(self) -> None:
-        """Release entries that have waited too long for a slot."""
+    def release_stale(self, after_s: float) -> None:
+        """Release entries for other workers to run, if one has waited so long for a slot."""
 
     def audit(self, pending: set[bytes]) -> None:
         """Compare the ids that the server says we hold with those that we know of."""
@@ -101,10 +103,12 @@ class ReapingService(Service):
         self._successor = successor
         self._fleet = fleet
         self._audit_at = 0.0
+        self._has_taken_over = False  # since the last tick
 
     async def tick(self) -> float:
         """Check our own entries from time to time, and in our turn all other consumers."""
-        self._successor.release_stale()
+        self._successor.release_stale(_SURPLUS_S if self._has_taken_over else _STALE_S)
+        self._has_taken_over = False
         lane, us = self._lane, self._member
         if monotonic() >= self._audit_at:
             self._audit_at = monotonic() + self._terms.lease_ms / 3000
@@ -112,7 +116,7 @@ class ReapingService(Service):
             self._successor.audit({each.entry_id for each in held})
         if random() * self._fleet.size < _LOOKS_A_HEARTBEAT:  # noqa: S311 - spreads the work
             await self._look()
-        return until_tick(self._terms.heartbeat_s)
+        return _SURPLUS_S if self._has_taken_over else until_tick(self._terms.heartbeat_s)
 
     async def _look(self) -> None:
         lane, us = self._lane, self._member
@@ -150,6 +154,7 @@ class ReapingService(Service):
         async def claim(free_slots: int) -> list[TakenEntry]:
             count = min(max(free_slots, _LEAST_A_TICK), _MOST_A_TICK)
             taker = self._member.consumer
+            self._has_taken_over = True
             return await takeover(self._lane, dead, judgement=judgement, taker=taker, count=count)
 
         await self._successor.take_over(claim)

@@ -43,6 +43,8 @@ class QueueKeys:
     wakeup: bytes = field(init=False, repr=False)
     paused: bytes = field(init=False, repr=False)
     schedule_wakeup: bytes = field(init=False, repr=False)
+    watchers: bytes = field(init=False, repr=False)
+    watch_wakeup: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -59,6 +61,8 @@ class QueueKeys:
             "wakeup": tag + b":tampu:bell",
             "paused": tag + b":tampu:paused",
             "schedule_wakeup": tag + b":tampu:schedule-bell",
+            "watchers": tag + b":tampu:watchers",
+            "watch_wakeup": tag + b":tampu:watch-bell",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -129,6 +133,7 @@ _EXPIRING: Final = (
     b"tampu:failure:",
     b"tampu:producer:",
     b"tampu:worker:",
+    b"tampu:watch",
 )
 
 

@@ -11,6 +11,7 @@ from tampu.server.scripts.script import Script, as_numbers
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
+    from tampu.wire.keys import QueueKeys
 
 MAX_RENEWALS = 1000
 
@@ -113,3 +114,23 @@ async def lead(lane: Lane, lock: bytes, *, holder: bytes, ttl_s: int) -> bool:
 async def resign(lane: Lane, lock: bytes, *, holder: bytes) -> bool:
     """Stop leading; False if another one leads."""
     return bool(await _RESIGN.run(lane, (lock,), (holder,), repeatable=True))
+
+
+# --- watchers -----------------------------------------------------------------------------------
+
+_WATCH = Script("watch")
+_UNWATCH = Script("unwatch")
+_WAKEUP_MS = 10_000
+
+
+async def watch(lane: Lane, keys: QueueKeys, *, consumer: bytes, ttl_ms: int, most: int) -> bool:
+    """Become or stay one of the consumers that block on the stream; False if there are enough."""
+    args = (consumer, ttl_ms, most)
+    return bool(await _WATCH.run(lane, (keys.watchers,), args, repeatable=True))
+
+
+async def unwatch(lane: Lane, keys: QueueKeys, *, consumer: bytes, most: int) -> None:
+    """Block on the stream no more, and wake a consumer that can do so instead."""
+    await _UNWATCH.run(
+        lane, (keys.watchers, keys.watch_wakeup), (consumer, most, _WAKEUP_MS), repeatable=True
+    )
