@@ -17,7 +17,7 @@ _SLOTS = 16_384
 _CLUSTER_OPTIONS = ("--cluster-enabled", "yes", "--cluster-replica-validity-factor", "0")
 # A node that is silent for so long has failed; a busy machine must not look like that.
 _NODE_TIMEOUT_MS = 15_000
-_NODE_TIMEOUT_WITH_REPLICAS_MS = 2_000  # for tests that wait for it
+_SHORT_NODE_TIMEOUT_MS = 2_000  # for tests that wait for it
 _MASTER_TIMEOUT_MS = 1_500  # the same for sentinels
 SERVICE = "house"
 
@@ -109,10 +109,12 @@ def _own_slots(admin: redis.Redis) -> set[int]:
 
 
 @contextmanager
-def cluster(binary: Path, *, masters: int = 3, replicas: bool = False) -> Iterator[Cluster]:
-    """A cluster that is up."""
+def cluster(
+    binary: Path, *, masters: int = 3, replicas: bool = False, fails_fast: bool = False
+) -> Iterator[Cluster]:
+    """A cluster that is up; one that `fails_fast` replaces a killed master within seconds."""
     with ExitStack() as stack:
-        timeout_ms = _NODE_TIMEOUT_WITH_REPLICAS_MS if replicas else _NODE_TIMEOUT_MS
+        timeout_ms = _SHORT_NODE_TIMEOUT_MS if fails_fast else _NODE_TIMEOUT_MS
         options = (*_CLUSTER_OPTIONS, "--cluster-node-timeout", str(timeout_ms))
 
         def start() -> RunningServer:

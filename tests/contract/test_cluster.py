@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tampu.errors import (
 )
 from tampu.queue import Queue
 from tampu.server.connect import Server, connect
+from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.protocol import pack
 from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
@@ -102,6 +104,61 @@ async def test_a_slot_that_moves_under_load_loses_and_repeats_no_call(
         done.set()
         await asyncio.gather(*counting)
         assert sorted(answers) == list(range(1, len(answers) + 1)), "a call was lost or repeated"
+
+
+@pytest.mark.every_server
+async def test_lanes_that_share_connections_follow_their_own_slots(
+    server: Server, nodes: Cluster
+) -> None:
+    shared = SharedConnections(server)
+    async with AsyncExitStack() as stack:
+        lanes = {
+            queue: await stack.enter_async_context(
+                await Lane.open(server, queue, options=QUICK, shared=shared)
+            )
+            for queue in QUEUES
+        }
+
+        async def clients() -> dict[bytes, tuple[int, int | None]]:
+            for queue, lane in lanes.items():
+                await lane.call("INCR", queue)
+            return {q: (nodes.owner(q).port, await lane.client_id()) for q, lane in lanes.items()}
+
+        before = await clients()
+        assert len(set(before.values())) == 3, "one connection to each node"
+        moved = QUEUES[0]
+        target = nodes.other(moved)
+        await asyncio.to_thread(nodes.move, moved, target)
+        after = await clients()
+        assert {queue: after[queue] for queue in QUEUES[1:]} == {
+            queue: before[queue] for queue in QUEUES[1:]
+        }, "the others stay where they were"
+        assert after[moved] in [before[queue] for queue in QUEUES[1:]], "it joins the new node's"
+        assert after[moved][0] == target.port
+
+
+@pytest.mark.every_server
+async def test_a_broken_connection_is_replaced_for_all_lanes_that_share_it(
+    server: Server, nodes: Cluster
+) -> None:
+    shared = SharedConnections(server)
+    queues = [queue for queue in QUEUES if nodes.owner(queue) is nodes.owner(QUEUES[0])]
+    async with AsyncExitStack() as stack:
+        lanes = [
+            await stack.enter_async_context(
+                await Lane.open(server, queue, options=QUICK, shared=shared)
+            )
+            for queue in queues
+        ]
+        for _ in range(5):
+            before = await lanes[0].client_id()
+            with nodes.owner(QUEUES[0]).admin() as admin:
+                admin.client_kill_filter(_id=str(before))
+            for queue, lane in zip(queues, lanes, strict=True):
+                await lane.send(pack("INCR", queue), repeatable=True)
+            ids = {await lane.client_id() for lane in lanes}
+            assert len(ids) == 1, "they share one connection again"
+            assert before not in ids
 
 
 @pytest.mark.every_server
@@ -303,7 +360,7 @@ async def test_a_cluster_that_hides_its_host_names_is_followed(
 
 @pytest.mark.every_server
 async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary: Path) -> None:
-    with cluster(binary, replicas=True) as nodes:
+    with cluster(binary, replicas=True, fails_fast=True) as nodes:
         key = b"{chasqui:falling}:n"
         async with (
             await connect(nodes.url) as server,

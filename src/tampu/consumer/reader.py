@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tampu.consumer.watch import HAND_ON_S
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 BLOCK_MS: Final = 5000
 _WORTH_READING_AHEAD: Final = 16  # the work on fewer entries begins sooner without
-_STOP_LIMIT_S: Final = 5.0
+_STOP_LIMIT_S: Final = 2.0
 _RESTART_S: Final = 1.0
 
 
@@ -68,14 +69,19 @@ class Reader(Background):
         self._stopping = True
         self._feed.stop()
         self._backpressure.wake()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_LIMIT_S):  # a server that is away answers nothing
+                await self._end_read()
+        await super().stop()
+        self._trouble.end(recovered=False)
+
+    async def _end_read(self) -> None:
         try:
             await self._lane.unblock()
         except ServerError as error:
             logger.debug("the blocked read ends by itself: %s", error)
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=_STOP_LIMIT_S)
-        await super().stop()
-        self._trouble.end(recovered=False)
+            await asyncio.wait([self._task])
 
     async def _read(self) -> None:
         reading: asyncio.Future[Reply] | None = None

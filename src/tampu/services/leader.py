@@ -35,6 +35,7 @@ _LOOK_S: Final = 2.0
 _REMEMBER_PEERS_S: Final = 600.0
 _LISTEN_S: Final = 5.0
 _TRY_AGAIN_S: Final = 2.0
+_RESIGN_S: Final = 2.0  # a server that is away does not hold up a service that stops
 _GATHER_S: Final = 0.02  # the services of a process begin to listen at about the same time
 
 
@@ -79,7 +80,7 @@ class Leader:
     async def resign(self) -> None:
         """Give up the lead, so that another process can take it at once."""
         self._note(leads=False)
-        await resign(self._lane, self._lock, holder=self.holder)
+        await resign(self._lane, self._lock, holder=self.holder, limit_s=_RESIGN_S)
 
     def _note(self, *, leads: bool) -> None:
         if leads != self._leads:

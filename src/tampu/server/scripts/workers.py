@@ -111,9 +111,10 @@ async def lead(lane: Lane, lock: bytes, *, holder: bytes, ttl_s: int) -> bool:
     return bool(await _LEAD.run(lane, (lock,), (holder, ttl_s), repeatable=True))
 
 
-async def resign(lane: Lane, lock: bytes, *, holder: bytes) -> bool:
+async def resign(lane: Lane, lock: bytes, *, holder: bytes, limit_s: float) -> bool:
     """Stop leading; False if another one leads."""
-    return bool(await _RESIGN.run(lane, (lock,), (holder,), repeatable=True))
+    reply = await _RESIGN.run(lane, (lock,), (holder,), repeatable=True, limit_s=limit_s)
+    return bool(reply)
 
 
 # --- watchers -----------------------------------------------------------------------------------
