@@ -26,7 +26,7 @@ from tampu.util.clock import Duration, now_ms, to_s
 from tampu.util.options import parse_options
 from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
-from tampu.wire.keys import QueueKeys, check_job_name
+from tampu.wire.keys import QueueKeys, check_job_name, warn_if_reserved
 from tampu.wire.payload import encode_payload, encode_payloads
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ class Queue:
     ) -> None:
         check_target(url, credentials)
         self._keys = QueueKeys(name)
+        warn_if_reserved(name)
         self._settings = parse_options(QueueSettings, "Queue", options)
         self._rules = self._settings.job_rules
         self._waits = self._settings.on_full == "wait"

@@ -12,7 +12,7 @@ from tampu.server.connect import Target, check_target
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import parse_options
-from tampu.wire.keys import QueueKeys
+from tampu.wire.keys import QueueKeys, warn_if_reserved
 
 
 class Worker(Runnable):
@@ -34,6 +34,7 @@ class Worker(Runnable):
         check_target(url, credentials)
         settings = parse_options(WorkerSettings, "Worker", options)
         self._grace = settings.grace
+        warn_if_reserved(queue)
         self._config = QueueConfig(
             QueueKeys(queue),
             new_consumer(settings.name),

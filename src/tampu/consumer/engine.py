@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from tampu.consumer.feed import Backpressure, Feed
 from tampu.consumer.intake import Intake
-from tampu.consumer.leases import Lease, LeaseThread
+from tampu.consumer.leases import LeaseThread, WorkerLease
 from tampu.consumer.options import WorkerHealth
 from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
@@ -81,7 +81,7 @@ class QueueConfig:
             consumer=consumer,
             key=keys.worker(consumer),
         )
-        self.lease = Lease(self.member, self.terms, concurrency=settings.concurrency)
+        self.lease = WorkerLease(self.member, self.terms, concurrency=settings.concurrency)
 
     @property
     def settle_target(self) -> SettleTarget:

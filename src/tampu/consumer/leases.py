@@ -46,7 +46,7 @@ class LeasedEntry(Protocol):
         """When it was read; monotonic."""
 
 
-class Lease:
+class WorkerLease:
     """The lease of one consumer on the entries it holds, and whether it may have lapsed."""
 
     def __init__(self, member: Membership, terms: LeaseTerms, *, concurrency: int) -> None:
@@ -128,7 +128,7 @@ class Lease:
 class LeaseThread:
     """Keeps the leases of a process: one thread, and one connection to each node."""
 
-    def __init__(self, leases: Sequence[Lease], *, limit_s: float) -> None:
+    def __init__(self, leases: Sequence[WorkerLease], *, limit_s: float) -> None:
         self._leases = leases
         self._options = LaneOptions(limit_s=max(1.0, limit_s))
         self._thread: threading.Thread | None = None
@@ -177,7 +177,7 @@ class LeaseThread:
         async with AsyncExitStack() as stack:
             shared = SharedConnections(server)
 
-            async def begin(lease: Lease) -> Lane:
+            async def begin(lease: WorkerLease) -> Lane:
                 lane = await Lane.open(
                     server, lease.member.key, options=self._options, shared=shared
                 )

@@ -40,7 +40,7 @@ from tampu.wire.result import encode_failure, encode_notice
 
 if TYPE_CHECKING:
     from tampu.consumer.intake import Delivery
-    from tampu.consumer.leases import Lease
+    from tampu.consumer.leases import WorkerLease
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settle import (
         Settlement,
@@ -80,7 +80,7 @@ class Settler:
         target: SettleTarget,
         *,
         rules: SettleRules,
-        lease: Lease,
+        lease: WorkerLease,
         reporter: Reporter,
     ) -> None:
         self._rules = rules
@@ -173,7 +173,7 @@ class _Calls:
     """The calls that settle batches of entries, one for each kind of settlement."""
 
     def __init__(
-        self, lane: Lane, target: SettleTarget, *, lease: Lease, reporter: Reporter
+        self, lane: Lane, target: SettleTarget, *, lease: WorkerLease, reporter: Reporter
     ) -> None:
         self._lane = lane
         self._target = target

@@ -7,14 +7,20 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tampu.errors import ConnectionLost, ServerError, Verdict
 from tampu.server.errors import ScriptUnknown
 
 if TYPE_CHECKING:
-    from tampu.server.connection import LaneConnection
-    from tampu.server.protocol import Reply
+    from tampu.server.protocol import Answer, Reply
+
+
+class TakesReplies(Protocol):
+    """Who sent a call, and takes the reply to it."""
+
+    def take(self, call: PendingCall, reply: Answer) -> None:
+        """Give a call its reply."""
 
 
 class PendingCall:
@@ -47,7 +53,7 @@ class PendingCall:
         self.repeatable = repeatable
         self.block_s = block_s
         self.limit_s = self.until = math.inf  # its time limit, and the loop's time at its end
-        self.lane: LaneConnection | None = None  # who takes the reply
+        self.lane: TakesReplies | None = None  # who takes the reply
         self.sent = False  # in flight: the server may have carried it out
         self.maybe_done = False  # was in flight before, on a connection that broke
         self.unblocked = False  # a blocking read that must not be sent again

@@ -1,4 +1,8 @@
-"""Job ids: ULIDs, which sort by the time they were made."""
+"""Job ids: ULIDs, which sort by the time they were made.
+
+The first pair after the time is not random: it is kept for the number of a partition, so that a
+job could be found by its id on a queue that is spread over several nodes. Today it is always 00.
+"""
 
 from os import urandom
 from typing import Final
@@ -7,19 +11,22 @@ _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I,
 _PAIRS: Final = [a + b for a in _ALPHABET for b in _ALPHABET]
 _COUNTER_BITS: Final = 40
 _COUNTER_MASK: Final = (1 << _COUNTER_BITS) - 1
-_RANDOM_BITS: Final = 80
+_RANDOM_BITS: Final = 70
+_RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
+_TAIL_BITS: Final = 80  # all bits after the time
+_PARTITION: Final = "00"
 _SHIFTS: Final = tuple(range(120, -1, -10))
 
 
 def new_ids(count: int, now_ms: int) -> list[str]:
     """`count` new ids in ascending order. No state is kept, so threads and forks cannot collide.
 
-    A batch draws 80 random bits once; its ids count up from there.
+    A batch draws 70 random bits once; its ids count up from there.
     """
-    drawn = int.from_bytes(urandom(10), "big")
+    drawn = _draw()
     # The counter starts in the lower half of its range, so that it never overflows.
     start = (drawn & _COUNTER_MASK) >> 1
-    head = _encode(now_ms, 5) + _encode(drawn >> _COUNTER_BITS, 4)
+    head = _encode(now_ms, 5) + _PARTITION + _encode(drawn >> _COUNTER_BITS, 3)
     end = start + count
     ids: list[str] = []
     while start < end:
@@ -33,8 +40,12 @@ def new_ids(count: int, now_ms: int) -> list[str]:
 
 def new_id(now_ms: int) -> str:
     """One new id."""
-    number = now_ms << _RANDOM_BITS | int.from_bytes(urandom(10), "big")
+    number = now_ms << _TAIL_BITS | _draw()
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+
+
+def _draw() -> int:
+    return int.from_bytes(urandom(9), "big") & _RANDOM_MASK
 
 
 def _encode(number: int, pairs: int) -> str:

@@ -4,6 +4,7 @@ All keys of a queue share a hash tag, so a cluster keeps them in one slot.
 """
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,6 +23,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Braces would move the hash tag; glob characters would make a SCAN match other queues.
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")
 _NOT_BESIDE_A_TAG: Final = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
+_PARTITION_NAME: Final = re.compile(r".+\.[0-9]{1,3}", re.DOTALL)
 _SHOWN_CHARACTERS: Final = 80
 _GLOB: Final = re.compile(rb"[*?\[\]\\^-]")
 
@@ -173,6 +175,16 @@ def check_queue_name(name: str) -> str:
     if not 0 < size <= MAX_QUEUE_NAME_BYTES or _NOT_IN_QUEUE_NAME.search(name):
         raise _invalid("queue", name, problem)
     return name
+
+
+def warn_if_reserved(name: str) -> None:
+    """Warn the caller's caller about the name of a queue that a partition may have one day."""
+    if _PARTITION_NAME.fullmatch(name):
+        text = (
+            f"queue {name!r}: names that end in a dot and a number below 1000 are reserved "
+            "for partitions of a queue; choose another name"
+        )
+        warnings.warn(text, FutureWarning, stacklevel=3)
 
 
 def check_name(option: str, given: str) -> str:

@@ -19,6 +19,10 @@ def test_an_id_is_a_ulid_with_its_time() -> None:
     assert stamp == NOW_MS
 
 
+def test_the_pair_after_the_time_is_kept_for_a_partition() -> None:
+    assert {each[10:12] for each in (new_id(NOW_MS), *new_ids(5000, NOW_MS))} == {"00"}
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 1023, 1024, 1025, 5000])
 def test_the_ids_of_a_batch_are_distinct_and_ascending(count: int) -> None:
     made = new_ids(count, NOW_MS)
@@ -37,9 +41,7 @@ def test_batches_of_the_same_millisecond_share_no_id() -> None:
     assert len(set(made)) == len(made)
 
 
-@pytest.mark.parametrize(
-    "drawn", [b"\xff" * 10, b"\x00" * 10, b"\x00" * 5 + b"\x00\x00\x00\x07\xff"]
-)
+@pytest.mark.parametrize("drawn", [b"\xff" * 9, b"\x00" * 9, b"\x00" * 4 + b"\x00\x00\x00\x07\xff"])
 def test_the_counter_never_overflows(drawn: bytes) -> None:
     with patch.object(ids, "urandom", return_value=drawn):
         made = new_ids(3000, NOW_MS)

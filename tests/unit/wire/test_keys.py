@@ -20,6 +20,7 @@ from tampu.wire.keys import (
     must_expire,
     queue_of_key,
     shared_task_keys,
+    warn_if_reserved,
 )
 from tests.golden.chasquimq import golden
 
@@ -305,3 +306,16 @@ def test_names_that_would_move_the_hash_tag_are_refused(name: str) -> None:
         guard_keys("tampu:guard:", name)
     with pytest.raises(OptionError, match="task_id"):
         shared_task_keys(TaskKeys(), name)
+
+
+@pytest.mark.parametrize("name", ["emails.1", "emails.999", "a.b.42", "über.7"])
+def test_names_of_partitions_are_warned_about(name: str) -> None:
+    with pytest.warns(FutureWarning, match="reserved for partitions"):
+        warn_if_reserved(name)
+    assert QueueKeys(name).name == name, "a peer may have such a queue"
+
+
+@pytest.mark.parametrize("name", ["emails", "emails.v1", "1", "emails.1000", "emails.1a", ".5"])
+def test_other_names_are_not(name: str, recwarn: pytest.WarningsRecorder) -> None:
+    warn_if_reserved(name)
+    assert not recwarn.list
