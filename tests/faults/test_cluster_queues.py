@@ -131,6 +131,11 @@ async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: 
         changes = Changes(nodes, Random(7))  # noqa: S311 - the same changes in every run
         async with AppWorker(load.app, concurrency=20, grace=0, lease=5) as worker:
             producing = [asyncio.create_task(load.produce(name, done)) for name in NAMES]
+            await wait_until(
+                lambda: len({name for name, _ in load.added}) == len(NAMES),
+                within=20,
+                sentence="every producer is connected",
+            )
             ends_at = time.monotonic() + TROUBLE_S
             while time.monotonic() < ends_at:
                 await asyncio.to_thread(changes.make_one)
