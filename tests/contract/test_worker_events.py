@@ -193,14 +193,15 @@ class TestListening:
         self, harness: Harness
     ) -> None:
         async with QueueEvents(QUEUE, harness.running.url) as events:
-            await harness.start_worker(Boom(times=1), backoff=AT_ONCE)
+            await harness.start_worker(Boom(times=1), backoff=Backoff.fixed(0.1))
             job = await harness.queue.add("greet")
             kinds = []
             async with asyncio.timeout(SOON):
                 async for event in events:
                     assert event.job_id == job.id
                     kinds.append(event.kind)
-                    assert isinstance(event.attempt, int)
+                    if event.kind is not EventKind.WAITING:  # the promoter does not know it
+                        assert isinstance(event.attempt, int)
                     for field in {"duration_us", "backoff_ms"} & set(event.fields):
                         assert isinstance(event.fields[field], int)
                     if event.kind is EventKind.COMPLETED:

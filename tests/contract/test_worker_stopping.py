@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tampu.consumer import feed
 from tampu.consumer.handler import Handler
 from tampu.errors import OptionError, ServerUnreachable, WrongContext
 from tampu.job import Job
+from tampu.services import reaper
 from tampu.wire.event import EventKind
 from tampu.worker import Worker
 from tests.contract.workers import KEYS, SOON, Calls, Gate, Harness, connections, own_tasks
@@ -55,7 +55,7 @@ class TestStopping:
     async def test_jobs_that_have_not_started_are_released_at_once_and_not_counted(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(feed, "_STALE_S", 60.0)  # not because they have waited too long
+        monkeypatch.setattr(reaper, "_STALE_S", 60.0)  # not because they have waited too long
         gate, idle = Gate(), Calls()
         worker = await make_stuck_worker(harness, gate, after=2000)
         await harness.start_worker(idle)

@@ -181,6 +181,10 @@ class QueueEngine:
         for service in self._services:
             service.start()
 
+    def halt(self) -> None:
+        """Start no more jobs."""
+        self._reader.halt()
+
     async def close(self, grace_s: float) -> None:
         """Stop in an order that loses nothing; no step waits long for a server that is away."""
         await run_all(each.stop() for each in (self._reader, *self._services))
@@ -292,6 +296,8 @@ class Engine:
 
     async def close(self, grace_s: float) -> None:
         """Stop all queues, then end the heartbeats and disconnect."""
+        for each in self._queues:
+            each.halt()
         async with self._stack:
             await run_all(each.close(grace_s) for each in self._queues)
 

@@ -64,11 +64,15 @@ class Reader(Background):
                 logger.exception("reading %s failed, starting again", stream)
                 await asyncio.sleep(_RESTART_S)
 
-    async def stop(self) -> None:
-        """Read nothing more; release the entries that a read has been given already."""
+    def halt(self) -> None:
+        """Read nothing more, and start nothing that was read."""
         self._stopping = True
         self._feed.stop()
         self._backpressure.wake()
+
+    async def stop(self) -> None:
+        """Halt; release the entries that a read has been given already."""
+        self.halt()
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_LIMIT_S):  # a server that is away answers nothing
                 await self._end_read()
