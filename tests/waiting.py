@@ -46,3 +46,13 @@ def _pauses() -> Iterator[float]:
 async def _holds(condition: Callable[[], bool | Awaitable[bool]]) -> bool:
     answer = condition()
     return await answer if inspect.isawaitable(answer) else answer
+
+
+def stack_of(task: "asyncio.Task[object]") -> list[str]:
+    """Where a task waits, from its outermost coroutine to the innermost."""
+    awaited: object = task.get_coro()
+    found = []
+    while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:
+        found.append(f"{awaited.__qualname__}:{awaited.cr_frame.f_lineno}")
+        awaited = awaited.cr_await
+    return [*found, repr(awaited)]

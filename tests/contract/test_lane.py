@@ -42,7 +42,7 @@ async def test_a_lane_uses_the_fastest_protocol_that_redis_py_allows(
     await lane.call("PING")
     assert lane._connection is not None
     fastest = LaneProtocol if redis_py == "fast" else PublicProtocol
-    assert type(lane._connection.node._protocol) is fastest
+    assert type(lane._connection.node.protocol) is fastest
 
 
 @pytest.mark.every_server

@@ -19,7 +19,7 @@ from tampu.errors import ServerError
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
 from tests.topology import Cluster, cluster
-from tests.waiting import block_until, wait_until
+from tests.waiting import block_until, stack_of, wait_until
 
 pytestmark = pytest.mark.every_server
 
@@ -141,6 +141,8 @@ async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: 
                 await asyncio.to_thread(changes.make_one)
                 await asyncio.sleep(0.1)
             done.set()
+            _, stuck = await asyncio.wait(producing, timeout=45)
+            assert not stuck, [stack_of(each) for each in stuck]
             await asyncio.gather(*producing)
             await wait_until(load.has_run, within=40, sentence="every job has run")
             assert worker.health is not None

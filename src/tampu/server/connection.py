@@ -60,7 +60,7 @@ class NodeConnection:
         self._lanes: list[LaneConnection] = []
         self._in_flight: deque[PendingCall] = deque()
         self._silent_s = 0.0
-        self._protocol: LaneProtocol | PublicProtocol | None = None
+        self.protocol: LaneProtocol | PublicProtocol | None = None  # None until it has started
         self._client_id: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._client_id.add_done_callback(ignore_outcome)
         self._task: asyncio.Task[None] | None = None
@@ -86,18 +86,11 @@ class NodeConnection:
 
     # --- calls ----------------------------------------------------------------------------------
 
-    @property
-    def takes_more(self) -> bool:
-        """Whether `write` may be called."""
-        return self._protocol is not None and self._protocol.takes_more
-
-    def write(self, calls: list[PendingCall]) -> None:
-        """Send calls, in order."""
+    def add(self, calls: list[PendingCall]) -> None:
+        """Expect replies to calls that are written now, in this order."""
         if not self._in_flight:
             self._silent_s = 0.0
         self._in_flight.extend(calls)
-        assert self._protocol is not None  # noqa: S101 - `takes_more`
-        self._protocol.write([call.packed for call in calls])
 
     def calls_of(self, lane: LaneConnection) -> list[PendingCall]:
         """The calls of a lane without a reply, oldest first."""
@@ -130,8 +123,9 @@ class NodeConnection:
 
     async def _exchange(self, group: asyncio.TaskGroup) -> None:
         protocol = start_protocol(self._connection, take=self._take, drained=self._flush_lanes)
-        self._protocol = protocol
-        self.write([PendingCall(_CLIENT_ID, future=self._client_id)])
+        self.protocol = protocol
+        self.add([PendingCall(_CLIENT_ID, future=self._client_id)])
+        protocol.write([_CLIENT_ID])
         work = (self._watch_silence(), self._watch_node(), *protocol.work())
         helpers = [group.create_task(each, name="tampu-connection") for each in work]
         try:
@@ -151,8 +145,9 @@ class NodeConnection:
         if not self._in_flight:
             raise ConnectionError("it sent a reply to no call")
         call = self._in_flight.popleft()
-        if call.lane is not None:
-            call.lane.take(call, reply)
+        lane = call.lane
+        if lane is not None:
+            lane.take(call, reply)
         elif isinstance(reply, Exception):
             call.fail(refusal_error(reply, self._server.name))
         else:
@@ -249,13 +244,13 @@ class LaneConnection:
 
     def flush(self) -> None:
         """Write the calls of the queue, if the connection takes them."""
-        if self.leaving is not None or not self.node.takes_more:
+        protocol = self.node.protocol
+        if self.leaving is not None or protocol is None or not protocol.takes_more:
             return
-        if calls := self._send_queue.take():
-            for call in calls:
-                call.lane = self
+        if calls := self._send_queue.take(self):
             self._unanswered += len(calls)
-            self.node.write(calls)
+            self.node.add(calls)
+            protocol.write([call.packed for call in calls])
 
     def take(self, call: PendingCall, reply: Answer) -> None:
         """Give a call its reply."""

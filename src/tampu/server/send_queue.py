@@ -114,13 +114,13 @@ class SendQueue:
         self._calls.extendleft(reversed(list(calls)))
         self._notify()
 
-    def take(self) -> list[PendingCall]:
-        """Remove all calls and return those that are still awaited; they count as sent."""
+    def take(self, lane: TakesReplies) -> list[PendingCall]:
+        """Remove all calls and return those still awaited; they count as sent by `lane`."""
         taken = []
         while self._calls:
             call = self._calls.popleft()
             if not call.future.done():
-                call.sent = True
+                call.sent, call.lane = True, lane
                 taken.append(call)
         return taken
 
