@@ -12,6 +12,7 @@ import uvloop
 
 from benchmarks import (
     app,
+    busy,
     consume,
     dispatch,
     envelope,
@@ -51,9 +52,10 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "scheduler": scheduler.run,
     "idle": idle.run,
     "fleet": fleet.run,
+    "busy": busy.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
-    {"app", "envelope", "fleet", "idle", "lane_add", "lane_read", "scheduler"}
+    {"app", "busy", "envelope", "fleet", "idle", "lane_add", "lane_read", "scheduler"}
 )
 
 
