@@ -61,13 +61,9 @@ async def run(bench: Bench) -> list[Figure]:
 async def _worker(bench: Bench, handle: Handle, others: int) -> AsyncIterator[None]:
     settings = WorkerSettings(concurrency=CONCURRENCY, events=False)
     consumer = new_consumer(None)
+    plans = make_plans(handlers_by_name(handle), settings)
     configs = [
-        QueueConfig(
-            QueueKeys(name),
-            consumer,
-            settings,
-            plans=make_plans(handlers_by_name(handle), settings),
-        )
+        QueueConfig(QueueKeys(name), consumer, settings, plans=plans)
         for name in (QUEUE, *(f"other-{number}" for number in range(others)))
     ]
     engine = await Engine.open(configs, bench.url, None)

@@ -1,10 +1,13 @@
 """Delayed jobs: who adds them, who promotes them, who runs them and who takes them back."""
 
 import time
+from functools import partial
+from statistics import median
+from typing import Any
 
 import pytest
 
-from tampu import Backoff, Promoter
+from tampu import Backoff, Job, Promoter
 from tampu.util.clock import instant
 from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
@@ -37,6 +40,25 @@ async def test_a_delayed_job_of_the_peers_is_promoted_and_run_by_us(
         lambda: not shared.admin.exists(shared.keys.index(given)), "no index is left"
     )
     assert bool(shared.admin.exists(shared.keys.marker(given))) is (job_id is not None)
+
+
+async def test_delayed_jobs_of_a_peers_producer_are_promoted_in_time(shared: SharedQueue) -> None:
+    """It sends no wakeups, but once it was noticed we look every 100 ms."""
+    late_ms: list[int] = []
+
+    async def note(job: Job[Any]) -> None:
+        late_ms.append(now_ms() - job.data)
+
+    ours = await shared.start_worker(note)
+    await shared.until_led("promoter", ours.id)
+    for count in range(10):
+        await shared.peer_add("job", now_ms() + 20, delay_ms=20)
+        await shared.until(partial(is_longer, late_ms, count), "it has run")
+    assert median(late_ms[1:]) <= 150
+
+
+def is_longer(values: list[int], count: int) -> bool:
+    return len(values) > count
 
 
 @pytest.mark.parametrize("job_id", [None, "the id"])
