@@ -14,6 +14,7 @@ from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
+from tampu.server.listening import SharedParts, share
 from tampu.tasks.handlers import parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
@@ -30,7 +31,8 @@ _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextm
 class _LoopQueues:
     """The queues that one event loop uses, and the `async with app:` blocks that share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared[SharedParts]) -> None:
+        self.shared = shared
         self.queues: dict[str, Queue] = {}
         self.blocks = Shared(self._open, _LoopQueues.close)
 
@@ -143,11 +145,10 @@ class App(Router):
         It is closed by `close()` and at the end of `async with app:`.
         """
         name = self._default_queue if name is None else name
-        queues = self._loop_queues().queues
-        found = queues.get(name)
+        here = self._loop_queues()
+        found = here.queues.get(name)
         if found is None:
-            found = Queue(name, self.url, credentials=self.credentials, **self._options)
-            queues[name] = found
+            found = here.queues[name] = Queue.sharing(here.shared, name, **self._options)
         return found
 
     def portal(self) -> Portal:
@@ -169,7 +170,7 @@ class App(Router):
             with self._lock:  # other loops run in other threads
                 # Without closed loops: otherwise each `asyncio.run` would leave its queues here.
                 running = {each: it for each, it in self._by_loop.items() if not each.is_closed()}
-                found = running[loop] = _LoopQueues()
+                found = running[loop] = _LoopQueues(share(self.url, self.credentials))
                 self._by_loop = running
         return found
 

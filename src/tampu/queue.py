@@ -21,8 +21,10 @@ from tampu.schedules.model import Schedule, ScheduleOptions, ScheduleSettings, c
 from tampu.schedules.storing import NewSchedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
+from tampu.server.listening import SharedParts, share
 from tampu.timing import Rule
 from tampu.util.clock import Duration, now_ms, to_s
+from tampu.util.lifecycle import Shared
 from tampu.util.options import parse_options
 from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
@@ -58,7 +60,7 @@ class Queue:
         self._settings = parse_options(QueueSettings, "Queue", options)
         self._rules = self._settings.job_rules
         self._waits = self._settings.on_full == "wait"
-        self._url, self._credentials = url, credentials
+        self._shared = share(url, credentials)
         self._names: dict[str, bytes] = {}
         self._connecting = asyncio.Lock()
         self._connection: QueueConnection | None = None
@@ -66,6 +68,15 @@ class Queue:
         self.dead = DeadLetters(self._keys, self._connect)
         self._delayed = DelayedJobs(self._keys, self._connect, rules=self._rules)
         self._schedules = Schedules(self._keys, self._connect, add=self._add_full)
+
+    @classmethod
+    def sharing(
+        cls, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
+    ) -> Self:
+        """A queue that has its connections together with others."""
+        queue = cls(name, **options)
+        queue._shared = shared
+        return queue
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -104,8 +115,7 @@ class Queue:
                         self._keys,
                         self._settings,
                         host=self,
-                        url=self._url,
-                        credentials=self._credentials,
+                        shared=self._shared,
                     )
         if self._connection.loop is not asyncio.get_running_loop():
             raise WrongContext(f"use {self!r} here", "it belongs to another event loop")

@@ -1,5 +1,7 @@
 """Results of jobs: pushed to callers that wait for them, or read at once."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,21 +18,18 @@ from tampu.errors import (
     ServerError,
     ServerUnreachable,
 )
-from tampu.server.connect import Server
 from tampu.server.errors import TOO_SLOW
 from tampu.server.lane import Lane
-from tampu.server.streams import RawEntry, last_id, read_after, values_of
+from tampu.server.listening import ENTRIES_A_READ, SharedParts, StreamTarget
+from tampu.server.streams import RawEntry, last_id, values_of
 from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
 from tampu.wire.result import decode_failure, decode_result, ids_in_notice
 
 IDS_A_READ: Final = 500
-BLOCK_MS: Final = 5_000
 LINGER_S: Final = 3.0
 """How long the reader keeps running when nobody waits, for callers that wait again and again."""
 
-# The server keeps at least this many. Only a reply of this length can hide a gap.
-_NOTICES_A_READ: Final = 1_000
 _SHORTEST_LIMIT_S: Final = 1.0
 _LONGEST_LIMIT_S: Final = 30.0
 
@@ -108,18 +107,17 @@ class ResultReader:
     belongs to one event loop, opens its connections on first use and keeps them until `close`.
     """
 
-    def __init__(self, server: Server, keys: QueueKeys) -> None:
-        self._server = server
+    def __init__(self, parts: SharedParts, keys: QueueKeys) -> None:
+        self._server = parts.server
         self._keys = keys
+        self._parts = parts
         self._waiters = _Waiters()
         self._opening = asyncio.Lock()
-        self._value_lane: Lane | None = None
-        self._notice_lane: Lane | None = None  # separate: a blocked read delays all calls after it
-        self._following: asyncio.Task[None] | None = None
+        self._lane: Lane | None = None
+        self._notices: _Notices | None = None  # while somebody waits, and a little longer
         self._next_ids: list[str] = []
         self._next_read: asyncio.Task[dict[str, _StoredResult]] | None = None
         self._needed_at = 0.0  # when somebody last waited
-        self._trouble = server.outage.part(f"reading results of queue {keys.name!r}")
         self._closed = False
 
     async def wait(self, job_id: str, timeout_s: float) -> object:
@@ -156,18 +154,20 @@ class ResultReader:
         keys = self._keys.results(map(check_job_id, job_ids))
         return await values_of(await self._open_lane(_LONGEST_LIMIT_S), keys)
 
+    @property
+    def notices_key(self) -> bytes:
+        """The stream of notices that it follows."""
+        return self._keys.notices
+
     async def close(self) -> None:
         """Disconnect; calls that still wait raise `Closed`. May be called twice."""
         self._closed = True
         for job_id in self._waiters.all_ids():
             self._waiters.resolve(job_id, Closed(self._server.name))
         async with self._opening:
-            if self._following is not None:
-                await cancel_all([self._following])
-            self._trouble.end(recovered=False)
-            for lane in (self._value_lane, self._notice_lane):
-                if lane is not None:
-                    await lane.close()
+            await self._stop_following()
+            if self._lane is not None:
+                await self._lane.close()
 
     # --- one caller -----------------------------------------------------------------------------
 
@@ -234,51 +234,37 @@ class ResultReader:
         try:
             # One caller opens it for all; the others wait, but no longer than their limit.
             async with asyncio.timeout(limit_s), self._opening:
-                if follow:
-                    await self._follow(limit_s)
-                self._value_lane = await self._open(self._value_lane)
-                return self._value_lane
+                if self._closed:
+                    raise Closed(self._server.name)
+                if self._lane is None:
+                    shared = self._parts.connections
+                    self._lane = await Lane.open(self._server, self._keys.notices, shared=shared)
+                if follow and self._notices is None:
+                    after = await last_id(self._lane, self._keys.notices, limit_s=limit_s)
+                    self._notices = _Notices(self, self._lane, after)
+                    self._parts.streams.listen(self._keys.notices, self._notices)
+                return self._lane
         except TimeoutError:
             raise ServerUnreachable(self._server.name, TOO_SLOW) from None
 
-    async def _open(self, lane: Lane | None) -> Lane:
-        if self._closed:
-            raise Closed(self._server.name)
-        return lane or await Lane.open(self._server, self._keys.notices)
+    async def stop_lingering(self) -> bool:
+        """Stop following if nobody has waited for a while; False if somebody does."""
+        async with self._opening:
+            idle_s = asyncio.get_running_loop().time() - self._needed_at
+            if self._waiters or idle_s < LINGER_S:
+                return False
+            await self._stop_following()
+            return True
 
-    async def _follow(self, limit_s: float) -> None:
-        """Start to follow the notices, unless that runs already."""
-        lane = self._notice_lane = await self._open(self._notice_lane)
-        if self._following is None or self._following.done():
-            after = await last_id(lane, self._keys.notices, limit_s=limit_s)
-            following = self._read_notices(lane, after)
-            self._following = asyncio.create_task(following, name="tampu-results")
+    async def _stop_following(self) -> None:
+        notices, self._notices = self._notices, None
+        if notices is not None:
+            await self._parts.streams.ignore(self._keys.notices)
+            await notices.close()
 
-    async def _read_notices(self, lane: Lane, after: bytes) -> None:
-        """Wake the callers that notices name, until nobody waits any more."""
-        loop = asyncio.get_running_loop()
-        while self._waiters or loop.time() - self._needed_at < LINGER_S:
-            try:
-                if self._trouble.is_on:
-                    # Notices may have been missed, or their stream was lost.
-                    after = await last_id(lane, self._keys.notices)
-                    await self._wake(lane, self._waiters.all_ids())
-                    self._trouble.end()
-                entries = await read_after(
-                    lane, self._keys.notices, after, count=_NOTICES_A_READ, block_ms=BLOCK_MS
-                )
-                if entries:
-                    after = entries[-1][0]
-                    await self._wake(lane, self._named_in(entries))
-            except ServerError as error:
-                await asyncio.sleep(self._trouble.begin(error))
-            else:
-                self._trouble.end()
-        self._trouble.end(recovered=False)
-
-    def _named_in(self, entries: Sequence[RawEntry]) -> list[str]:
+    def named_in(self, entries: Sequence[RawEntry]) -> list[str]:
         """The waiting ids that notices name; all of them if a notice is missing or unreadable."""
-        if len(entries) >= _NOTICES_A_READ:
+        if len(entries) >= ENTRIES_A_READ:
             return self._waiters.all_ids()
         try:
             named = [job_id for _, flat in entries for job_id in ids_in_notice(flat or ())]
@@ -286,9 +272,48 @@ class ResultReader:
             return self._waiters.all_ids()
         return self._waiters.among(named)
 
-    async def _wake(self, lane: Lane, job_ids: Sequence[str]) -> None:
+    async def wake(self, lane: Lane, job_ids: Sequence[str] | None = None) -> None:
+        """Read results for the callers that wait for these jobs, or for all who wait."""
+        job_ids = self._waiters.all_ids() if job_ids is None else job_ids
         for job_id, stored in (await self._read_values(lane, job_ids)).items():
             self._waiters.resolve(job_id, stored)
+
+
+class _Notices(StreamTarget):
+    """Follows the notices of a queue, and wakes the callers that they name."""
+
+    def __init__(self, reader: ResultReader, lane: Lane, after: bytes) -> None:
+        self.after = after
+        self._reader = reader
+        self._lane = lane
+        self._waking: set[asyncio.Task[None]] = set()
+        self._lingering = asyncio.create_task(self._linger(), name="tampu-results")
+
+    def take(self, entries: list[RawEntry]) -> None:
+        """Read the results of jobs that somebody waits for."""
+        if named := self._reader.named_in(entries):
+            self._wake(named)
+
+    async def bridge_gap(self, lane: Lane) -> None:
+        """Notices may have been missed, or their stream was lost: read all results."""
+        self.after = await last_id(lane, self._reader.notices_key)
+        await self._reader.wake(lane)
+
+    async def close(self) -> None:
+        """End what runs for it, but not who calls this."""
+        await cancel_all({*self._waking, self._lingering} - {asyncio.current_task()})
+
+    def _wake(self, named: Sequence[str]) -> None:
+        waking = asyncio.create_task(self._reader.wake(self._lane, named), name="tampu-results")
+        self._waking.add(waking)
+        waking.add_done_callback(self._waking.discard)
+        waking.add_done_callback(ignore_outcome)
+
+    async def _linger(self) -> None:
+        while True:
+            await asyncio.sleep(LINGER_S)
+            if await self._reader.stop_lingering():
+                return
 
 
 def _raise_if_closed(outcome: _StoredResult | Closed) -> _StoredResult:

@@ -10,7 +10,8 @@ from tampu.schedules.firing import FiringService
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target, connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext, LeaderService, Wakeups
+from tampu.server.listening import Wakeups
+from tampu.services.leader import LeaderContext, LeaderService
 from tampu.services.promoter import PromotionService
 from tampu.services.reaper import Fleet
 from tampu.util.lifecycle import Lifetime, Runnable

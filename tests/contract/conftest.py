@@ -12,6 +12,7 @@ from tampu.queue import Queue
 from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.listening import SharedParts
 from tests.contract.lanes import KEY, QUICK, OpenThroughProxy, hide_private_parts
 from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, ManualWorker, readers
@@ -109,7 +110,7 @@ def manual(lane: Lane) -> ManualWorker:
 
 @pytest.fixture
 async def reader(server: Server) -> AsyncIterator[ResultReader]:
-    opened = ResultReader(server, KEYS)
+    opened = ResultReader(SharedParts(server), KEYS)
     yield opened
     await opened.close()
     assert readers() == 0

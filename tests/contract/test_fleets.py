@@ -23,6 +23,7 @@ from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.extras import NO_EXTRAS
 from tampu.wire.keys import QueueKeys
+from tampu.wire.result import NOTICE_FIELD, encode_notice, encode_result
 from tests.contract.workers import GROUP, KEYS, QUEUE, SOON, Calls, Gate, Harness, connections
 from tests.proxy import Proxy
 from tests.servers import RunningServer
@@ -81,6 +82,38 @@ async def test_every_queue_of_a_worker_runs_its_jobs(running: RunningServer) -> 
             await app.queue(f"queue-{number}").add(f"task-{number}", {"number": number}, delay=0.05)
         await wait_until(lambda: len(seen) == QUEUES, within=SOON, sentence="all have run")
     assert sorted(seen) == list(range(QUEUES))
+
+
+@pytest.mark.every_server
+async def test_the_queues_of_an_app_share_connections(running: RunningServer) -> None:
+    app = App(running.url)
+    with running.admin() as admin:
+        before = connections(admin)
+        async with app:
+            jobs = {f"queue-{n}": await app.queue(f"queue-{n}").add("job") for n in range(QUEUES)}
+            assert connections(admin) - before == 1
+            waiting = [asyncio.create_task(job.result(timeout=SOON)) for job in jobs.values()]
+            await wait_until(
+                lambda: len(blocked_streams(admin)) == 1, within=SOON, sentence="one read for all"
+            )
+            assert connections(admin) - before == 2
+            for queue, job in jobs.items():
+                finish(running, queue, job.id)
+            assert await asyncio.gather(*waiting) == [None] * QUEUES
+
+
+def blocked_streams(admin: Any) -> list[str]:  # noqa: ANN401 - a redis client
+    """The connections that block in a read of streams."""
+    clients = admin.client_list()
+    return [each["id"] for each in clients if each["cmd"] == "xread" and "b" in each["flags"]]
+
+
+def finish(running: RunningServer, queue: str, job_id: str) -> None:
+    """Store a result and a notice, as a worker does."""
+    keys = QueueKeys(queue)
+    with running.admin() as admin:
+        admin.set(keys.result(job_id), encode_result(None, max_bytes=9))
+        admin.xadd(keys.notices, {NOTICE_FIELD: encode_notice([job_id])})
 
 
 async def test_a_handler_that_blocks_the_loop_loses_no_lease_on_other_queues(

@@ -87,7 +87,7 @@ async def test_keys_of_the_wrong_type_lose_no_job(
             lambda: harness.admin.xlen(KEYS.stream) == 1, within=SOON, sentence="it is promoted"
         )
         await wait_until(
-            lambda: f"no wakeups arrive on {KEYS.wakeup.decode()}" in caplog.text,
+            lambda: f"nothing arrives on {KEYS.wakeup.decode()}" in caplog.text,
             within=SOON,
             sentence="the wrong type of the wakeup key is logged",
         )

@@ -7,8 +7,10 @@ import pytest
 from tampu import results
 from tampu.errors import DecodeError, JobFailed, OptionError, ResultTimeout
 from tampu.results import ResultReader
+from tampu.server import listening
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
+from tampu.server.listening import SharedParts
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.result import encode_notice, encode_result
 from tests.contract.results import (
@@ -130,7 +132,7 @@ class TestWaiting:
         async with asyncio.timeout(20):
             for n in range(150):
                 # Every third round begins with a reader that does not run yet.
-                one = reader if n % 3 else ResultReader(server, KEYS)
+                one = reader if n % 3 else ResultReader(SharedParts(server), KEYS)
                 job_id = f"job-{n}"
                 task = asyncio.create_task(one.wait(job_id, 3))
                 for _ in range(n % 7):
@@ -187,7 +189,7 @@ class TestOneReaderForAll:
         running: RunningServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(results, "BLOCK_MS", 40_000)
+        monkeypatch.setattr(listening, "BLOCK_S", 40.0)
         (task,) = await waiting(reader, running, ["slow"])
         await manual.finish({"a": 1})
         await until_blocked(running)
@@ -223,7 +225,6 @@ class TestOneReaderForAll:
         running: RunningServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(results, "BLOCK_MS", 30)
         monkeypatch.setattr(results, "LINGER_S", 0.05)
         for n in range(3):
             task = asyncio.create_task(reader.wait(f"job-{n}", SOON))

@@ -181,7 +181,7 @@ class TestListening:
         harness.admin.delete(KEYS.wakeup)
         await harness.queue.add("a", delay=0.02)
         await calls.until(1)
-        assert caplog.text.count(f"no wakeups arrive on {KEYS.wakeup.decode()}") == 1
+        assert caplog.text.count(f"nothing arrives on {KEYS.wakeup.decode()}") == 1
 
     async def test_a_promoter_that_lost_its_connection_listens_again(
         self, harness: Harness

@@ -16,7 +16,8 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext, Wakeups
+from tampu.server.listening import Wakeups
+from tampu.services.leader import LeaderContext
 from tampu.services.reaper import Fleet
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys

@@ -14,7 +14,8 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.services.leader import LeaderContext, Wakeups
+from tampu.server.listening import Wakeups
+from tampu.services.leader import LeaderContext
 from tampu.services.reaper import Fleet
 from tampu.wire.entry import decode_member
 from tampu.wire.envelope import Envelope, decode_envelope

@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from tampu.errors import ServerError
 from tampu.server.outage import Trouble
-from tampu.services.service import Background
+from tampu.server.service import Background
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -29,11 +29,11 @@ from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
-from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane
+from tampu.server.listening import SharedParts
 from tampu.server.scripts.workers import Membership
 from tampu.server.streams import create_consumer, create_group
-from tampu.services.leader import LeaderContext, Wakeups
+from tampu.services.leader import LeaderContext
 from tampu.services.promoter import PromotionService
 from tampu.services.reaper import Fleet, LeaseTerms, ReapingService
 from tampu.util.clock import now_ms, to_ms
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from tampu.consumer.options import WorkerSettings
     from tampu.job import Job
     from tampu.server.client import CredentialCallback
-    from tampu.server.connect import Server, Target
-    from tampu.services.service import Service
+    from tampu.server.connect import Target
+    from tampu.server.service import Service
     from tampu.util.clock import Duration
     from tampu.wire.keys import QueueKeys
 
@@ -232,15 +232,6 @@ class QueueEngine:
             holder = new_holder(HolderKind.SCHEDULER, uuid4())
             services.append(FiringService(replace(context, holder=holder)))
         return services
-
-
-class SharedParts:
-    """What the queues of a worker have together: a server, its connections, and wakeups."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.connections = SharedConnections(server)
-        self.wakeups = Wakeups(server)
 
 
 class Engine:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from tampu.consumer.watch import HAND_ON_S
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
+from tampu.server.service import Background
 from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
-from tampu.services.service import Background
 
 if TYPE_CHECKING:
     from tampu.consumer.feed import Backpressure, Feed

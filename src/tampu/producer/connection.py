@@ -11,10 +11,10 @@ from tampu.job import Host
 from tampu.producer.batcher import Batcher
 from tampu.producer.options import QueueSettings
 from tampu.results import ResultReader
-from tampu.server.client import CredentialCallback
-from tampu.server.connect import Target, connect
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.listening import SharedParts
 from tampu.server.streams import Copies, probe_copies
+from tampu.util.lifecycle import Shared
 from tampu.wire.keys import QueueKeys
 
 
@@ -36,19 +36,21 @@ class QueueConnection:
         settings: QueueSettings,
         *,
         host: Host,
-        url: Target,
-        credentials: CredentialCallback | None,
+        shared: Shared[SharedParts],
     ) -> Self:
         """Connect; raises a `ServerError`, or `OptionError` for a durability the server lacks."""
         rules = settings.call_rules
         async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(await connect(url, credentials=credentials))
+            parts = await shared.acquire()
+            stack.push_async_callback(shared.release)
             options = LaneOptions(limit_s=rules.limit_s)
-            lane = await Lane.open(server, keys.stream, options=options)
+            lane = await Lane.open(
+                parts.server, keys.stream, options=options, shared=parts.connections
+            )
             await stack.enter_async_context(lane)
             if rules.copies is not None:
                 await _check_durability(lane, rules.copies)
-            results = ResultReader(server, keys)
+            results = ResultReader(parts, keys)
             stack.push_async_callback(results.close)
             events = EventWriter(lane, keys.events) if settings.events else None
             if events is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -162,6 +162,18 @@ async def read_after(
         block_s=block_ms / 1000,
     )
     return list(read_entries(reply))
+
+
+async def read_streams(
+    lane: Lane, after: Mapping[bytes, bytes], *, count: int, block_s: float
+) -> dict[bytes, list[RawEntry]]:
+    """Entries of several streams after an id of each, as soon as there are any.
+
+    Not sent again after a lost connection: whoever follows a stream must know of the gap.
+    """
+    head = ("XREAD", "COUNT", count, "BLOCK", round(block_s * 1000), "STREAMS")
+    reply: Any = await lane.call(*head, *after, *after.values(), block_s=block_s)
+    return {bytes(key): entries for key, entries in reply or ()}
 
 
 async def entries_from(

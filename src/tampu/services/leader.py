@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import uniform
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tampu.errors import CommandRefused
 from tampu.metrics.facts import LeadChanged, SafeSink
-from tampu.server.lane import Lane
 from tampu.server.scripts.workers import lead, resign
-from tampu.server.streams import first_score, wait_for_wakeup
-from tampu.services.service import Service
+from tampu.server.service import Service
+from tampu.server.streams import first_score
 from tampu.util.clock import until_tick
-from tampu.util.lifecycle import cancel_all, ignore_outcome
 
 if TYPE_CHECKING:
-    from tampu.server.connect import Server
+    from tampu.server.lane import Lane
+    from tampu.server.listening import Wakeups
     from tampu.services.reaper import Fleet
     from tampu.wire.holders import LockHolder
     from tampu.wire.keys import QueueKeys
-
-logger = logging.getLogger(__name__)
 
 LEASE_S: Final = 5
 _RENEW_S: Final = LEASE_S / 5
 _FOLLOW_S: Final = 0.5  # how often a service that does not lead tries to, in a small fleet
 _LOOK_S: Final = 2.0
 _REMEMBER_PEERS_S: Final = 600.0
-_LISTEN_S: Final = 5.0
-_TRY_AGAIN_S: Final = 2.0
 _RESIGN_S: Final = 2.0  # a server that is away does not hold up a service that stops
-_GATHER_S: Final = 0.02  # the services of a process begin to listen at about the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,106 +76,6 @@ class Leader:
         if leads != self._leads:
             self._leads = leads
             self._sink.record([LeadChanged(self._service, leads)])
-
-
-class Wakeups:
-    """Listens for the wakeups of all services of a process.
-
-    One read blocks for all keys that a server lets it block for together: on a single server for
-    all, in a cluster for those of a slot. A wakeup that is missed makes a service late, not wrong:
-    it looks from time to time anyway.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._listeners: dict[int, _Listener] = {}  # by slot
-
-    def listen(self, key: bytes, on_wakeup: Callable[[], None]) -> None:
-        """Call `on_wakeup` whenever a wakeup arrives on a key. May be called again."""
-        slot = self._server.slot(key)
-        listener = self._listeners.get(slot)
-        if listener is None:
-            listener = self._listeners[slot] = _Listener(self._server)
-            listener.start()
-        listener.add(key, on_wakeup)
-
-    async def ignore(self, key: bytes) -> None:
-        """Listen no more; wakeups are left to others. May be called for any key."""
-        slot = self._server.slot(key)
-        listener = self._listeners.get(slot)
-        if listener is not None:
-            listener.callbacks.pop(key, None)
-            if not listener.callbacks:
-                del self._listeners[slot]
-                await listener.stop()
-
-
-class _Listener(Service):
-    """Waits for wakeups on some keys, with a connection of its own."""
-
-    name = "wakeups"
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server.outage, "listening for wakeups")
-        self._server = server
-        self._lane: Lane | None = None
-        self._ending_read: asyncio.Task[None] | None = None
-        self._refused: dict[bytes, float] = {}  # keys of another type: not to be read until then
-        self.callbacks: dict[bytes, Callable[[], None]] = {}
-
-    def add(self, key: bytes, on_wakeup: Callable[[], None]) -> None:
-        """Listen on one more key, or on the same one as before."""
-        is_new = key not in self.callbacks
-        self.callbacks[key] = on_wakeup
-        if is_new and self._lane is not None and self._ending_read is None:
-            ending = asyncio.create_task(self._lane.unblock(), name="tampu-wakeup-keys")
-            ending.add_done_callback(ignore_outcome)
-            self._ending_read = ending
-
-    async def tick(self) -> float:
-        """Wait for one wakeup."""
-        if self._lane is None:
-            self._lane = await Lane.open(self._server, next(iter(self.callbacks)))
-            return _GATHER_S
-        if self._ending_read is not None:
-            await asyncio.wait([self._ending_read])
-            self._ending_read = None
-        keys = [key for key in self.callbacks if self._refused.get(key, 0.0) < monotonic()]
-        if not keys:
-            return _TRY_AGAIN_S
-        try:
-            key = await wait_for_wakeup(self._lane, keys, wait_s=_LISTEN_S)
-        except CommandRefused:
-            if not await self._set_aside(self._lane, keys):
-                raise
-            return 0.0
-        if key in self.callbacks:
-            self.callbacks[key]()
-        return 0.0
-
-    async def clean_up(self) -> None:
-        """Close the connection."""
-        if self._ending_read is not None:
-            await cancel_all([self._ending_read])
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            await lane.close()
-
-    async def _set_aside(self, lane: Lane, keys: list[bytes]) -> bool:
-        """Leave out the keys of a wrong type, which keep all others from their wakeups."""
-        found = False
-        for key in keys:
-            try:
-                await lane.call("LLEN", key, repeatable=True)
-                self._refused.pop(key, None)
-            except CommandRefused as error:
-                found = True
-                if key not in self._refused:
-                    name = key.decode()
-                    text = "no wakeups arrive on %s, looking from time to time instead: %s"
-                    logger.warning(text, name, error, extra={"key": name})
-                self._refused[key] = monotonic() + _TRY_AGAIN_S
-        return found
 
 
 class Upcoming(NamedTuple):

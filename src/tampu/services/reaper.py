@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
 from tampu.server.scripts.workers import Judgement, Membership, TakenEntry, reap, takeover
+from tampu.server.service import Service
 from tampu.server.streams import (
     ConsumerInfo,
     consumers,
@@ -17,7 +18,6 @@ from tampu.server.streams import (
     ttl_ms,
     values_of,
 )
-from tampu.services.service import Service
 from tampu.util.clock import until_tick
 from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
 from tampu.wire.keys import QueueKeys

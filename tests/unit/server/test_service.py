@@ -7,7 +7,7 @@ import pytest
 
 from tampu.errors import CommandRefused, ConnectionLost
 from tampu.server.outage import Outage
-from tampu.services.service import Service
+from tampu.server.service import Service
 from tests.waiting import wait_until
 
 SOON = 10.0
