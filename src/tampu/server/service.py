@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
 from tampu.errors import ServerError
 from tampu.server.outage import Outage
@@ -77,9 +78,13 @@ class Service(Background):
                 wait_s = self._trouble.begin(error)
             else:
                 self._trouble.end()
-            try:
+            await self._wait(wait_s)
+
+    async def _wait(self, wait_s: float) -> None:
+        if wait_s > 0:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wakeup.wait()
-            except TimeoutError:
-                pass
-            self._wakeup.clear()
+        else:
+            await asyncio.sleep(0)  # a third of the time that a limit of 0 takes
+        self._wakeup.clear()
