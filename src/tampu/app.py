@@ -28,6 +28,16 @@ Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
 
+class _AppQueue(Queue):
+    """A queue that has its connections together with the others of the app."""
+
+    def __init__(
+        self, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
+    ) -> None:
+        super().__init__(name, **options)
+        self._shared = shared
+
+
 class _LoopQueues:
     """The queues that one event loop uses, and the `async with app:` blocks that share them."""
 
@@ -148,7 +158,7 @@ class App(Router):
         here = self._loop_queues()
         found = here.queues.get(name)
         if found is None:
-            found = here.queues[name] = Queue.sharing(here.shared, name, **self._options)
+            found = here.queues[name] = _AppQueue(here.shared, name, **self._options)
         return found
 
     def portal(self) -> Portal:

@@ -21,10 +21,9 @@ from tampu.schedules.model import Schedule, ScheduleOptions, ScheduleSettings, c
 from tampu.schedules.storing import NewSchedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
-from tampu.server.listening import SharedParts, share
+from tampu.server.listening import share
 from tampu.timing import Rule
 from tampu.util.clock import Duration, now_ms, to_s
-from tampu.util.lifecycle import Shared
 from tampu.util.options import parse_options
 from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
@@ -68,15 +67,6 @@ class Queue:
         self.dead = DeadLetters(self._keys, self._connect)
         self._delayed = DelayedJobs(self._keys, self._connect, rules=self._rules)
         self._schedules = Schedules(self._keys, self._connect, add=self._add_full)
-
-    @classmethod
-    def sharing(
-        cls, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
-    ) -> Self:
-        """A queue that has its connections together with others."""
-        queue = cls(name, **options)
-        queue._shared = shared
-        return queue
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
