@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [each for each in items if can_run(each)]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     for title, _ in missing(terminalreporter.config.getoption("--backend")):
         terminalreporter.write_line(f"Not tested here: {title}")
 
