@@ -42,7 +42,7 @@ async def main() -> None:
             at = (await asyncio.wait_for(ticks.get(), timeout=10)).scheduled_at
             # The instant it was fired for, not the moment at which it ran.
             print(f"tick {number} is on a whole second:", at is not None and at.microsecond == 0)
-        await app.queue().unschedule("tick")  # a schedule stays until you remove it
+        await app.queue().schedules.remove("tick")  # a schedule stays until you remove it
 
 
 if __name__ == "__main__":

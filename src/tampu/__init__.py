@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from tampu.job import Job, NewJob, SyncJob, current_job
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
     from tampu.queue import Queue
+    from tampu.schedules.admin import Schedules
     from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
     from tampu.standalone import Promoter
-    from tampu.sync import SyncDeadLetters, SyncQueue
+    from tampu.sync import SyncDeadLetters, SyncQueue, SyncSchedules
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
     from tampu.tasks.task import Call, Task
@@ -97,6 +98,7 @@ __all__ = [
     "Schedule",
     "ScheduleCounts",
     "ScheduleSettings",
+    "Schedules",
     "ServerBusy",
     "ServerError",
     "ServerTooOld",
@@ -106,6 +108,7 @@ __all__ = [
     "SyncDeadLetters",
     "SyncJob",
     "SyncQueue",
+    "SyncSchedules",
     "TampuError",
     "Task",
     "TimeWindow",
@@ -132,8 +135,9 @@ _HOMES: Final = {
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
     "tampu.standalone": "Promoter",
     "tampu.queue": "Queue",
+    "tampu.schedules.admin": "Schedules",
     "tampu.schedules.model": "Schedule ScheduleCounts ScheduleSettings",
-    "tampu.sync": "SyncDeadLetters SyncQueue",
+    "tampu.sync": "SyncDeadLetters SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",

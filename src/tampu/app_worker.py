@@ -116,7 +116,7 @@ class AppWorker(Runnable):
         for each in self._schedules:
             queue = self._app.queue(each.task.queue)
             options = each.options_with_key()
-            await queue.schedule(each.task.name, each.rule, each.data(), **options)
+            await queue.schedules.add(each.task.name, each.rule, each.data(), **options)
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         await self._app.enter_lifespan(stack)

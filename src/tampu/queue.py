@@ -16,13 +16,10 @@ from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
 from tampu.producer.connection import QueueConnection
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import Request, new_job, plain_columns, request_for
-from tampu.schedules.admin import Key, Schedules
-from tampu.schedules.model import Schedule, ScheduleOptions, ScheduleSettings, check_rule
-from tampu.schedules.storing import NewSchedule
+from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import share
-from tampu.timing import Rule
 from tampu.util.clock import Duration, now_ms, to_s
 from tampu.util.options import parse_options
 from tampu.util.pauses import Pauses
@@ -66,7 +63,12 @@ class Queue:
         self._closed = False
         self.dead = DeadLetters(self._keys, self._connect)
         self._delayed = DelayedJobs(self._keys, self._connect, rules=self._rules)
-        self._schedules = Schedules(self._keys, self._connect, add=self._add_full)
+        self.schedules = Schedules(
+            self._keys,
+            self._connect,
+            max_payload=self._rules.max_payload,
+            add_jobs=self._add_full,
+        )
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -252,55 +254,6 @@ class Queue:
     async def run_now(self, job_id: str) -> bool:
         """Make a delayed job run as soon as a worker is free; True if it was still delayed."""
         return await self._delayed.run_now(job_id)
-
-    # --- schedules ------------------------------------------------------------------------------
-
-    async def schedule(
-        self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
-    ) -> Schedule:
-        """Store a schedule: workers add a job at each instant of `Every(...)` or `Cron(...)`.
-
-        It replaces a schedule with the same key. If rule and start are the same, the next instant
-        and the counts are kept; otherwise they start again. A paused schedule stays paused.
-        """
-        settings = parse_options(ScheduleSettings, "a schedule", options)
-        checked = check_rule(rule, settings)
-        payload = encode_payload(data, max_bytes=self._rules.max_payload)
-        new = NewSchedule(check_job_name(name), checked, payload, settings)
-        return await self._schedules.store(new)
-
-    async def schedules(self, limit: int = 100) -> list[Schedule]:
-        """The queue's schedules, ordered by next instant. An unreadable one has a `problem`."""
-        return await self._schedules.all(limit)
-
-    async def unschedule(self, key: Key) -> bool:
-        """Remove a schedule; whether there was one. Jobs that it has added stay."""
-        return await self._schedules.remove(key)
-
-    async def pause(self, key: Key) -> bool:
-        """Stop a schedule from firing until `resume`; False if there is none or it was paused."""
-        return await self._schedules.pause(key)
-
-    async def resume(self, key: Key) -> bool:
-        """Let a paused schedule fire from its next instant on; skipped instants are counted."""
-        return await self._schedules.resume(key)
-
-    async def trigger(self, key: Key) -> Job[Any]:
-        """Add one job of a schedule now. It does not count towards the schedule's limit."""
-        return await self._schedules.trigger(key)
-
-    async def backfill(
-        self, key: Key, start: datetime, end: datetime, *, max: int = 1000
-    ) -> list[Job[Any]]:
-        """Add a job for each instant of a schedule from `start` up to, not including, `end`.
-
-        If there are more than `max`, raises `OptionError` and adds nothing.
-        """
-        return await self._schedules.backfill(key, start, end, most=max)
-
-    async def preview(self, what: Key | Rule, n: int = 5) -> list[datetime]:
-        """The next n instants of a schedule, or of a rule if it were stored now."""
-        return await self._schedules.preview(what, n)
 
     # --- counts and results ---------------------------------------------------------------------
 

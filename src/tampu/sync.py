@@ -8,6 +8,7 @@ from tampu.admin.dead import DeadLetters
 from tampu.job import Job, JobOptions, NewJob, SyncJob
 from tampu.producer.options import QueueOptions
 from tampu.queue import Queue
+from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
 from tampu.util.portal import Blocking, Portal
@@ -62,6 +63,19 @@ class SyncDeadLetters(Blocking[DeadLetters]):
     purge = _blocking(DeadLetters.purge)
 
 
+class SyncSchedules(Blocking[Schedules]):
+    """The schedules of a queue: `Schedules`, for code without an event loop."""
+
+    add = _blocking(Schedules.add)
+    list = _blocking(Schedules.list)
+    remove = _blocking(Schedules.remove)
+    pause = _blocking(Schedules.pause)
+    resume = _blocking(Schedules.resume)
+    trigger = _blocking_job(Schedules.trigger)
+    backfill = _blocking_jobs(Schedules.backfill)
+    preview = _blocking(Schedules.preview)
+
+
 class SyncQueue(Blocking[Queue]):
     """Adds jobs from any number of threads: `Queue`, for code without an event loop."""
 
@@ -76,6 +90,7 @@ class SyncQueue(Blocking[Queue]):
         queue = Queue(name, url, credentials=credentials, **options)
         super().__init__(queue, Portal(f"queue {name}"))
         self.dead = SyncDeadLetters(queue.dead, self._portal)
+        self.schedules = SyncSchedules(queue.schedules, self._portal)
 
     def __repr__(self) -> str:
         return f"<SyncQueue {self.name!r}>"
@@ -104,14 +119,6 @@ class SyncQueue(Blocking[Queue]):
     cancel = _blocking(Queue.cancel)
     reschedule = _blocking(Queue.reschedule)
     run_now = _blocking(Queue.run_now)
-    schedule = _blocking(Queue.schedule)
-    schedules = _blocking(Queue.schedules)
-    unschedule = _blocking(Queue.unschedule)
-    pause = _blocking(Queue.pause)
-    resume = _blocking(Queue.resume)
-    trigger = _blocking_job(Queue.trigger)
-    backfill = _blocking_jobs(Queue.backfill)
-    preview = _blocking(Queue.preview)
     counts = _blocking(Queue.counts)
     result = _blocking(Queue.result)
     results = _blocking(Queue.results)

@@ -339,7 +339,7 @@ class TestSchedules:
         self, queue: Queue, running: RunningServer, admin: Admin
     ) -> None:
         job = await queue.add("t", 1, repeat=EVERY, attempts=2, backoff=70)
-        await queue._queues.current().trigger(job.id)
+        await queue._queues.current().schedules.trigger(job.id)
         assert read_envelopes(admin)[0][4] == [2, ["fixed", 70, None, None, None]]
 
     async def test_a_job_id_for_a_schedule_gives_a_warning(self, queue: Queue) -> None:

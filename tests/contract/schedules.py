@@ -40,7 +40,7 @@ def fields(harness: Harness, key: str) -> dict[bytes, bytes]:
 
 async def the(harness: Harness, key: str) -> Schedule:
     """The schedule of a key, as the queue tells of it."""
-    (found,) = [each for each in await harness.queue.schedules() if each.key == key]
+    (found,) = [each for each in await harness.queue.schedules.list() if each.key == key]
     return found
 
 

@@ -262,9 +262,9 @@ class TestSchedules:
             return n
 
         async with working(app):
-            (first,) = await app.queue().schedules()
+            (first,) = await app.queue().schedules.list()
         async with working(app), working(app):
-            (again,) = await app.queue().schedules()
+            (again,) = await app.queue().schedules.list()
         assert (again.key, again.name, again.data) == ("hourly", "hourly", {"n": 5})
         assert again.next_at == first.next_at
         assert again.settings.attempts == 3
@@ -274,7 +274,7 @@ class TestSchedules:
             app = App(running.url)
             app.schedule(rule)(app.task(name="tick")(lambda: None))
             async with working(app):
-                (stored,) = await app.queue().schedules()
+                (stored,) = await app.queue().schedules.list()
             assert stored.rule == rule
 
     async def test_they_fire_jobs_for_the_task(self, app: App) -> None:
@@ -294,9 +294,9 @@ class TestSchedules:
         router.schedule(Every("1h"))(router.task(name="tick")(lambda: None))
         app.include(router)
         async with working(app, {"default": 1}):
-            assert await app.queue("routed").schedules() == []
+            assert await app.queue("routed").schedules.list() == []
         async with working(app):
-            (stored,) = await app.queue("routed").schedules()
+            (stored,) = await app.queue("routed").schedules.list()
         assert stored.key == "tick"
 
 

@@ -20,10 +20,12 @@ CRON = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 async def test_schedules_are_listed_and_previewed(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await harness.queue.schedule("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
-    await harness.queue.schedule("late", CRON, key="late", missed=Missed.all(max=7), start=LATER)
+    await harness.queue.schedules.add("digest", CRON, {"a": 1}, key="digest", overlap=Overlap.SKIP)
+    await harness.queue.schedules.add(
+        "late", CRON, key="late", missed=Missed.all(max=7), start=LATER
+    )
     hours = TimeWindow(tz="UTC", days="mon-fri", segments=[("09:00", "17:00")])
-    await harness.queue.schedule("tick", Every("90s"), timeout="5s", window=hours)
+    await harness.queue.schedules.add("tick", Every("90s"), timeout="5s", window=hours)
     listed = await tampu("schedule", "ls", QUEUE, url=url)
     assert listed.lines[0].split() == ["Key", "Job", "Next", "Fired", "Rule"]
     assert "0 9 * * 1-5 Europe/Berlin" in listed.out
@@ -55,7 +57,7 @@ async def test_a_preview_with_fewer_instants_than_asked_for_says_so(
     running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await harness.queue.schedule("few", CRON, key="few", limit=2)
+    await harness.queue.schedules.add("few", CRON, key="few", limit=2)
     few = await tampu("schedule", "preview", QUEUE, "few", "-n", "5", url=url)
     assert (few.code, len(few.lines)) == (0, 2)
     assert few.err.startswith("tampu: Only 2 of 5 instants: the schedule ends there, or ")
@@ -68,7 +70,7 @@ async def test_a_preview_with_fewer_instants_than_asked_for_says_so(
 
 async def test_schedules_are_paused_and_resumed(running: RunningServer, harness: Harness) -> None:
     url = running.url
-    await harness.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedules.add("digest", CRON, key="digest")
     paused = await tampu("schedule", "pause", QUEUE, "digest", "--json", url=url)
     assert paused.json == {"queue": QUEUE, "key": "digest", "paused": True}
     again = await tampu("schedule", "pause", QUEUE, "digest", url=url)
@@ -84,7 +86,7 @@ async def test_schedules_are_triggered_backfilled_and_removed(
     running: RunningServer, harness: Harness
 ) -> None:
     url = running.url
-    await harness.queue.schedule("digest", CRON, key="digest")
+    await harness.queue.schedules.add("digest", CRON, key="digest")
     fired = (await tampu("schedule", "trigger", QUEUE, "digest", "--json", url=url)).json
     assert list(fired) == ["queue", "key", "job_id"]
     filling = ("schedule", "backfill", QUEUE, "digest", "--start", "2026-11-02T00:00Z")
@@ -108,4 +110,4 @@ async def test_schedules_are_triggered_backfilled_and_removed(
     )
     gone = await tampu("schedule", "rm", QUEUE, "digest", "-y", "--json", url=url)
     assert gone.json == {"queue": QUEUE, "key": "digest", "removed": True}
-    assert await harness.queue.schedules() == []
+    assert await harness.queue.schedules.list() == []

@@ -132,17 +132,17 @@ async def _is_buried(queue: Queue) -> bool:
 
 async def test_a_user_with_the_rule_has_schedules(url: str) -> None:
     async with Queue(QUEUE, url) as queue:
-        await queue.schedule("tick", Every("20ms"), "tick", key="tick")
+        await queue.schedules.add("tick", Every("20ms"), "tick", key="tick")
         async with Worker(QUEUE, work, url):
             await wait_until(lambda: _has_fired(queue), within=SOON, sentence="it has fired")
-        assert await queue.pause("tick")
-        assert await queue.resume("tick")
-        await queue.trigger("tick")
-        assert await queue.unschedule("tick")
+        assert await queue.schedules.pause("tick")
+        assert await queue.schedules.resume("tick")
+        await queue.schedules.trigger("tick")
+        assert await queue.schedules.remove("tick")
 
 
 async def _has_fired(queue: Queue) -> bool:
-    (schedule,) = await queue.schedules()
+    (schedule,) = await queue.schedules.list()
     return schedule.counts.fired > 1
 
 

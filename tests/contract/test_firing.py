@@ -34,7 +34,7 @@ class TestFiring:
     async def test_an_interval_fires_on_its_grid_and_nearly_in_time(self, harness: Harness) -> None:
         calls = Lateness()
         await harness.start_worker(calls)
-        told = await harness.queue.schedule("tick", Every(0.1), {"x": 1})
+        told = await harness.queue.schedules.add("tick", Every(0.1), {"x": 1})
         await calls.until(10)
         assert told.next_at is not None
         first_ms = round(told.next_at.timestamp() * 1000)
@@ -49,7 +49,7 @@ class TestFiring:
     async def test_a_cron_rule_fires_on_whole_seconds(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Cron("* * * * * *"))
+        await harness.queue.schedules.add("tick", Cron("* * * * * *"))
         await calls.until(2)
         first, second = instants(calls)[:2]
         assert first % 1000 == 0
@@ -58,7 +58,7 @@ class TestFiring:
     async def test_an_interval_below_every_tick_loses_nothing(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every("5ms"))
+        await harness.queue.schedules.add("tick", Every("5ms"))
         await calls.until(200)
         found = instants(calls)
         assert found == [found[0] + 5 * n for n in range(len(found))]
@@ -67,7 +67,7 @@ class TestFiring:
         calls = Calls()
         await harness.start_worker(calls)
         while len(calls) < 5:
-            await harness.queue.schedule("tick", Every(0.1), key="k")
+            await harness.queue.schedules.add("tick", Every(0.1), key="k")
             await asyncio.sleep(0.02)
         found = instants(calls)
         assert found == [found[0] + 100 * n for n in range(len(found))]
@@ -78,14 +78,14 @@ class TestFiring:
         monkeypatch.setattr("tampu.services.leader._LOOK_S", 60.0)
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("far", Every("1h"))
-        await harness.queue.schedule("near", Every("30ms"), limit=1)
+        await harness.queue.schedules.add("far", Every("1h"))
+        await harness.queue.schedules.add("near", Every("30ms"), limit=1)
         await calls.until(1)  # not only when it looks again
 
     async def test_a_peers_schedule_is_noticed_without_a_wakeup(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every("1h"), 7, key="k")
+        await harness.queue.schedules.add("tick", Every("1h"), 7, key="k")
         store_raw(harness, "k", fields(harness, "k")[b"spec"], at_ms := now_ms())
         await calls.until(1)
         assert instants(calls) == [at_ms]
@@ -93,7 +93,7 @@ class TestFiring:
     async def test_jobs_carry_the_options_of_their_schedule(self, harness: Harness) -> None:
         boom = Boom()
         await harness.start_worker(boom)
-        await harness.queue.schedule(
+        await harness.queue.schedules.add(
             "tick", Every(0.05), limit=1, attempts=2, backoff=Backoff.fixed(0), timeout=9
         )
         (letter,) = await harness.dead_letters()
@@ -104,7 +104,7 @@ class TestFiring:
     async def test_a_worker_may_leave_it_to_others(self, harness: Harness) -> None:
         calls, others = Calls(), Calls()
         await harness.start_worker(calls, schedule=False)
-        await harness.queue.schedule("tick", Every(0.05), limit=2)
+        await harness.queue.schedules.add("tick", Every(0.05), limit=2)
         assert not harness.admin.exists(KEYS.scheduler_lock)
         await harness.start_worker(others)
         await wait_until(
@@ -129,7 +129,7 @@ class TestEnds:
     async def test_a_limit_is_kept_and_then_nothing_is_left(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k", limit=2)
+        await harness.queue.schedules.add("tick", Every(0.05), key="k", limit=2)
         await until_gone(harness, "k")
         await harness.until_settled()
         assert len(calls) == 2
@@ -138,7 +138,7 @@ class TestEnds:
         calls = Calls()
         for _ in range(2):
             await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k", limit=3)
+        await harness.queue.schedules.add("tick", Every(0.05), key="k", limit=3)
         await until_gone(harness, "k")
         await harness.until_settled()
         assert len(calls) == 3
@@ -147,7 +147,7 @@ class TestEnds:
         calls = Calls()
         await harness.start_worker(calls)
         end = datetime.now(UTC) + timedelta(milliseconds=850)
-        told = await harness.queue.schedule("tick", Every(0.3), key="k", end=end)
+        told = await harness.queue.schedules.add("tick", Every(0.3), key="k", end=end)
         await until_gone(harness, "k")
         await harness.until_settled()
         assert told.next_at is not None
@@ -157,10 +157,10 @@ class TestEnds:
     async def test_a_removed_schedule_does_not_fire(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k")
+        await harness.queue.schedules.add("tick", Every(0.05), key="k")
         await calls.until(2)
-        await harness.queue.unschedule("k")
-        await harness.queue.schedule("tock", Every(0.05), key="other", limit=4)
+        await harness.queue.schedules.remove("k")
+        await harness.queue.schedules.add("tock", Every(0.05), key="other", limit=4)
         await until_gone(harness, "other")
         await harness.until_settled()
         names = [job.name for job in calls.jobs]
@@ -170,13 +170,13 @@ class TestEnds:
     async def test_a_paused_schedule_does_not_fire_until_resumed(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k")
+        await harness.queue.schedules.add("tick", Every(0.05), key="k")
         await calls.until(1)
-        await harness.queue.pause("k")
-        await harness.queue.schedule("tock", Every(0.05), key="other", limit=4)
+        await harness.queue.schedules.pause("k")
+        await harness.queue.schedules.add("tock", Every(0.05), key="other", limit=4)
         await until_gone(harness, "other")
         before = sum(job.name == "tick" for job in calls.jobs)
-        await harness.queue.resume("k")
+        await harness.queue.schedules.resume("k")
         await wait_until(
             lambda: sum(job.name == "tick" for job in calls.jobs) > before,
             within=SOON,
@@ -196,7 +196,7 @@ class TestMissed:
         """An interval of a minute that is so many instants behind when a worker comes."""
         half = datetime.now(UTC) - timedelta(seconds=30)
         rule = Every("1m", anchor=half)
-        told = await harness.queue.schedule("tick", rule, key="k", missed=policy)
+        told = await harness.queue.schedules.add("tick", rule, key="k", missed=policy)
         assert told.next_at is not None
         arm(harness, "k", round(told.next_at.timestamp() * 1000) - behind * 60_000)
         calls = Calls()
@@ -237,7 +237,9 @@ class TestMissed:
         sink = MemorySink()
         half = datetime.now(UTC) - timedelta(seconds=30)
         rule = Every("1m", anchor=half)
-        told = await harness.queue.schedule("tick", rule, key="k", missed=Missed.all(), limit=2)
+        told = await harness.queue.schedules.add(
+            "tick", rule, key="k", missed=Missed.all(), limit=2
+        )
         assert told.next_at is not None
         arm(harness, "k", round(told.next_at.timestamp() * 1000) - 10 * 60_000)
         calls = Calls()
@@ -254,7 +256,7 @@ class TestMissed:
 
     async def test_a_cron_rule_with_a_zone_catches_up_and_goes_on(self, harness: Harness) -> None:
         rule = Cron("* * * * *", tz="Asia/Kolkata")
-        told = await harness.queue.schedule("tick", rule, key="k", missed=Missed.all())
+        told = await harness.queue.schedules.add("tick", rule, key="k", missed=Missed.all())
         assert told.next_at is not None
         arm(harness, "k", round(told.next_at.timestamp() * 1000) - 5 * 60_000)
         calls = Calls()
@@ -270,14 +272,14 @@ class TestWindowAndJitter:
         calls = Calls()
         await harness.start_worker(calls)
         window = TimeWindow(segments=[hours])
-        await harness.queue.schedule("tick", Every(0.05), key="k", window=window)
+        await harness.queue.schedules.add("tick", Every(0.05), key="k", window=window)
         told = await until_counted(harness, "k", outside=3)
         assert (told.counts.fired, len(calls)) == (0, 0)
 
     async def test_jitter_depends_on_key_and_instant_only(self, harness: Harness) -> None:
         calls = Lateness()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.2), key="k", jitter=0.2, limit=5)
+        await harness.queue.schedules.add("tick", Every(0.2), key="k", jitter=0.2, limit=5)
         await calls.until(5)
         found = instants(calls)
         assert found == [found[0] + 200 * n for n in range(5)]
@@ -288,7 +290,7 @@ class TestOverlap:
     async def test_skip_counts_fires_during_a_running_job(self, harness: Harness) -> None:
         gate = Gate()
         await harness.start_worker(gate)
-        await harness.queue.schedule("tick", Every(0.05), key="k", overlap=Overlap.SKIP)
+        await harness.queue.schedules.add("tick", Every(0.05), key="k", overlap=Overlap.SKIP)
         await until_counted(harness, "k", overlapped=3)
         assert len(gate) == 1
         gate.open.set()
@@ -303,7 +305,9 @@ class TestOverlap:
     ) -> None:
         gate = Gate()
         await harness.start_worker(gate)
-        told = await harness.queue.schedule("tick", Every(0.2), key="k", overlap=Overlap.QUEUE_ONE)
+        told = await harness.queue.schedules.add(
+            "tick", Every(0.2), key="k", overlap=Overlap.QUEUE_ONE
+        )
         assert told.next_at is not None
         first_ms = round(told.next_at.timestamp() * 1000)
         await wait_until(
@@ -327,7 +331,7 @@ class TestOverlap:
     async def test_allow_fires_beside_it(self, harness: Harness) -> None:
         gate = Gate()
         await harness.start_worker(gate)
-        await harness.queue.schedule("tick", Every(0.05))
+        await harness.queue.schedules.add("tick", Every(0.05))
         await gate.until(3)
         assert gate.most >= 3
         gate.open.set()

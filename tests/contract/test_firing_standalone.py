@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 async def test_it_fires_for_workers_that_do_not(harness: Harness) -> None:
     calls = Calls()
     await harness.start_worker(calls, schedule=False)
-    await harness.queue.schedule("tick", Every("50ms"), 7)
+    await harness.queue.schedules.add("tick", Every("50ms"), 7)
     async with ScheduleFirer(QUEUE, harness.running.url, name="host-7") as repeater:
         assert repeater.id.startswith("s-host-7-")
         await calls.until(2)
@@ -24,7 +24,7 @@ async def test_it_fires_for_workers_that_do_not(harness: Harness) -> None:
 async def test_of_two_one_leads_and_the_other_takes_over(harness: Harness) -> None:
     calls = Calls()
     await harness.start_worker(calls, schedule=False)
-    await harness.queue.schedule("tick", Every("50ms"))
+    await harness.queue.schedules.add("tick", Every("50ms"))
     first, second = (
         ScheduleFirer(QUEUE, harness.running.url),
         ScheduleFirer(QUEUE, harness.running.url),

@@ -36,7 +36,7 @@ class TestBadNeighbours:
         harness.admin.hset(KEYS.spec("never"), "spec", b"x")
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), limit=3)
+        await harness.queue.schedules.add("tick", Every(0.05), limit=3)
         await calls.until(3)
         assert score(harness, "bad-0") == 1000
         assert harness.admin.hget(KEYS.spec("bad-0"), "spec") == b"nonsense"
@@ -53,7 +53,7 @@ class TestBadNeighbours:
         store_raw(harness, "bad", bytes.fromhex(broken), 1)
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), limit=1)
+        await harness.queue.schedules.add("tick", Every(0.05), limit=1)
         await calls.until(1)
         assert score(harness, "bad") == 1
 
@@ -77,7 +77,7 @@ class TestLeading:
         harness.admin.set(KEYS.scheduler_lock, peer)
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k")
+        await harness.queue.schedules.add("tick", Every(0.05), key="k")
         before = score(harness, "k")
         await harness.queue.add("plain", 1)
         await calls.until(1)
@@ -92,7 +92,7 @@ class TestLeading:
     async def test_a_leader_that_was_replaced_fires_nothing(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.02), key="k")
+        await harness.queue.schedules.add("tick", Every(0.02), key="k")
         await calls.until(3)
         peer = new_holder(HolderKind.SCHEDULER, uuid4()).to_bytes()
         harness.admin.set(KEYS.scheduler_lock, peer)  # as if its lease had run out during a pause
@@ -109,7 +109,7 @@ class TestTelling:
     async def test_each_fire_is_an_event_and_a_fact(self, harness: Harness) -> None:
         sink, calls = MemorySink(), Calls()
         await harness.start_worker(calls, metrics=sink)
-        await harness.queue.schedule("tick", Every(0.05), key="k", limit=2)
+        await harness.queue.schedules.add("tick", Every(0.05), key="k", limit=2)
         await until_gone(harness, "k")
         await harness.until_settled()
         told = [event for event in harness.events() if event.kind is EventKind.FIRED]
@@ -121,7 +121,7 @@ class TestTelling:
     async def test_without_events_nothing_is_published(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls, events=False)
-        await harness.queue.schedule("", Every(0.05), limit=1)
+        await harness.queue.schedules.add("", Every(0.05), limit=1)
         await calls.until(1)
         assert harness.events() == []
 
@@ -130,7 +130,7 @@ class TestTrouble:
     async def test_a_full_server_fires_nothing_and_catches_up(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.1), key="k")
+        await harness.queue.schedules.add("tick", Every(0.1), key="k")
         await calls.until(2)
         harness.admin.config_set("maxmemory", 1)
         try:
@@ -148,7 +148,7 @@ class TestTrouble:
     async def test_a_server_that_wants_replicas_is_waited_for(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.1), key="k")
+        await harness.queue.schedules.add("tick", Every(0.1), key="k")
         await calls.until(2)
         harness.admin.config_set("min-replicas-to-write", 1)
         try:
@@ -165,7 +165,7 @@ class TestTrouble:
     async def test_scripts_that_the_server_forgot_are_loaded_again(self, harness: Harness) -> None:
         calls = Calls()
         await harness.start_worker(calls)
-        await harness.queue.schedule("tick", Every(0.05), key="k")
+        await harness.queue.schedules.add("tick", Every(0.05), key="k")
         await calls.until(2)
         harness.admin.script_flush()
         await calls.until(5)

@@ -119,7 +119,7 @@ async def survive(running: RunningServer, firers: Firers, lasts_s: float) -> Non
     await asyncio.gather(*(firers.join() for _ in range(PROCESSES)))
     async with Queue(QUEUE, running.url) as queue:
         stored = [
-            await queue.schedule("tick", Every(ms / 1000), key=f"{ms}") for ms in INTERVALS_MS
+            await queue.schedules.add("tick", Every(ms / 1000), key=f"{ms}") for ms in INTERVALS_MS
         ]
         replaced = 0
         async with asyncio.TaskGroup() as joining:
@@ -145,7 +145,7 @@ async def survive(running: RunningServer, firers: Firers, lasts_s: float) -> Non
                 sentence="the last leader has caught up",
             )
             for schedule in stored:
-                await queue.unschedule(schedule.key)
+                await queue.schedules.remove(schedule.key)
             found = fired(admin)
     for schedule, interval_ms in zip(stored, INTERVALS_MS, strict=True):
         assert schedule.next_at is not None

@@ -112,7 +112,7 @@ class MixedLoad:
         for ms in INTERVALS_MS:
             name, every = f"every-here-{ms}", Every(ms / 1000)
             data = {"tag": name, "fails": 0}
-            await self.shared.queue.schedule(
+            await self.shared.queue.schedules.add(
                 name, every, data, key=name, missed=Missed.all(max=1000)
             )
             name = f"every-there-{ms}"

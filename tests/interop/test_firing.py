@@ -71,7 +71,7 @@ async def test_our_schedule_is_fired_by_the_peer_and_run_by_us(
     calls = Calls()
     await shared.start_worker(calls, schedule=False)
     await shared.start_peer_scheduler()
-    stored = await shared.queue.schedule("tick ñ", rule, {"x": 1}, attempts=3)
+    stored = await shared.queue.schedules.add("tick ñ", rule, {"x": 1}, attempts=3)
     await calls.until(2)
     (job, *_) = calls.jobs
     assert (job.name, job.data, job.attempt) == ("tick ñ", {"x": 1}, 1)
@@ -79,7 +79,7 @@ async def test_our_schedule_is_fired_by_the_peer_and_run_by_us(
     assert (job.scheduled_at, job.schedule_key) == (None, None)
     assert stored.next_at is not None
     assert job.created_at >= stored.next_at
-    (found,) = await shared.queue.schedules()
+    (found,) = await shared.queue.schedules.list()
     assert found.counts.fired >= 2
     assert found.settings.attempts == 3
 
@@ -88,7 +88,7 @@ async def test_settings_that_only_we_know_are_there_again_when_we_fire_again(
     shared: SharedQueue,
 ) -> None:
     """The peer fires without them; the grid stays the same, and nothing of it fires twice."""
-    stored = await shared.queue.schedule(
+    stored = await shared.queue.schedules.add(
         "tick", Every(0.1), attempts=3, backoff=Backoff.fixed(9), missed=Missed.all()
     )
     stop = await shared.fire_in("there")
@@ -98,7 +98,7 @@ async def test_settings_that_only_we_know_are_there_again_when_we_fire_again(
     stop = await shared.fire_in("here")
     await until_fired(shared, count + 2)
     await stop()
-    await shared.queue.unschedule(stored.key)
+    await shared.queue.schedules.remove(stored.key)
     retries = [envelope.retry for envelope, _ in shared.waiting()]
     ours = RetryOverride(3, Backoff.fixed(9).to_wire())
     assert retries == [None] * count + [ours] * (len(retries) - count)
@@ -138,7 +138,7 @@ async def test_missed_instants_fire_as_often_whoever_stored_and_whoever_fires(
         key = await shared.peer_repeat("tick", pattern=EVERY_HOUR, missed_fires=given)
     else:
         rule = Every("1h", anchor=instant(next_ms))
-        key = (await shared.queue.schedule("tick", rule, missed=missed)).key
+        key = (await shared.queue.schedules.add("tick", rule, missed=missed)).key
     shared.admin.zadd(shared.keys.repeat, {key: next_ms - 11 * HOUR_MS}, xx=True)
     await shared.fire_in(fired_in)
     await shared.until(lambda: armed_ms(shared, key) == next_ms, "it is armed for what comes next")
@@ -166,7 +166,9 @@ async def test_a_limit_counts_the_fires_of_both(
     if stored_in == "there":
         key = await shared.peer_repeat("tick", pattern=TENTH, missed_fires=ALL, limit=10)
     else:
-        key = (await shared.queue.schedule("tick", Every(0.1), missed=Missed.all(), limit=10)).key
+        key = (
+            await shared.queue.schedules.add("tick", Every(0.1), missed=Missed.all(), limit=10)
+        ).key
     stop = await shared.fire_in(first)
     await until_fired(shared, 2)
     await stop()
@@ -189,7 +191,7 @@ async def test_start_and_end_are_kept_to_whoever_fires(
         key = await shared.peer_repeat("tick", pattern=TENTH, missed_fires=ALL, **bounds)
         first_ms, count = start_ms + 100, 3
     else:
-        stored = await shared.queue.schedule(
+        stored = await shared.queue.schedules.add(
             "tick",
             Every(0.1),
             missed=Missed.all(),

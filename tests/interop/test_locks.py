@@ -53,7 +53,7 @@ async def test_ours_waits_for_the_lead_of_the_peers_and_takes_it_when_that_ends(
     await until_theirs(shared, theirs)
     held = {service: shared.holder(service) for service in SERVICES}
     ours = await shared.start_worker(Calls())
-    await shared.queue.schedule("tick", Every("1h"))
+    await shared.queue.schedules.add("tick", Every("1h"))
     for service in SERVICES:
         await Renewals(shared, service).until(3)
         assert shared.holder(service) == held[service]
@@ -86,7 +86,7 @@ async def test_only_the_leader_promotes_and_fires(shared: SharedQueue) -> None:
     theirs = await shared.start_peer_worker()
     await shared.queue.add("late", 1, delay=0.01)
     await shared.peer_add("late", 2, delay_ms=10)
-    await shared.queue.schedule("tick", Every(0.05), limit=1)
+    await shared.queue.schedules.add("tick", Every(0.05), limit=1)
     probes = [await shared.queue.add("probe", n) for n in range(20)]
     await wait_until(
         lambda: shared.admin.xlen(shared.keys.stream) == 0,

@@ -43,7 +43,7 @@ POLICIES: dict[str, tuple[dict[str, Any] | None, Missed]] = {
 
 
 async def the_one(shared: SharedQueue) -> Schedule:
-    (found,) = await shared.queue.schedules()
+    (found,) = await shared.queue.schedules.list()
     return found
 
 
@@ -62,7 +62,7 @@ async def test_we_list_the_peers_rule_as_the_peer_does(shared: SharedQueue, kind
     assert repr(found.rule) == repr(rule)
     there = await the_one_there(shared)
     assert found.next_at == instant(there["next_fire_ms"])
-    first, second = await shared.queue.preview(key, 2)
+    first, second = await shared.queue.schedules.preview(key, 2)
     assert (first, second) == (
         found.next_at,
         rule.with_anchor(there["next_fire_ms"]).next_n(1, first)[0],
@@ -72,7 +72,7 @@ async def test_we_list_the_peers_rule_as_the_peer_does(shared: SharedQueue, kind
 @pytest.mark.parametrize("kind", RULES)
 async def test_the_peer_lists_our_rule_as_we_do(shared: SharedQueue, kind: str) -> None:
     pattern, rule, key = RULES[kind]
-    stored = await shared.queue.schedule("tick", rule, {"x": [1]})
+    stored = await shared.queue.schedules.add("tick", rule, {"x": [1]})
     there = await the_one_there(shared)
     assert (there["key"], there["job_name"]) == (key, "tick")
     told = {name: value for name, value in there["pattern"].items() if value is not None}
@@ -80,7 +80,7 @@ async def test_the_peer_lists_our_rule_as_we_do(shared: SharedQueue, kind: str) 
     assert stored.next_at == instant(there["next_fire_ms"])
     # Stored once more by the peer it comes to the same, and takes the same place.
     assert await shared.peer_repeat("tick", {"x": [1]}, pattern=pattern) == key
-    assert len(await shared.queue.schedules()) == 1
+    assert len(await shared.queue.schedules.list()) == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -104,7 +104,7 @@ async def test_we_list_the_peers_policies_and_bounds(shared: SharedQueue, policy
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_the_peer_lists_our_policies_and_bounds(shared: SharedQueue, policy: str) -> None:
     given, missed = POLICIES[policy]
-    await shared.queue.schedule(
+    await shared.queue.schedules.add(
         "tick",
         Every(60),
         missed=missed,
@@ -134,31 +134,31 @@ async def test_a_spec_of_the_peers_is_written_by_us_byte_for_byte(
 
 async def test_each_removes_the_schedules_of_the_other(shared: SharedQueue) -> None:
     theirs = await shared.peer_repeat("theirs", pattern=EVERY)
-    ours = (await shared.queue.schedule("ours", Every(60), overlap=Overlap.SKIP)).key
-    assert await shared.queue.unschedule(theirs)
+    ours = (await shared.queue.schedules.add("ours", Every(60), overlap=Overlap.SKIP)).key
+    assert await shared.queue.schedules.remove(theirs)
     assert await shared.ask("unrepeat", key=ours)
-    assert await shared.queue.schedules() == await shared.ask("repeats") == []
+    assert await shared.queue.schedules.list() == await shared.ask("repeats") == []
     assert shared.admin.keys(b"*:repeat*") == []
-    assert not await shared.queue.unschedule(ours)
+    assert not await shared.queue.schedules.remove(ours)
     assert not await shared.ask("unrepeat", key=theirs)
 
 
 async def test_a_paused_schedule_is_gone_for_the_peer_and_comes_back(shared: SharedQueue) -> None:
     key = await shared.peer_repeat("tick", pattern=EVERY)
-    assert await shared.queue.pause(key)
+    assert await shared.queue.schedules.pause(key)
     assert await shared.ask("repeats") == []
     assert (await the_one(shared)).paused
-    assert await shared.queue.resume(key)
+    assert await shared.queue.schedules.resume(key)
     assert (await the_one_there(shared))["key"] == key
 
 
 async def test_a_paused_schedule_that_the_peer_removes_is_removed(shared: SharedQueue) -> None:
     """It deletes the spec and says that there was none, since it looks into one place only."""
-    key = (await shared.queue.schedule("tick", Every(60))).key
-    await shared.queue.pause(key)
+    key = (await shared.queue.schedules.add("tick", Every(60))).key
+    await shared.queue.schedules.pause(key)
     assert not await shared.ask("unrepeat", key=key)
-    assert await shared.queue.schedules() == []
-    stored = await shared.queue.schedule("tick", Every(60))
+    assert await shared.queue.schedules.list() == []
+    stored = await shared.queue.schedules.add("tick", Every(60))
     assert (stored.key, stored.paused) == (key, False)
 
 
@@ -166,7 +166,7 @@ async def test_settings_of_ours_do_not_outlive_a_spec_that_the_peer_writes_over(
     shared: SharedQueue,
 ) -> None:
     never = TimeWindow(days=["mon"], segments=[("00:00", "00:01")], tz="UTC")
-    await shared.queue.schedule(
+    await shared.queue.schedules.add(
         "tick", Every(60), key="k", window=never, overlap=Overlap.SKIP, attempts=3, timeout=9
     )
     spec = {"key": "k", "job_name": "tock", "pattern": {"kind": "every", "interval_ms": 5_000}}
@@ -180,7 +180,7 @@ async def test_settings_of_ours_do_not_outlive_a_spec_that_the_peer_writes_over(
 
 async def test_the_same_spec_written_by_the_peer_keeps_our_settings(shared: SharedQueue) -> None:
     """Nothing was changed by that, except that the peer counts from now on again."""
-    await shared.queue.schedule("tick", Every(60), 1, overlap=Overlap.SKIP, attempts=3)
+    await shared.queue.schedules.add("tick", Every(60), 1, overlap=Overlap.SKIP, attempts=3)
     await shared.peer_repeat("tick", 1, pattern=EVERY)
     settings = (await the_one(shared)).settings
     assert (settings.overlap, settings.attempts) == (Overlap.SKIP, 3)
@@ -192,6 +192,6 @@ async def test_replacing_the_peers_schedule_keeps_its_next_fire_and_counts(
     key = await shared.peer_repeat("tick", 1, pattern=EVERY, limit=9)
     shared.admin.hset(shared.keys.spec(key), "fired", 4)
     before = (await the_one(shared)).next_at
-    stored = await shared.queue.schedule("tick", Every(60), 2, limit=9)
+    stored = await shared.queue.schedules.add("tick", Every(60), 2, limit=9)
     assert (stored.next_at, stored.counts.fired, stored.data) == (before, 4, 2)
     assert (await the_one_there(shared))["next_fire_ms"] == before.timestamp() * 1000  # type: ignore[union-attr]

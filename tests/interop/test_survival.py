@@ -40,11 +40,11 @@ async def test_a_rule_that_only_the_peer_reads_stays_and_is_reported(
     raw = shared.admin.hgetall(shared.keys.spec(key))
     due_ms = now_ms() - 1
     shared.admin.zadd(shared.keys.repeat, {key: due_ms}, xx=True)
-    (found,) = await shared.queue.schedules()
+    (found,) = await shared.queue.schedules.list()
     assert found.problem is not None
     # Ours leads, and fires what it can read.
     stop = await shared.fire_in("here")
-    await shared.queue.schedule("other", Every(0.05), limit=1)
+    await shared.queue.schedules.add("other", Every(0.05), limit=1)
     await until_fired(shared)
     assert shared.admin.hgetall(shared.keys.spec(key)) == raw
     assert shared.admin.zscore(shared.keys.repeat, key) == due_ms
@@ -62,10 +62,10 @@ async def test_a_rule_that_only_we_read_is_dropped_by_a_peer_that_leads(
 
     Such rules are `LW` and `@midnight`. What we promise is that they fire while one of ours leads.
     """
-    key = (await shared.queue.schedule("tick", Cron("0 0 LW * *"), missed=Missed.ONCE)).key
+    key = (await shared.queue.schedules.add("tick", Cron("0 0 LW * *"), missed=Missed.ONCE)).key
     later_ms = shared.admin.zscore(shared.keys.repeat, key)
     stop = await shared.fire_in("there")
-    await shared.queue.schedule("other", Every(0.05), limit=1)
+    await shared.queue.schedules.add("other", Every(0.05), limit=1)
     await until_fired(shared)
     assert shared.admin.zscore(shared.keys.repeat, key) == later_ms, (
         "not looked at before it is due"
@@ -81,9 +81,9 @@ async def test_a_rule_that_only_we_read_is_dropped_by_a_peer_that_leads(
         lambda: shared.admin.zscore(shared.keys.repeat, key) is None, "it is dropped"
     )
     assert shared.admin.hexists(shared.keys.spec(key), "spec")
-    assert await shared.queue.schedules() == []
+    assert await shared.queue.schedules.list() == []
     # Storing it again, as a deploy does, has it fire again.
-    assert (await shared.queue.schedule("tick", Cron("0 0 LW * *"))).next_at is not None
+    assert (await shared.queue.schedules.add("tick", Cron("0 0 LW * *"))).next_at is not None
 
 
 async def test_a_spec_of_a_later_peer_is_fired_by_us(shared: SharedQueue) -> None:
@@ -107,7 +107,7 @@ async def test_a_spec_of_a_later_peer_is_fired_by_us(shared: SharedQueue) -> Non
 
 async def test_fields_of_ours_stay_beside_a_spec_that_the_peer_fires(shared: SharedQueue) -> None:
     window = TimeWindow(tz="UTC")
-    stored = await shared.queue.schedule(
+    stored = await shared.queue.schedules.add(
         "tick", Every(0.05), window=window, overlap=Overlap.SKIP, jitter=None, attempts=2
     )
     hash_key = shared.keys.spec(stored.key)

@@ -9,11 +9,13 @@ import pytest
 from tampu.admin.dead import DeadLetters
 from tampu.job import Job, SyncJob
 from tampu.queue import Queue
-from tampu.sync import SyncDeadLetters, SyncQueue
+from tampu.schedules.admin import Schedules
+from tampu.sync import SyncDeadLetters, SyncQueue, SyncSchedules
 
 PAIRS: list[tuple[type, type]] = [
     (Queue, SyncQueue),
     (DeadLetters, SyncDeadLetters),
+    (Schedules, SyncSchedules),
     (Job, SyncJob),
 ]
 # Called by jobs, not by users; and what a producer's job does not have.

@@ -120,7 +120,7 @@ async def play(orders: int, counts: ShopCounts) -> DemoReport:
     began = perf_counter()
     async with shop.app, AppWorker(shop.app, _SLOTS, store_results=True, metrics=counts):
         followed = await _follow_all(orders, counts)
-        await shop.app.queue(ORDERS).unschedule(report_backlog.name)
+        await shop.app.queue(ORDERS).schedules.remove(report_backlog.name)
         dead = await shop.app.queue(EMAILS).dead.peek()
     return DemoReport(perf_counter() - began, followed, dead)
 

@@ -71,7 +71,7 @@ async def list_schedules(
 ) -> None:
     """List the schedules of a queue, the next to fire first."""
     async with open_queue(shared, queue) as opened:
-        found = await opened.schedules(limit)
+        found = await opened.schedules.list(limit)
     data = {"queue": queue, "schedules": [schedule_json(each) for each in found]}
     Screen(shared).show(data, lambda: schedules_table(found, datetime.now(UTC)))
 
@@ -83,7 +83,7 @@ async def preview_schedule(
     """Show the next instants of a schedule."""
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
-        instants = await opened.preview(found.raw_key, count)
+        instants = await opened.schedules.preview(found.raw_key, count)
     data = {"queue": queue, "key": found.key, "instants": instants}
     Screen(shared).show(data, lambda: Group(*(Text(format_instant(each)) for each in instants)))
     if len(instants) < count:
@@ -96,7 +96,7 @@ async def pause_schedule(shared: SharedOptions, queue: QueueName, key: Key) -> N
     """Stop a schedule from firing until it is resumed."""
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
-        if not await opened.pause(found.raw_key):
+        if not await opened.schedules.pause(found.raw_key):
             raise CommandFailed(f"Schedule {found.key!r} is already paused.")
     data = {"queue": queue, "key": found.key, "paused": True}
     Screen(shared).show(data, lambda: f"{found.key} is paused.")
@@ -110,7 +110,7 @@ async def resume_schedule(shared: SharedOptions, queue: QueueName, key: Key) -> 
     """
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
-        if not await opened.resume(found.raw_key):
+        if not await opened.schedules.resume(found.raw_key):
             raise CommandFailed(f"Schedule {found.key!r} is not paused.")
     data = {"queue": queue, "key": found.key, "paused": False}
     Screen(shared).show(data, lambda: f"{found.key} is resumed.")
@@ -121,7 +121,7 @@ async def trigger_schedule(shared: SharedOptions, queue: QueueName, key: Key) ->
     """Add one job of a schedule now."""
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
-        job = await opened.trigger(found.raw_key)
+        job = await opened.schedules.trigger(found.raw_key)
     data = {"queue": queue, "key": found.key, "job_id": job.id}
     Screen(shared).show(data, lambda: f"Job {job.id} added.")
 
@@ -140,7 +140,7 @@ async def backfill_schedule(
     first, last = parse_instant("start", start), parse_instant("end", end)
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
-        jobs = await opened.backfill(found.raw_key, first, last, max=most)
+        jobs = await opened.schedules.backfill(found.raw_key, first, last, max=most)
     data = {"queue": queue, "key": found.key, "job_ids": [job.id for job in jobs]}
     Screen(shared).show(data, lambda: f"{count_of(len(jobs), 'job')} added.")
 
@@ -153,14 +153,14 @@ async def remove_schedule(
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
         confirm(f"Remove schedule {found.key} of {queue}?", yes=yes)
-        removed = await opened.unschedule(found.raw_key)
+        removed = await opened.schedules.remove(found.raw_key)
     data = {"queue": queue, "key": found.key, "removed": removed}
     Screen(shared).show(data, lambda: f"{found.key} was removed.")
 
 
 async def _find(queue: Queue, key: str) -> Schedule:
     """The schedule with a key as it is listed; `CommandFailed` if there is none."""
-    schedules = await queue.schedules(_ALL)
+    schedules = await queue.schedules.list(_ALL)
     for each in schedules:
         if each.key == key:
             return each

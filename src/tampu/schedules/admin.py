@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 from msgspec import Struct
 
 from tampu.errors import DecodeError, OptionError, ServerBusy
 from tampu.producer.request import Request
-from tampu.schedules.model import Schedule, ScheduleCounts
-from tampu.schedules.storing import ArmedSchedule, StoredSchedule, read_schedule
+from tampu.schedules.model import (
+    Schedule,
+    ScheduleCounts,
+    ScheduleOptions,
+    ScheduleSettings,
+    check_rule,
+)
+from tampu.schedules.storing import ArmedSchedule, NewSchedule, StoredSchedule, read_schedule
 from tampu.server.scripts.schedules import (
     Armed,
     NewSpec,
@@ -26,16 +32,15 @@ from tampu.server.scripts.schedules import (
 from tampu.server.streams import server_time_ms
 from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
-from tampu.util.options import at_least
+from tampu.util.options import at_least, parse_options
 from tampu.wire.fields import decode_text, encode_name
-from tampu.wire.keys import check_schedule_key
-from tampu.wire.payload import decode_payload
+from tampu.wire.keys import check_job_name, check_schedule_key
+from tampu.wire.payload import decode_payload, encode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
 
 if TYPE_CHECKING:
     from tampu.job import Job
     from tampu.producer.connection import QueueConnection
-    from tampu.schedules.storing import NewSchedule
     from tampu.server.scripts.schedules import (
         RawFields,
         ScheduleSnapshot,
@@ -44,6 +49,9 @@ if TYPE_CHECKING:
 
 Key = str | bytes
 """The key of a schedule. Use bytes for a peer's key that is not valid text."""
+Jobs: TypeAlias = "list[Job[Any]]"
+Found: TypeAlias = "list[Schedule]"
+Instants: TypeAlias = "list[datetime]"
 _FIELDS: Final = (SPEC, OWN, FIRED, MISSED, OVERLAPPED, OUTSIDE, PAUSED)
 _NO_COUNTS: Final[RawFields] = [None] * 5
 _MAX_TRIES: Final = 20
@@ -60,20 +68,113 @@ class _FoundSchedule(Struct, frozen=True):
 
 
 class Schedules:
-    """The schedules of one queue."""
+    """The schedules of a queue: rules by which workers add jobs."""
 
     def __init__(
         self,
         keys: QueueKeys,
         connect: Callable[[], Awaitable[QueueConnection]],
         *,
-        add: Callable[[list[Request]], Awaitable[list[Job[Any]]]],
+        max_payload: int,
+        add_jobs: Callable[[list[Request]], Awaitable[Jobs]],
     ) -> None:
         self._keys = keys
         self._connect = connect
-        self._add = add
+        self._max_payload = max_payload
+        self._add_jobs = add_jobs
 
-    async def store(self, new: NewSchedule) -> Schedule:
+    async def add(
+        self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Store a schedule: workers add a job at each instant of `Every(...)` or `Cron(...)`.
+
+        It replaces a schedule with the same key. If rule and start are the same, the next instant
+        and the counts are kept; otherwise they start again. A paused schedule stays paused.
+        """
+        settings = parse_options(ScheduleSettings, "a schedule", options)
+        checked = check_rule(rule, settings)
+        payload = encode_payload(data, max_bytes=self._max_payload)
+        return await self._store(NewSchedule(check_job_name(name), checked, payload, settings))
+
+    async def list(self, limit: int = 100) -> Found:
+        """The schedules, ordered by next instant. An unreadable one has a `problem`."""
+        at_least("limit", limit, 1)
+        lane = (await self._connect()).lane
+        armed, paused = await list_armed(lane, self._keys, limit=limit)
+        active = {each.key for each in armed}
+        places = [(each, False) for each in armed]
+        places += [(each, True) for each in paused if each.key not in active]
+        places.sort(key=lambda place: place[0].due_ms or 0)
+        keys = [each.key for each, _ in places[:limit]]
+        found = await spec_fields(lane, self._keys, keys, fields=_FIELDS)
+        return [
+            _schedule(each, fields, paused=is_paused)
+            for (each, is_paused), fields in zip(places, found, strict=False)
+            if not (is_paused and fields and fields[0] is None)  # a peer removed it
+        ]
+
+    async def remove(self, key: Key) -> bool:
+        """Remove a schedule; whether there was one. Jobs that it has added stay."""
+        return await unschedule((await self._connect()).lane, self._keys, _raw_key(key))
+
+    async def pause(self, key: Key) -> bool:
+        """Stop a schedule from firing until `resume`; False if there is none or it was paused."""
+        return await pause((await self._connect()).lane, self._keys, _raw_key(key))
+
+    async def resume(self, key: Key) -> bool:
+        """Let a paused schedule fire from its next instant on; skipped instants are counted."""
+        raw_key = _raw_key(key)
+        lane = (await self._connect()).lane
+        for _ in range(_MAX_TRIES):
+            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
+            if look.paused is None or _armed(look) is None:
+                return False
+            next_ms, passed = _after_pause(look.paused, look)
+            if await resume(lane, self._keys, look.paused, next_ms=next_ms, passed=passed):
+                return True
+        raise ServerBusy(lane.server.name, "CHANGED", "other programs keep changing this schedule")
+
+    async def trigger(self, key: Key) -> Job[Any]:
+        """Add one job of a schedule now. It does not count towards the schedule's limit."""
+        found = await self._find(key)
+        (job,) = await self._add_jobs([_request(found.schedule, found.now_ms)])
+        return job
+
+    async def backfill(self, key: Key, start: datetime, end: datetime, *, max: int = 1000) -> Jobs:
+        """Add a job for each instant of a schedule from `start` up to, not including, `end`.
+
+        If there are more than `max`, raises `OptionError` and adds nothing.
+        """
+        at_least("max", max, 1)
+        start_ms, end_ms = instant_ms("start", start), instant_ms("end", end)
+        if end_ms <= start_ms:
+            raise OptionError("end", end, "must be after start")
+        found = await self._find(key)
+        rule = found.schedule.rule.with_anchor(found.due_ms)
+        count = rule.count_between(start_ms - 1, end_ms - 1)
+        if count > max:
+            raise OptionError("max", max, f"there are {count} instants in that time")
+        window = found.schedule.window
+        return await self._add_jobs(
+            [
+                _request(found.schedule, at_ms)
+                for at_ms in _between(rule, start_ms, end_ms)
+                if window is None or window.contains_ms(at_ms)
+            ]
+        )
+
+    async def preview(self, what: Key | Rule, n: int = 5) -> Instants:
+        """The next n instants of a schedule, or of a rule if it were stored now."""
+        at_least("n", n, 1)
+        if isinstance(what, Rule):
+            now_ms = await server_time_ms((await self._connect()).lane)
+            return what.with_anchor(now_ms).next_n(n, instant(now_ms))
+        found = await self._find(what)
+        limit = found.schedule.spec.limit
+        count = n if not limit else min(n, max(0, limit - found.fired))
+        return [instant(at_ms) for at_ms in _upcoming(found, count)]
+
+    async def _store(self, new: NewSchedule) -> Schedule:
         """Store a schedule. With the same key and rule, the next instant and the counts stay."""
         raw_key = new.key.encode()
         lane = (await self._connect()).lane
@@ -93,84 +194,6 @@ class Schedules:
                 fields = [encoded.spec, encoded.own, *counts]
                 return _schedule(next_armed, fields, paused=is_paused)
         raise ServerBusy(lane.server.name, "CHANGED", "other programs keep changing this schedule")
-
-    async def all(self, limit: int) -> list[Schedule]:
-        """The first `limit` schedules by next instant. Unreadable ones say why."""
-        at_least("limit", limit, 1)
-        lane = (await self._connect()).lane
-        armed, paused = await list_armed(lane, self._keys, limit=limit)
-        active = {each.key for each in armed}
-        places = [(each, False) for each in armed]
-        places += [(each, True) for each in paused if each.key not in active]
-        places.sort(key=lambda place: place[0].due_ms or 0)
-        keys = [each.key for each, _ in places[:limit]]
-        found = await spec_fields(lane, self._keys, keys, fields=_FIELDS)
-        return [
-            _schedule(each, fields, paused=is_paused)
-            for (each, is_paused), fields in zip(places, found, strict=False)
-            if not (is_paused and fields and fields[0] is None)  # a peer removed it
-        ]
-
-    async def remove(self, key: Key) -> bool:
-        """Remove a schedule. Returns whether it existed."""
-        return await unschedule((await self._connect()).lane, self._keys, _raw_key(key))
-
-    async def pause(self, key: Key) -> bool:
-        """Pause a schedule. Returns False if it does not exist or is paused already."""
-        return await pause((await self._connect()).lane, self._keys, _raw_key(key))
-
-    async def resume(self, key: Key) -> bool:
-        """Resume a paused schedule from its next instant. Returns False if it is not paused."""
-        raw_key = _raw_key(key)
-        lane = (await self._connect()).lane
-        for _ in range(_MAX_TRIES):
-            look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
-            if look.paused is None or _armed(look) is None:
-                return False
-            next_ms, passed = _after_pause(look.paused, look)
-            if await resume(lane, self._keys, look.paused, next_ms=next_ms, passed=passed):
-                return True
-        raise ServerBusy(lane.server.name, "CHANGED", "other programs keep changing this schedule")
-
-    async def trigger(self, key: Key) -> Job[Any]:
-        """Add a job of the schedule now."""
-        found = await self._find(key)
-        (job,) = await self._add([_request(found.schedule, found.now_ms)])
-        return job
-
-    async def backfill(
-        self, key: Key, start: datetime, end: datetime, *, most: int
-    ) -> list[Job[Any]]:
-        """Add a job for each instant from `start` up to, but not including, `end`."""
-        at_least("max", most, 1)
-        start_ms, end_ms = instant_ms("start", start), instant_ms("end", end)
-        if end_ms <= start_ms:
-            raise OptionError("end", end, "must be after start")
-        found = await self._find(key)
-        rule = found.schedule.rule.with_anchor(found.due_ms)
-        count = rule.count_between(start_ms - 1, end_ms - 1)
-        if count > most:
-            raise OptionError("max", most, f"there are {count} instants in that time")
-        instants = list(_between(rule, start_ms, end_ms))
-        window = found.schedule.window
-        return await self._add(
-            [
-                _request(found.schedule, at_ms)
-                for at_ms in instants
-                if window is None or window.contains_ms(at_ms)
-            ]
-        )
-
-    async def preview(self, what: Key | Rule, n: int) -> list[datetime]:
-        """The next instants of a schedule, or of a rule as if it were stored now."""
-        at_least("n", n, 1)
-        if isinstance(what, Rule):
-            now_ms = await server_time_ms((await self._connect()).lane)
-            return what.with_anchor(now_ms).next_n(n, instant(now_ms))
-        found = await self._find(what)
-        limit = found.schedule.spec.limit
-        count = n if not limit else min(n, max(0, limit - found.fired))
-        return [instant(at_ms) for at_ms in _upcoming(found, count)]
 
     async def _find(self, key: Key) -> _FoundSchedule:
         raw_key = _raw_key(key)

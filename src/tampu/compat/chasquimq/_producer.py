@@ -192,7 +192,7 @@ class Producer:
     async def remove_repeatable_by_key(self, key: str) -> bool:
         """Remove a schedule; whether it existed."""
         with translate_errors():
-            return await self._queues.current().unschedule(check_type("key", key, str))
+            return await self._queues.current().schedules.remove(check_type("key", key, str))
 
     @as_future
     async def shutdown(self) -> None:

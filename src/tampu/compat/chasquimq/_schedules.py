@@ -75,7 +75,7 @@ class ScheduleRequest:
         """Store the schedule and return its key."""
         try:
             with translate_errors():
-                stored = await queues.current().schedule(
+                stored = await queues.current().schedules.add(
                     self.name, self.rule, Raw(self.payload), **self.options
                 )
         except OptionError as refusal:
@@ -157,7 +157,7 @@ async def list_schedules(queues: QueuePerLoop, limit: int) -> list[RepeatableMet
     if not count:
         return []
     with translate_errors():
-        schedules = await queues.current().schedules(count)
+        schedules = await queues.current().schedules.list(count)
     return [
         RepeatableMeta(
             key=each.key,
