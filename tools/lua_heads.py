@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tampu.server.scripts import (
     adding,
+    control,
     delayed,
     scheduler,
     schedules,
@@ -17,7 +18,7 @@ from tampu.server.scripts import (
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (adding, delayed, scheduler, schedules, settling, workers)
+MODULES = (adding, control, delayed, scheduler, schedules, settling, workers)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 

@@ -13,6 +13,7 @@ from tampu.errors import (
     DecodeError,
     EmbeddedFailed,
     EncodeError,
+    JobCancelled,
     JobFailed,
     MissingExtra,
     NotDurable,
@@ -37,8 +38,17 @@ if TYPE_CHECKING:
     from tampu.app_worker import AppWorker
     from tampu.backoff import Backoff
     from tampu.consumer.handler import Handler
-    from tampu.events import JobEvent, QueueEvents
-    from tampu.job import Job, NewJob, SyncJob, current_job
+    from tampu.events import QueueEvents
+    from tampu.job import (
+        CancelState,
+        Job,
+        JobEvent,
+        JobInfo,
+        JobState,
+        NewJob,
+        SyncJob,
+        current_job,
+    )
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
     from tampu.queue import Queue
     from tampu.schedules.admin import Schedules
@@ -64,6 +74,7 @@ __all__ = [
     "Bury",
     "BuryReason",
     "Call",
+    "CancelState",
     "Closed",
     "CommandRefused",
     "ConnectionLost",
@@ -80,8 +91,11 @@ __all__ = [
     "Failure",
     "Handler",
     "Job",
+    "JobCancelled",
     "JobEvent",
     "JobFailed",
+    "JobInfo",
+    "JobState",
     "Missed",
     "MissingExtra",
     "NewJob",
@@ -130,8 +144,8 @@ _HOMES: Final = {
     "tampu.app_worker": "AppWorker",
     "tampu.backoff": "Backoff",
     "tampu.consumer.handler": "Handler",
-    "tampu.events": "JobEvent QueueEvents",
-    "tampu.job": "Job NewJob SyncJob current_job",
+    "tampu.events": "QueueEvents",
+    "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob SyncJob current_job",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
     "tampu.standalone": "Promoter",
     "tampu.queue": "Queue",

@@ -96,6 +96,9 @@ class AppWorker(Runnable):
         running = self._life.resource
         return None if running is None else running.engine.health
 
+    def _drain(self) -> None:
+        self._life.begin_stop(to_s("grace", self._grace))
+
     async def stop(self, grace: Duration | None = None) -> None:
         """Stop all queues as `Worker.stop` does, then leave the lifespan."""
         await self._life.stop(to_s("grace", self._grace if grace is None else grace))
@@ -109,7 +112,9 @@ class AppWorker(Runnable):
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             await self._store_schedules()
-            engine = await Engine.open(self._configs, self._app.url, self._app.credentials)
+            engine = await Engine.open(
+                self._configs, self._app.url, self._app.credentials, on_drain=self._drain
+            )
             return _RunningEngine(engine, self._runtime, stack.pop_all())
 
     async def _store_schedules(self) -> None:

@@ -6,6 +6,7 @@
     ├── EncodeError             a payload cannot be written as MessagePack, or is too large
     ├── DecodeError             bytes from the server are malformed
     ├── MissingExtra            an optional dependency is not installed
+    ├── JobCancelled            the job was cancelled before it could finish
     ├── JobFailed               the job was buried; describes what its last attempt raised
     ├── ResultTimeout           no result arrived in time
     ├── WrongContext            the call is not possible here or now
@@ -100,6 +101,14 @@ class JobFailed(TampuError):
         self.error_type, self.message, self.traceback = error_type, message, traceback
         why = ": ".join(part for part in (error_type, message) if part)
         super().__init__(f"Job {job_id} failed ({reason}){why and f': {why}'}")
+
+
+class JobCancelled(TampuError):
+    """A job that has no result because it was cancelled."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"Job {job_id} was cancelled.")
 
 
 class ResultTimeout(TampuError, TimeoutError):

@@ -4,16 +4,16 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
-from typing import Final, Self
-
-from msgspec import Struct
+from typing import Final, NamedTuple, Self
 
 from tampu.errors import DecodeError, OptionError, ServerError, WrongContext
+from tampu.job import JobEvent
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target, check_target, connect
+from tampu.server.inspection import entries_down_from
 from tampu.server.lane import Lane
 from tampu.server.scripts.settling import emit
 from tampu.server.streams import last_id, read_after
@@ -175,23 +175,9 @@ BLOCK_MS: Final = 5_000
 
 _EVENT_ID: Final = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20})?")
 _LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last that datetime knows
+ENDS: Final = frozenset({EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLED})
+"""The kinds of events that end a job."""
 _UNREADABLE: Final = Event("", "", "", "", {})
-
-
-class JobEvent(Struct, frozen=True):
-    """One event of a job.
-
-    A kind that this version does not know stays text. `at` is by the clock of the program that
-    wrote the event.
-    """
-
-    id: str
-    kind: EventKind | str
-    job_id: str
-    name: str
-    at: datetime
-    attempt: int | None
-    fields: dict[str, int | str]
 
 
 class QueueEvents:
@@ -217,6 +203,7 @@ class QueueEvents:
         self._credentials = credentials
         self._after = None if after is None else after.encode()
         self._cursor: _EventCursor | None = None
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -224,8 +211,9 @@ class QueueEvents:
             lane = await Lane.open(await stack.enter_async_context(server), self._key)
             await stack.enter_async_context(lane)
             after = self._after or await last_id(lane, self._key)
-            stack.pop_all()  # from here on the cursor closes them
-        self._cursor = _EventCursor(server, lane, key=self._key, after=after)
+            self._cursor = _EventCursor(lane, self._key, after)
+            stack.push_async_callback(self._cursor.close)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -244,21 +232,19 @@ class QueueEvents:
 
     async def close(self) -> None:
         """End the iteration and disconnect. May be called twice."""
-        if self._cursor is not None:
-            await self._cursor.close()
+        await self._stack.aclose()
 
 
 class _EventCursor:
     """A position in an events stream, and the events that were read but not returned yet."""
 
-    def __init__(self, server: Server, lane: Lane, *, key: bytes, after: bytes) -> None:
-        self._server = server
+    def __init__(self, lane: Lane, key: bytes, after: bytes) -> None:
         self._lane = lane
         self._key = key
         self._after = after
         self._events: deque[JobEvent] = deque()
         self._reading: asyncio.Task[None] | None = None
-        self._trouble = server.outage.part(f"reading events from {key.decode()}")
+        self._trouble = lane.server.outage.part(f"reading events from {key.decode()}")
         self._closed = False
 
     async def next(self) -> JobEvent | None:
@@ -271,13 +257,17 @@ class _EventCursor:
             await asyncio.wait([self._reading])
         return None if self._closed else self._events.popleft()
 
+    async def coming(self) -> AsyncIterator[JobEvent]:
+        """All events to come, until it is closed."""
+        while (event := await self.next()) is not None:
+            yield event
+
     async def close(self) -> None:
+        """End the iteration. May be called twice."""
         self._closed = True
         if self._reading is not None:
             await cancel_all([self._reading])
         self._trouble.end(recovered=False)
-        await self._lane.close()
-        await self._server.close()
 
     async def _read(self) -> None:
         """Read until there is at least one event."""
@@ -293,6 +283,26 @@ class _EventCursor:
                 if entries:
                     self._after = entries[-1][0]
                     self._events.extend(job_event(entry_id, flat) for entry_id, flat in entries)
+
+
+class EventTail(NamedTuple):
+    """The latest events that are there, oldest first, and those that will follow them."""
+
+    past: list[JobEvent]
+    coming: AsyncIterator[JobEvent]
+
+
+@asynccontextmanager
+async def follow_events(server: Server, key: bytes) -> AsyncIterator[EventTail]:
+    """Follow an events stream with a connection of its own."""
+    async with await Lane.open(server, key) as lane:
+        entries = await entries_down_from(lane, key, count=EVENTS_A_READ)
+        cursor = _EventCursor(lane, key, entries[0][0] if entries else b"0-0")
+        past = [job_event(entry_id, flat) for entry_id, flat in reversed(entries)]
+        try:
+            yield EventTail(past, cursor.coming())
+        finally:
+            await cursor.close()
 
 
 def job_event(entry_id: bytes, flat: Sequence[bytes] | None) -> JobEvent:

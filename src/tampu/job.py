@@ -1,8 +1,10 @@
 """Jobs: what a producer adds, and what producers and handlers get."""
 
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
+from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
@@ -10,7 +12,9 @@ from msgspec import Struct
 from tampu.backoff import Backoff
 from tampu.errors import WrongContext
 from tampu.util.clock import Duration, instant
-from tampu.util.portal import Blocking
+from tampu.util.portal import Blocking, iterate
+from tampu.wire.dead import Failure
+from tampu.wire.event import EventKind
 from tampu.wire.extras import NO_EXTRAS, Extras
 
 R = TypeVar("R")
@@ -50,8 +54,99 @@ class NewJob(Struct, frozen=True):
     tenant: str | None = None
 
 
+class JobState(Enum):
+    """The state of a job."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"  # a worker has it
+    DELAYED = "delayed"
+    RETRYING = "retrying"  # an attempt has failed, and it waits for the next one
+    DEAD = "dead"
+    DONE = "done"  # its result is still stored
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"  # done without a result, purged, or never added
+
+
+class CancelState(Enum):
+    """What became of a job that was to be cancelled."""
+
+    CANCELLED = "cancelled"  # it will not run
+    CANCELLING = "cancelling"  # a worker has it and was asked to stop it
+    TOO_LATE = "too_late"  # it has ended, or there is no such job
+
+
+class JobInfo(Struct, frozen=True, kw_only=True):
+    """What is known about a job. Values that its state does not have are None or empty."""
+
+    id: str
+    state: JobState
+    searched_all: bool = True  # False: not found, but not everything was searched
+    name: str | None = None
+    data: object = None
+    attempt: int | None = None  # the current attempt, or the number of past ones
+    attempts: int | None = None  # how many it may have, if the producer said so
+    created_at: datetime | None = None
+    due_at: datetime | None = None
+    started_at: datetime | None = None  # this and the next two: as far as the latest events tell
+    ended_at: datetime | None = None
+    progress: int | None = None
+    failed_at: tuple[datetime, ...] = ()  # when attempts failed, oldest first
+    failure: Failure | None = None  # what the last failed attempt raised
+    reason: str | None = None  # why it is dead
+    dead_id: str | None = None
+    worker: str | None = None
+    entry_id: str | None = None
+    result: object = None
+    schedule_key: str | None = None
+    scheduled_at: datetime | None = None
+    headers: dict[str, str] = {}
+    tenant: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<JobInfo {self.id} {self.state.value}>"  # without data, which may be private
+
+
+class JobEvent(Struct, frozen=True):
+    """One event of a job.
+
+    A kind that this version does not know stays text. `at` is by the clock of the program that
+    wrote the event.
+    """
+
+    id: str
+    kind: EventKind | str
+    job_id: str
+    name: str
+    at: datetime
+    attempt: int | None
+    fields: dict[str, int | str]
+
+
+class JobActions(Protocol):
+    """What can be asked about a job of a queue, and done to it, by its id."""
+
+    async def info(self, job_id: str) -> JobInfo:
+        """What is known about the job."""
+
+    async def cancel(self, job_id: str) -> CancelState:
+        """Cancel the job."""
+
+    async def reschedule(self, job_id: str, *, delay: Duration | None, at: datetime | None) -> bool:
+        """Change when the job is due."""
+
+    async def run_now(self, job_id: str) -> bool:
+        """Make the job due now."""
+
+    def events(self, job_id: str) -> AsyncIterator[JobEvent]:
+        """The events of the job from now on, up to its end."""
+
+
 class Host(Protocol):
     """What a job needs from the queue or worker that it came from."""
+
+    @property
+    def actions(self) -> JobActions:
+        """What can be done with the job; raises `WrongContext` where that is not possible."""
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """Wait for the value that the job's handler returned."""
@@ -108,11 +203,43 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """The tenant that the producer named."""
         return self.extras.tenant
 
+    async def info(self) -> JobInfo:
+        """What is known about the job: its state, data, attempts, last error, result.
+
+        A job that changes its state at this moment may be missed, and then its state is unknown.
+        """
+        return await self.host.actions.info(self.id)
+
+    async def cancel(self) -> CancelState:
+        """Cancel the job: remove it, or ask the worker that has it to stop it.
+
+        Whoever waits for its result gets `JobCancelled`. Its id can be used again. If the
+        connection is lost, this raises, and the job may have been cancelled.
+        """
+        return await self.host.actions.cancel(self.id)
+
+    async def reschedule(
+        self, *, delay: Duration | None = None, at: datetime | None = None
+    ) -> bool:
+        """Change when a delayed job is due: after `delay` from now, or at an instant.
+
+        True only if it was still delayed. Its `expires` and `unique_for` count from the new time.
+        """
+        return await self.host.actions.reschedule(self.id, delay=delay, at=at)
+
+    async def run_now(self) -> bool:
+        """Make a delayed job run as soon as a worker is free; True if it was still delayed."""
+        return await self.host.actions.run_now(self.id)
+
+    def events(self) -> AsyncIterator[JobEvent]:
+        """The events of the job from now on; ends after the event that ends the job."""
+        return self.host.actions.events(self.id)
+
     async def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
         """Wait for the value that the handler returned.
 
-        Raises `JobFailed` if the job was buried and `ResultTimeout` after `timeout`. The worker
-        must store results (`store_results=True`).
+        Raises `JobFailed` if the job was buried, `JobCancelled` if it was cancelled, and
+        `ResultTimeout` after `timeout`. The worker must store results (`store_results=True`).
         """
         value: Any = await self.host.wait_for_result(self.id, timeout)
         return value  # type: ignore[no-any-return] # only the caller knows R
@@ -160,8 +287,28 @@ class SyncJob(Blocking[Job[R]]):
         """Whether the id was taken, and nothing was added."""
         return self._wrapped.duplicate
 
+    def info(self) -> JobInfo:
+        """What is known about the job; see `Job.info`."""
+        return self._portal.call(self._wrapped.info)
+
+    def cancel(self) -> CancelState:
+        """Cancel the job; see `Job.cancel`."""
+        return self._portal.call(self._wrapped.cancel)
+
+    def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
+        """Change when a delayed job is due; see `Job.reschedule`."""
+        return self._portal.call(lambda: self._wrapped.reschedule(delay=delay, at=at))
+
+    def run_now(self) -> bool:
+        """Make a delayed job run as soon as a worker is free; see `Job.run_now`."""
+        return self._portal.call(self._wrapped.run_now)
+
+    def events(self) -> Iterator[JobEvent]:
+        """The events of the job up to its end; see `Job.events`."""
+        return iterate(self._portal, self._wrapped.events())
+
     def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
-        """Wait for the value that the handler returned; raises `JobFailed` or `ResultTimeout`."""
+        """Wait for the value that the handler returned; see `Job.result`."""
         return self._portal.call(lambda: self._wrapped.result(timeout))
 
 

@@ -82,11 +82,15 @@ class UnrecoverableFailure(Struct, frozen=True, tag=True):
     reason: BuryReason = BuryReason.UNRECOVERABLE
 
 
+class Cancelled(Struct, frozen=True):
+    """The job was cancelled, before its handler ran or while it did."""
+
+
 class Released(Struct, frozen=True):
     """The worker stopped before the handler had finished; another worker will run the job."""
 
 
-Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Released
+Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Cancelled | Released
 """Tagged, because a child process sends its outcomes to its parent."""
 
 MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
@@ -107,8 +111,8 @@ def outcome_of_value(value: object) -> Outcome:
 def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
     """The outcome of a handler that raised.
 
-    With `traced=False` a failure that may be retried has no traceback: formatting it takes longer
-    than all the rest of a failed attempt.
+    With `traced=False` a failure that may be retried has only the last places of its traceback:
+    formatting all of it takes longer than all the rest of a failed attempt.
     """
     match error:
         case Snooze():
@@ -128,10 +132,11 @@ def timeout_outcome(limit_s: float) -> Failed:
 
 def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     """The error as text, cut to a size that a dead letter can hold; never raises."""
+    frames = _traceback_text(error) if traced else _last_frames(error)
     return Failure(
         decode_text(clip_text(_qualified_name(type(error)), MAX_MESSAGE_BYTES)),
         decode_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
-        decode_text(clip_text_front(_traceback_text(error), MAX_TRACEBACK_BYTES)) if traced else "",
+        decode_text(clip_text_front(frames, MAX_TRACEBACK_BYTES)),
     )
 
 
@@ -152,6 +157,17 @@ def _traceback_text(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, frames))
     except BaseException:  # noqa: BLE001 - it calls methods of the user's objects
         return ""
+
+
+def _last_frames(error: BaseException) -> str:
+    """Where it was raised: the last three places of the traceback, without source lines."""
+    places: list[str] = []
+    frame = error.__traceback__
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        places.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}\n')
+        frame = frame.tb_next
+    return "".join(places[-3:])
 
 
 def _is_caller(frame: TracebackType) -> bool:

@@ -1,16 +1,16 @@
-"""A queue: add jobs, wait for their results, count them, and manage delayed jobs and schedules."""
+"""A queue: add jobs, ask about them, stop them, and wait for their results."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
+from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
-from tampu.admin.jobs import DelayedJobs
-from tampu.admin.queues import Counts, count_jobs
+from tampu.admin.listing import MAX_LISTED, JobListing
+from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, QueueFull, WrongContext
-from tampu.job import DEFAULT_RESULT_WAIT_S, Job, JobOptions, NewJob
+from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
 from tampu.producer.batch import Batch, FullBatch, PlainBatch
 from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
 from tampu.producer.connection import QueueConnection
@@ -20,11 +20,13 @@ from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import share
+from tampu.server.scripts.control import is_paused, pause_queue
 from tampu.util.clock import Duration, now_ms, to_s
+from tampu.util.ids import time_of_id
 from tampu.util.options import parse_options
 from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
-from tampu.wire.keys import QueueKeys, check_job_name, warn_if_reserved
+from tampu.wire.keys import QueueKeys, check_job_id, check_job_name, warn_if_reserved
 from tampu.wire.payload import encode_payload, encode_payloads
 
 T = TypeVar("T")
@@ -62,7 +64,7 @@ class Queue:
         self._connection: QueueConnection | None = None
         self._closed = False
         self.dead = DeadLetters(self._keys, self._connect)
-        self._delayed = DelayedJobs(self._keys, self._connect, rules=self._rules)
+        self._jobs = JobControl(self._keys, self._connect, rules=self._rules)
         self.schedules = Schedules(
             self._keys,
             self._connect,
@@ -227,33 +229,67 @@ class Queue:
                 self._names[name] = raw
         return raw
 
-    # --- delayed jobs ---------------------------------------------------------------------------
+    # --- asking and stopping --------------------------------------------------------------------
 
-    async def cancel(self, job_id: str) -> bool:
-        """Remove a delayed job; True only if it will not run.
+    def job(self, job_id: str) -> Job[Any]:
+        """The job with this id, whoever added it: ask about it, wait for it, cancel it.
 
-        Its id can be used again. A job that waits for a worker, runs or is done is not affected. If
-        the connection is lost, this raises, and the job may have been removed.
+        Asks the server nothing. Its name and data are in `info()`.
         """
-        (cancelled,) = await self._delayed.cancel_many([job_id])
-        return cancelled
+        created_ms = time_of_id(check_job_id(job_id)) or 0
+        return Job(job_id, "", None, 0, created_ms, self)
 
-    async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
-        """As `cancel`, for many jobs in few calls; the answers are in the order of the ids."""
-        return await self._delayed.cancel_many(job_ids)
+    def jobs(
+        self,
+        *,
+        state: JobState | str | None = None,
+        name: str | None = None,
+        newest_first: bool = False,
+        most: int | None = MAX_LISTED,
+    ) -> JobListing:
+        """The jobs in a state, or in all states, with this name: `async for info in ...`.
 
-    async def reschedule(
-        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
-    ) -> bool:
-        """Change when a delayed job is due: after `delay` from now, or at an instant.
-
-        True only if it was still delayed. Its `expires` and `unique_for` count from the new time.
+        Reads them page by page, and looks at no more than `most` of them (None: all).
         """
-        return await self._delayed.reschedule(job_id, delay=delay, at=at)
+        return JobListing(
+            self._keys,
+            self._connect,
+            state=state,
+            name=name,
+            newest_first=newest_first,
+            most=most,
+        )
 
-    async def run_now(self, job_id: str) -> bool:
-        """Make a delayed job run as soon as a worker is free; True if it was still delayed."""
-        return await self._delayed.run_now(job_id)
+    async def cancel_many(self, job_ids: Iterable[str]) -> list[CancelState]:
+        """As `job(id).cancel()`, for many jobs; the answers are in the order of the ids."""
+        return await self._jobs.cancel_many(job_ids)
+
+    async def pause(self) -> bool:
+        """Let no worker start another job until `resume`; False if it was paused already.
+
+        Running jobs go on. Delayed jobs and schedules keep their times, and their jobs wait. It
+        stays paused when workers and the server are restarted.
+        """
+        return await pause_queue((await self._connect()).lane, self._keys, paused=True)
+
+    async def resume(self) -> bool:
+        """Let workers start jobs again; False if it was not paused."""
+        return await pause_queue((await self._connect()).lane, self._keys, paused=False)
+
+    async def is_paused(self) -> bool:
+        """Whether the queue is paused."""
+        return await is_paused((await self._connect()).lane, self._keys)
+
+    async def drain(self, *, delayed: bool = False, timeout: Duration | None = None) -> Counts:
+        """Wait until no job is waiting or active; with `delayed`, until none is delayed either.
+
+        Returns the last counts, also when the time is up.
+        """
+        connection, group = await self._connect(), self._settings.group
+        timeout_s = None if timeout is None else to_s("timeout", timeout)
+        return await drain(
+            connection.lane, self._keys, group=group, delayed=delayed, timeout_s=timeout_s
+        )
 
     # --- counts and results ---------------------------------------------------------------------
 
@@ -262,16 +298,11 @@ class Queue:
         connection = await self._connect()
         return await count_jobs(connection.lane, self._keys, self._settings.group.encode())
 
-    async def result(self, job_id: str, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> object:
-        """Wait for a job's result: the value that its handler returned.
-
-        Raises `JobFailed` if the job was buried and `ResultTimeout` after `timeout`.
-        """
-        timeout_s = to_s("timeout", timeout)
-        return await (await self._connect()).results.wait(job_id, timeout_s)
-
     async def results(self, job_ids: Sequence[str]) -> dict[str, object]:
-        """The results that exist now, by job id. The value of a failed job is its `JobFailed`."""
+        """The results that exist now, by job id.
+
+        The value of a job that failed is its `JobFailed`, of one that was cancelled `JobCancelled`.
+        """
         if isinstance(job_ids, str):
             raise OptionError("job_ids", job_ids, "expected a list of ids")
         return await (await self._connect()).results.get_many(job_ids)
@@ -280,9 +311,17 @@ class Queue:
         """The stored bytes of results, in the order of the ids, to decode them yourself."""
         return await (await self._connect()).results.get_raw(job_ids)
 
+    # --- what jobs call -------------------------------------------------------------------------
+
+    @property
+    def actions(self) -> JobControl:
+        """What a job of this queue can do."""
+        return self._jobs
+
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """As `result`; called by the jobs that this queue returned."""
-        return await self.result(job_id, timeout)
+        """Wait for the value that a job's handler returned."""
+        timeout_s = to_s("timeout", timeout)
+        return await (await self._connect()).results.wait(job_id, timeout_s)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can report progress."""

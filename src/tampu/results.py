@@ -13,6 +13,7 @@ from msgspec import Struct
 from tampu.errors import (
     Closed,
     DecodeError,
+    JobCancelled,
     JobFailed,
     ResultTimeout,
     ServerError,
@@ -24,7 +25,7 @@ from tampu.server.listening import ENTRIES_A_READ, SharedParts, StreamTarget
 from tampu.server.streams import RawEntry, last_id, values_of
 from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.keys import QueueKeys, check_job_id
-from tampu.wire.result import decode_failure, decode_result, ids_in_notice
+from tampu.wire.result import CANCELLED, decode_failure, decode_result, ids_in_notice
 
 IDS_A_READ: Final = 500
 LINGER_S: Final = 3.0
@@ -41,10 +42,15 @@ class _StoredResult(Struct, frozen=True):
     failure: bytes | None
 
     def value(self, job_id: str) -> object:
-        """The value that the handler returned, decoded for each caller; raises `JobFailed`."""
+        """The value that the handler returned, decoded for each caller.
+
+        Raises `JobFailed` or `JobCancelled`.
+        """
         if self.result is not None:
             return decode_result(self.result)
         failure = decode_failure(self.failure or b"")
+        if failure.reason == CANCELLED:
+            raise JobCancelled(job_id)
         raise JobFailed(
             job_id,
             reason=failure.reason,
@@ -57,7 +63,7 @@ class _StoredResult(Struct, frozen=True):
         """As `value`, but errors are returned."""
         try:
             return self.value(job_id)
-        except (JobFailed, DecodeError) as error:
+        except (JobFailed, JobCancelled, DecodeError) as error:
             return error
 
 

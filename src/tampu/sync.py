@@ -1,17 +1,18 @@
 """A queue for threads without an event loop: a thin layer over `Queue`."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from tampu.admin.dead import DeadLetters
-from tampu.job import Job, JobOptions, NewJob, SyncJob
+from tampu.admin.listing import MAX_LISTED, JobListing
+from tampu.job import CancelState, Job, JobInfo, JobOptions, JobState, NewJob, SyncJob
 from tampu.producer.options import QueueOptions
 from tampu.queue import Queue
 from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
-from tampu.util.portal import Blocking, Portal
+from tampu.util.portal import Blocking, Portal, iterate
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,6 +77,26 @@ class SyncSchedules(Blocking[Schedules]):
     preview = _blocking(Schedules.preview)
 
 
+class SyncJobListing(Blocking[JobListing]):
+    """The jobs of a queue in a state: `JobListing`, for code without an event loop."""
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._wrapped)[1:]}"
+
+    def __iter__(self) -> Iterator[JobInfo]:
+        return iterate(self._portal, self._wrapped)
+
+    @property
+    def searched(self) -> int:
+        """How many jobs the last iteration has looked at."""
+        return self._wrapped.searched
+
+    @property
+    def searched_all(self) -> bool:
+        """Whether these were all."""
+        return self._wrapped.searched_all
+
+
 class SyncQueue(Blocking[Queue]):
     """Adds jobs from any number of threads: `Queue`, for code without an event loop."""
 
@@ -116,11 +137,11 @@ class SyncQueue(Blocking[Queue]):
         self._portal.close(self._wrapped.close)
 
     add = _blocking_job(Queue.add)
-    cancel = _blocking(Queue.cancel)
-    reschedule = _blocking(Queue.reschedule)
-    run_now = _blocking(Queue.run_now)
+    pause = _blocking(Queue.pause)
+    resume = _blocking(Queue.resume)
+    is_paused = _blocking(Queue.is_paused)
+    drain = _blocking(Queue.drain)
     counts = _blocking(Queue.counts)
-    result = _blocking(Queue.result)
     results = _blocking(Queue.results)
     raw_results = _blocking(Queue.raw_results)
 
@@ -136,8 +157,24 @@ class SyncQueue(Blocking[Queue]):
         """Add one job for each item of data; see `Queue.add_each`."""
         return self._add_each(name, list(datas), **options)
 
-    def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
-        """Remove delayed jobs; see `Queue.cancel_many`."""
+    def job(self, job_id: str) -> SyncJob[Any]:
+        """The job with this id; see `Queue.job`."""
+        return SyncJob(self._wrapped.job(job_id), self._portal)
+
+    def jobs(
+        self,
+        *,
+        state: JobState | str | None = None,
+        name: str | None = None,
+        newest_first: bool = False,
+        most: int | None = MAX_LISTED,
+    ) -> SyncJobListing:
+        """The jobs in a state, or in all: `for info in ...`; see `Queue.jobs`."""
+        listing = self._wrapped.jobs(state=state, name=name, newest_first=newest_first, most=most)
+        return SyncJobListing(listing, self._portal)
+
+    def cancel_many(self, job_ids: Iterable[str]) -> list[CancelState]:
+        """Cancel jobs; see `Queue.cancel_many`."""
         return self._cancel_many(job_ids if isinstance(job_ids, str) else list(job_ids))
 
     _add_many = _blocking_jobs(Queue.add_many)

@@ -43,7 +43,7 @@ class Worker(Runnable):
         )
         self._life = Lifetime(
             "worker",
-            partial(Engine.open, [self._config], url, credentials),
+            partial(Engine.open, [self._config], url, credentials, on_drain=self._drain),
             Engine.close,
             hurry=Engine.hurry,
         )
@@ -61,6 +61,9 @@ class Worker(Runnable):
         """The health of the worker now; None before it has started."""
         engine = self._life.resource
         return None if engine is None else engine.health
+
+    def _drain(self) -> None:
+        self._life.begin_stop(to_s("grace", self._grace))
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Read nothing more, release jobs that have not started, give running handlers `grace`.

@@ -1,187 +1,222 @@
-"""Single jobs: find, cancel and reschedule them by id."""
+"""Finding jobs by their ids, and what is known about one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import datetime
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.dead import DeadLetter, read_dead_letter
-from tampu.errors import DecodeError, OptionError
-from tampu.producer.request import due_of, retention_s
-from tampu.server.inspection import groups_of, holder_of
-from tampu.server.scripts.delayed import Delayed, Move, cancel, reschedule, run_now
-from tampu.server.streams import entries_from, scan_members, score_of, values_of
-from tampu.util.clock import instant_if_any, now_ms
+from tampu.admin.dead import read_dead_letter
+from tampu.errors import DecodeError
+from tampu.events import ENDS, job_event
+from tampu.job import JobInfo, JobState
+from tampu.server.inspection import entries_down_from, groups_of, holder_of
+from tampu.server.streams import entries_from, fields_of, scan_members, score_of, values_of
+from tampu.util.clock import instant, instant_if_any
+from tampu.util.ids import time_of_id
 from tampu.util.options import at_least
-from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_member, postpone
-from tampu.wire.envelope import decode_envelope
-from tampu.wire.event import EventKind, encode_event
-from tampu.wire.extras import split_extras
+from tampu.wire.dead import Failure
+from tampu.wire.entry import decode_entry, decode_member
+from tampu.wire.envelope import Envelope, decode_envelope
+from tampu.wire.event import EventKind
+from tampu.wire.extras import Extras, decode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import check_job_id
+from tampu.wire.keys import MARKER_VALUE, check_job_id
 from tampu.wire.payload import decode_payload
-from tampu.wire.result import decode_result
+from tampu.wire.result import CANCELLED, decode_failure, decode_result
 
 if TYPE_CHECKING:
-    from tampu.events import EventWriter
-    from tampu.producer.connection import QueueConnection
-    from tampu.producer.request import JobRules
+    from datetime import datetime
+
+    from tampu.job import JobEvent
     from tampu.server.lane import Lane
     from tampu.server.streams import RawEntry
-    from tampu.util.clock import Duration
-    from tampu.wire.envelope import Envelope
     from tampu.wire.keys import QueueKeys
 
-MAX_SEARCHED: Final = 10_000
+MAX_SEARCHED: Final = 100_000
+"""How many jobs of each kind are looked at for an id that leads to no place."""
 _PAGE: Final = 1000
+_NEAR_PAGES: Final = 8  # around the time in an id: at full speed, some 20 ms of adding
+_MOST_NEAR: Final = 20  # for more ids than this, one pass over the stream comes first
+_EVENTS: Final = 1000
 
 
-class JobState(Enum):
-    """The state of a job."""
+class FoundJob(Struct, frozen=True, kw_only=True):
+    """A delayed, waiting or active job, and its place: an entry, or a member of the delayed set."""
 
-    WAITING = "waiting"
-    ACTIVE = "active"
-    DELAYED = "delayed"
-    DEAD = "dead"
-    DONE = "done"  # its result is still stored
-    UNKNOWN = "unknown"  # done without a result, purged, or never added
+    envelope: Envelope
+    name: str
+    extras: Extras
+    entry_id: bytes = b""
+    member: bytes = b""
+    due_ms: int | None = None
 
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.envelope.id
 
-class JobInfo(Struct, frozen=True, kw_only=True):
-    """What is known about a job. Values that its state does not have are None."""
-
-    id: str
-    state: JobState
-    searched_all: bool = True  # False: not found, but not everything was searched
-    name: str | None = None
-    data: object = None
-    attempt: int | None = None  # the current attempt, or the number of past ones
-    created_at: datetime | None = None
-    due_at: datetime | None = None
-    worker: str | None = None
-    entry_id: str | None = None
-    result: object = None
-    dead: DeadLetter | None = None
-
-
-async def find_job(
-    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None = MAX_SEARCHED
-) -> JobInfo:
-    """Find a job by its id.
-
-    A stored result and an indexed delayed job are found at once. Otherwise the delayed jobs, the
-    waiting and active jobs and the dead letters are searched, oldest first and up to `most` of
-    each; None searches all. A job that changes its state meanwhile may be missed.
-    """
-    if most is not None:
-        at_least("most", most, 1)
-    search = _JobSearch(lane, keys, check_job_id(job_id), most=most)
-    result, member = await values_of(lane, [keys.result(job_id), keys.index(job_id)])
-    if result is not None:
+    def info(self, state: JobState) -> JobInfo:
+        """What the job itself tells."""
+        envelope, extras, retry = self.envelope, self.extras, self.envelope.retry
+        error = extras.error
         return JobInfo(
-            id=job_id, state=JobState.DONE, result=_decode_or_none(decode_result, result)
+            id=envelope.id,
+            state=state,
+            name=self.name,
+            data=_decode_or_none(decode_payload, envelope.payload),
+            attempt=envelope.attempt,
+            attempts=None if retry is None else retry.max_attempts,
+            created_at=instant_if_any(envelope.created_at_ms),
+            due_at=None if self.due_ms is None else instant_if_any(self.due_ms),
+            failed_at=tuple(instant(at_ms) for at_ms in extras.failed_at_ms),
+            failure=None
+            if error is None
+            else Failure(error.error_type, error.message, error.traceback),
+            entry_id=self.entry_id.decode() or None,
+            schedule_key=extras.schedule_key,
+            scheduled_at=_instant(extras.scheduled_at_ms),
+            headers=extras.headers,
+            tenant=extras.tenant,
         )
-    found = (
-        (await search.delayed(member) if member else None)
-        or await search.delayed(await search.find_member())
-        or await search.stream()
-        or await search.dead()
-    )
-    unknown = JobInfo(id=job_id, state=JobState.UNKNOWN, searched_all=search.searched_all)
-    return found or unknown
+
+    @property
+    def delayed_state(self) -> JobState:
+        """The state of a delayed job: one that has failed waits for its next attempt."""
+        return JobState.RETRYING if self.envelope.attempt else JobState.DELAYED
 
 
-class _JobSearch:
-    """One search for one job."""
+def read_entry(entry_id: bytes, fields: Sequence[bytes] | None) -> FoundJob | None:
+    """The job in an entry of the stream, if it can be decoded."""
+    try:
+        entry = decode_entry(fields or ())
+        body, appended = split_extras(entry.envelope or b"")
+        envelope = decode_envelope(body)
+        extras = decode_extras(entry.extras if entry.extras is not None else appended)
+    except DecodeError:
+        return None
+    return FoundJob(envelope=envelope, name=entry.name, extras=extras, entry_id=entry_id)
 
-    def __init__(self, lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None) -> None:
+
+def read_member(member: bytes, due_ms: int | None = None) -> FoundJob | None:
+    """The job in a member of the delayed set, if it can be decoded."""
+    try:
+        parts = decode_member(member)
+        envelope, extras = decode_envelope(parts.envelope), decode_extras(parts.extras)
+    except DecodeError:
+        return None
+    return FoundJob(envelope=envelope, name=parts.name, extras=extras, member=member, due_ms=due_ms)
+
+
+class JobFinder:
+    """Finds delayed, waiting and active jobs by their ids.
+
+    A job that tampu delayed has an index by its id; the marker of an id that a user chose holds the
+    job's entry; and an id of our own holds the time at which it was added. For all others up to
+    `most` delayed jobs and as many entries are searched; None searches all.
+    """
+
+    def __init__(self, lane: Lane, keys: QueueKeys, *, most: int | None = MAX_SEARCHED) -> None:
         self._lane = lane
         self._keys = keys
-        self._job_id = job_id
         self._most = most
         self.searched_all = True
 
-    async def delayed(self, member: bytes | None) -> JobInfo | None:
-        """The job of a member, if it is still delayed."""
-        score = None if member is None else await score_of(self._lane, self._keys.delayed, member)
-        if member is None or score is None:
-            return None
-        parts = decode_member(member)
-        info = _info(decode_envelope(parts.envelope), parts.name, JobState.DELAYED)
-        return replace(info, due_at=instant_if_any(round(score)))
+    async def find(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Those of the jobs that exist. One that changes its place meanwhile may be missed."""
+        missing, found = set(job_ids), dict[str, FoundJob]()
+        searches = [self._near_their_times, self._in_delayed, self._in_stream]
+        if len(missing) > _MOST_NEAR:
+            searches.reverse()
+        self.searched_all = True
+        for step in (self._by_index, self._by_marker, *searches):
+            if missing:
+                found.update(await step(missing))
+                missing -= found.keys()
+        return found
 
-    async def find_member(self) -> bytes | None:
-        """Search all delayed jobs for the member."""
-        cursor, searched, holding = b"0", 0, self._job_id.encode()
-        while not self._is_enough(searched):
+    async def find_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Those of the jobs that are delayed or wait for their next attempt."""
+        if not job_ids:
+            return {}
+        found = await self._by_index(job_ids)
+        missing = set(job_ids) - found.keys()
+        return found | await self._in_delayed(missing) if missing else found
+
+    async def _by_index(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Delayed jobs whose index holds their members."""
+        members = await values_of(self._lane, [self._keys.index(job_id) for job_id in job_ids])
+        jobs = [await self._still_delayed(member) for member in members if member is not None]
+        return {job.id: job for job in jobs if job is not None and job.id in job_ids}
+
+    async def _by_marker(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Waiting and active jobs whose marker holds their entry."""
+        markers = await values_of(self._lane, [self._keys.marker(job_id) for job_id in job_ids])
+        places = [each for each in markers if each is not None and each != MARKER_VALUE]
+        found = await fields_of(self._lane, self._keys.stream, places)
+        jobs = [read_entry(*each) for each in zip(places, found, strict=True)]
+        return {job.id: job for job in jobs if job is not None and job.id in job_ids}
+
+    async def _still_delayed(self, member: bytes) -> FoundJob | None:
+        score = await score_of(self._lane, self._keys.delayed, member)
+        return None if score is None else read_member(member, round(score))
+
+    async def _near_their_times(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Jobs whose entries were written at about the times that are in their ids."""
+        found: dict[str, FoundJob] = {}
+        for job_id in job_ids:
+            at_ms = time_of_id(job_id)
+            if at_ms is not None and job_id not in found:
+                found.update(await self._around(at_ms, {job_id}))
+        return found
+
+    async def _around(self, at_ms: int, wanted: set[str]) -> dict[str, FoundJob]:
+        """Search after that time first, then before it: the clocks of producers differ."""
+        stream, start = self._keys.stream, b"%d-0" % at_ms
+        for _ in range(_NEAR_PAGES):
+            page = await entries_from(self._lane, stream, start=start, count=_PAGE)
+            if found := _wanted_in(page, wanted):
+                return found
+            if len(page) < _PAGE:
+                break
+            start = b"(" + page[-1][0]
+        page = await entries_down_from(self._lane, stream, start=b"%d-0" % at_ms, count=_PAGE)
+        return _wanted_in(page, wanted)
+
+    async def _in_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Search the delayed jobs in one pass."""
+        # The server can filter for one id. For several it returns all, and we filter.
+        holding = next(iter(job_ids)).encode() if len(job_ids) == 1 else b""
+        found: dict[str, FoundJob] = {}
+        cursor, searched = b"0", 0
+        while not self._is_enough(searched) and len(found) < len(job_ids):
             cursor, members = await scan_members(
                 self._lane, self._keys.delayed, cursor, holding=holding, count=_PAGE
             )
             for member in members:
-                if id_of_member(member) == self._job_id:
-                    return member
+                job = read_member(member)
+                if job is not None and job.id in job_ids:
+                    found[job.id] = job
             if cursor == b"0":
                 break
             searched += _PAGE
-        return None
+        still = {job_id: await self._still_delayed(job.member) for job_id, job in found.items()}
+        return {job_id: job for job_id, job in still.items() if job is not None}
 
-    async def stream(self) -> JobInfo | None:
-        """Search the waiting and active jobs."""
-        entry = await self._walk(self._keys.stream, self._is_the_job)
-        if entry is None:
-            return None
-        entry_id, fields = entry
-        envelope, name = _decode_fields(fields)
-        info = replace(_info(envelope, name, JobState.WAITING), entry_id=entry_id.decode())
-        for group in await groups_of(self._lane, self._keys.stream):
-            held = await holder_of(
-                self._lane, self._keys.stream, group=group.name, entry_id=entry_id
-            )
-            if held is not None:
-                return replace(
-                    info,
-                    state=JobState.ACTIVE,
-                    attempt=envelope.attempt + held.deliveries,
-                    worker=decode_text(held.consumer),
-                )
-        return info
-
-    async def dead(self) -> JobInfo | None:
-        """Search the dead letters."""
-        entry = await self._walk(self._keys.dead, self._is_the_job)
-        if entry is None:
-            return None
-        letter = read_dead_letter(entry[0], entry[1])
-        return JobInfo(
-            id=self._job_id,
-            state=JobState.DEAD,
-            name=letter.name,
-            data=letter.data,
-            attempt=letter.attempt,
-            created_at=instant_if_any(_decode_fields(entry[1])[0].created_at_ms),
-            worker=letter.worker,
-            dead=letter,
-        )
-
-    async def _walk(
-        self, key: bytes, matches: Callable[[Sequence[bytes]], bool]
-    ) -> tuple[bytes, Sequence[bytes]] | None:
-        """The first entry of a stream that matches."""
-        start, searched = b"-", 0
-        while not self._is_enough(searched):
-            page: list[RawEntry] = await entries_from(self._lane, key, start=start, count=_PAGE)
-            for entry_id, fields in page:
-                if fields and matches(fields):
-                    return entry_id, fields
+    async def _in_stream(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
+        """Search the entries, oldest first."""
+        found: dict[str, FoundJob] = {}
+        start, searched, wanted = b"-", 0, set(job_ids)
+        while wanted and not self._is_enough(searched):
+            page = await entries_from(self._lane, self._keys.stream, start=start, count=_PAGE)
+            found.update(_wanted_in(page, wanted))
+            wanted -= found.keys()
             if len(page) < _PAGE:
                 break
             start, searched = b"(" + page[-1][0], searched + len(page)
-        return None
+        return found
 
     def _is_enough(self, searched: int) -> bool:
         if self._most is None or searched < self._most:
@@ -189,28 +224,123 @@ class _JobSearch:
         self.searched_all = False
         return True
 
-    def _is_the_job(self, fields: Sequence[bytes]) -> bool:
-        try:
-            return _decode_fields(fields)[0].id == self._job_id
-        except DecodeError:
-            return False
+
+def _wanted_in(page: list[RawEntry], wanted: Collection[str]) -> dict[str, FoundJob]:
+    jobs = (read_entry(entry_id, fields) for entry_id, fields in page)
+    return {job.id: job for job in jobs if job is not None and job.id in wanted}
 
 
-def _decode_fields(fields: Sequence[bytes]) -> tuple[Envelope, str]:
-    """The envelope and name in an entry or a dead letter; both use the same fields."""
-    entry = decode_entry(fields)
-    return decode_envelope(split_extras(entry.envelope or b"")[0]), entry.name
+# --- one job ------------------------------------------------------------------------------------
 
 
-def _info(envelope: Envelope, name: str, state: JobState) -> JobInfo:
+async def job_info(
+    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None = MAX_SEARCHED
+) -> JobInfo:
+    """What is known about a job; `JobFinder` says how it is found.
+
+    Dead letters are searched too, newest first. What the latest events tell is added.
+    """
+    if most is not None:
+        at_least("most", most, 1)
+    info = await _find_info(lane, keys, check_job_id(job_id), most=most)
+    page = await entries_down_from(lane, keys.events, count=_EVENTS)
+    events = [job_event(entry_id, fields) for entry_id, fields in page]
+    return _with_events(info, [each for each in events if each.job_id == job_id])
+
+
+async def _find_info(lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None) -> JobInfo:
+    result, failure = await values_of(lane, [keys.result(job_id), keys.failure(job_id)])
+    if result is not None:
+        value = _decode_or_none(decode_result, result)
+        return JobInfo(id=job_id, state=JobState.DONE, result=value)
+    reason = None if failure is None else _reason_in(failure)
+    if reason == CANCELLED:
+        return JobInfo(id=job_id, state=JobState.CANCELLED)
+    finder = JobFinder(lane, keys, most=most)
+    found = None if reason else (await finder.find([job_id])).get(job_id)
+    if found is not None:
+        return await locate(lane, keys, found)
+    dead, searched_all = await _find_dead(lane, keys, job_id, most=most)
+    if dead is not None:
+        return dead
     return JobInfo(
-        id=envelope.id,
-        state=state,
-        name=name,
-        data=_decode_or_none(decode_payload, envelope.payload),
-        attempt=envelope.attempt,
-        created_at=instant_if_any(envelope.created_at_ms),
+        id=job_id, state=JobState.UNKNOWN, searched_all=finder.searched_all and searched_all
     )
+
+
+async def locate(lane: Lane, keys: QueueKeys, job: FoundJob) -> JobInfo:
+    """What is known about a job that was found, with the worker that has it."""
+    if job.member:
+        return job.info(job.delayed_state)
+    for group in await groups_of(lane, keys.stream):
+        held = await holder_of(lane, keys.stream, group=group.name, entry_id=job.entry_id)
+        if held is not None:
+            attempt, worker = job.envelope.attempt + held.deliveries, decode_text(held.consumer)
+            return replace(job.info(JobState.ACTIVE), attempt=attempt, worker=worker)
+    return job.info(JobState.WAITING)
+
+
+async def _find_dead(
+    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None
+) -> tuple[JobInfo | None, bool]:
+    """A dead job, and whether all dead letters were searched."""
+    start, searched = b"+", 0
+    while most is None or searched < most:
+        page = await entries_down_from(lane, keys.dead, start=start, count=_PAGE)
+        for dead_id, fields in page:
+            job = read_entry(dead_id, fields)
+            if job is not None and job.id == job_id:
+                return dead_info(dead_id, fields or [], job), True
+        if len(page) < _PAGE:
+            return None, True
+        start, searched = b"(" + page[-1][0], searched + len(page)
+    return None, False
+
+
+def dead_info(dead_id: bytes, fields: Sequence[bytes], job: FoundJob | None) -> JobInfo:
+    """What is known about the job of a dead letter; its envelope may be undecodable."""
+    letter = read_dead_letter(dead_id, fields)
+    info = JobInfo(id="", state=JobState.DEAD) if job is None else job.info(JobState.DEAD)
+    reason: Any = letter.reason
+    detail = None if letter.detail is None else Failure("", letter.detail)
+    return replace(
+        info,
+        name=letter.name,
+        attempt=letter.attempt,
+        failure=letter.failure or detail,
+        reason=getattr(reason, "value", reason),
+        dead_id=letter.dead_id,
+        worker=letter.worker,
+        ended_at=letter.buried_at,
+        entry_id=None,
+    )
+
+
+def _with_events(info: JobInfo, events: list[JobEvent]) -> JobInfo:
+    """The same with what its events tell, newest first."""
+    started = next((each.at for each in events if each.kind is EventKind.ACTIVE), None)
+    end = next((each for each in events if each.kind in ENDS), None)
+    percent = next((each.fields for each in events if each.kind is EventKind.PROGRESS), {})
+    progress = percent.get("progress")
+    told = replace(
+        info,
+        started_at=started,
+        progress=progress if isinstance(progress, int) else None,
+    )
+    if info.state in {JobState.WAITING, JobState.ACTIVE, JobState.DELAYED, JobState.RETRYING}:
+        return told
+    if end is not None:
+        told = replace(told, ended_at=told.ended_at or end.at, name=told.name or end.name)
+        if info.state is JobState.UNKNOWN and end.kind is EventKind.COMPLETED:
+            told = replace(told, state=JobState.DONE, attempt=end.attempt)
+    return told
+
+
+def _reason_in(failure: bytes) -> str:
+    try:
+        return decode_failure(failure).reason
+    except DecodeError:
+        return ""
 
 
 def _decode_or_none(decode: Callable[[bytes], object], raw: bytes) -> object:
@@ -221,120 +351,5 @@ def _decode_or_none(decode: Callable[[bytes], object], raw: bytes) -> object:
         return None
 
 
-JOBS_PER_CALL: Final = 500
-
-
-class DelayedJobs:
-    """The delayed jobs of a queue, by id.
-
-    A job that tampu delayed has an index by its id. Others, such as a waiting retry or a job that a
-    peer delayed without an id, are searched for among all delayed jobs.
-    """
-
-    def __init__(
-        self, keys: QueueKeys, connect: Callable[[], Awaitable[QueueConnection]], *, rules: JobRules
-    ) -> None:
-        self._keys = keys
-        self._connect = connect
-        self._rules = rules
-
-    async def cancel_many(self, job_ids: Iterable[str]) -> list[bool]:
-        """Cancel delayed jobs. Returns for each id whether its job was cancelled."""
-        if isinstance(job_ids, str):
-            raise OptionError("job_ids", job_ids, "expected a list of ids")
-        ids = [check_job_id(job_id) for job_id in job_ids]
-        if not ids:
-            return []
-        connection = await self._connect()
-        cancelled = await self._cancel(connection, [Delayed(job_id) for job_id in ids])
-        missed = {job_id for job_id, done in zip(ids, cancelled, strict=True) if not done}
-        if missed:
-            found = await self._find_members(connection.lane, missed)
-            jobs = [Delayed(job_id, member) for job_id, member in found.items()]
-            late = {
-                job.job_id
-                for job, done in zip(jobs, await self._cancel(connection, jobs), strict=True)
-                if done
-            }
-            for place, job_id in enumerate(ids):
-                if job_id in late and not cancelled[place]:
-                    cancelled[place] = True
-                    late.discard(job_id)  # an id that was given twice is cancelled once
-        return cancelled
-
-    async def reschedule(self, job_id: str, *, delay: Duration | None, at: datetime | None) -> bool:
-        """Change when a delayed job is due. Returns whether it was still delayed."""
-        check_job_id(job_id)
-        if delay is None and at is None:
-            raise OptionError("delay", delay, "pass delay or at")
-        now = now_ms()
-        due, delay_ms = due_of(delay, at, rules=self._rules, now_ms=now)
-        lane = (await self._connect()).lane
-
-        async def move(member: bytes) -> bool:
-            moved = await self._move_member(lane, member, now + delay_ms)
-            kept_s = retention_s(delay_ms, self._rules.unique_ms)
-            return await reschedule(lane, self._keys, Move(job_id, member, moved, due, kept_s))
-
-        (indexed,) = await values_of(lane, [self._keys.index(job_id)])
-        if indexed is not None and await move(indexed):
-            return True
-        found = await self._find_members(lane, {job_id})
-        return job_id in found and await move(found[job_id])
-
-    async def run_now(self, job_id: str) -> bool:
-        """Make a delayed job due now. Returns whether it was still delayed."""
-        check_job_id(job_id)
-        connection = await self._connect()
-        kept = 0 if connection.events is None else connection.events.max_len
-        if await run_now(connection.lane, self._keys, Delayed(job_id), events_max_len=kept):
-            return True
-        found = await self._find_members(connection.lane, {job_id})
-        return job_id in found and await run_now(
-            connection.lane, self._keys, Delayed(job_id, found[job_id]), events_max_len=kept
-        )
-
-    async def _cancel(self, connection: QueueConnection, jobs: list[Delayed]) -> list[bool]:
-        names: list[bytes | None] = []
-        for start in range(0, len(jobs), JOBS_PER_CALL):
-            part = jobs[start : start + JOBS_PER_CALL]
-            answer = await cancel(connection.lane, self._keys, part)
-            if connection.events is not None:
-                _emit_cancelled(connection.events, part, answer)
-            names += answer
-        return [name is not None for name in names]
-
-    async def _find_members(self, lane: Lane, wanted: Collection[str]) -> dict[str, bytes]:
-        """Find the members of delayed jobs by their ids, in one pass."""
-        # The server can filter for one id. For several it returns all, and we filter.
-        holding = next(iter(wanted)).encode() if len(wanted) == 1 else b""
-        found: dict[str, bytes] = {}
-        cursor = b"0"
-        while True:
-            cursor, members = await scan_members(
-                lane, self._keys.delayed, cursor, holding=holding, count=_PAGE
-            )
-            for member in members:
-                job_id = id_of_member(member)
-                if job_id is not None and job_id in wanted:
-                    found[job_id] = member
-            if cursor == b"0" or len(found) == len(wanted):
-                return found
-
-    async def _move_member(self, lane: Lane, member: bytes, due_ms: int) -> bytes:
-        """The member for the new due time. A deadline moves along with it."""
-        if deadline_of(member) is None:
-            return member
-        was_ms = await score_of(lane, self._keys.delayed, member)
-        return member if was_ms is None else postpone(member, due_ms - round(was_ms))
-
-
-def _emit_cancelled(events: EventWriter, jobs: list[Delayed], names: list[bytes | None]) -> None:
-    now = now_ms()
-    for job, name in zip(jobs, names, strict=True):
-        if name is not None:
-            events.tell(
-                encode_event(
-                    EventKind.CANCELLED, job_id=job.job_id, ts_ms=now, name=decode_text(name)
-                )
-            )
+def _instant(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else instant_if_any(at_ms)

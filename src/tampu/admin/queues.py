@@ -1,25 +1,23 @@
 """Whole queues: list, count, summarise, drain and purge them."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 
+from tampu.admin.jobs import FoundJob, read_entry, read_member
 from tampu.admin.workers import WorkerInfo, workers_of
-from tampu.errors import DecodeError
 from tampu.server.connect import Server
 from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
-from tampu.server.scripts.settling import purge
+from tampu.server.scripts.control import is_paused
+from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
 from tampu.util.pauses import Pauses
-from tampu.wire.entry import id_of_member
-from tampu.wire.envelope import decode_envelope
-from tampu.wire.extras import split_extras
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
 
 
@@ -86,6 +84,7 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     counts: Counts
     oldest_waiting_at: datetime | None  # when the oldest waiting job was added
     next_due_at: datetime | None  # when the next delayed job is due
+    paused: bool
     workers: list[WorkerInfo]
 
 
@@ -100,6 +99,7 @@ async def summarise_queue(lane: Lane, keys: QueueKeys, group: str = "default") -
         counts=await count_jobs(lane, keys, raw_group),
         oldest_waiting_at=await _oldest_waiting(lane, keys, raw_group),
         next_due_at=None if due_ms is None else instant(due_ms),
+        paused=await is_paused(lane, keys),
         workers=await workers_of(lane, keys, raw_group),
     )
 
@@ -184,9 +184,9 @@ async def purge_jobs(
 
 async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while bodies := await purge(lane, keys.stream, count=_JOBS_PER_CALL):
-        removed += len(bodies)
-        await _free_ids(lane, keys, [_id_of(body) for body in bodies])
+    while entries := await purge(lane, keys.stream, count=_JOBS_PER_CALL):
+        removed += len(entries)
+        await _free(lane, keys, [read_entry(b"", fields) for fields in entries])
     return removed
 
 
@@ -194,19 +194,17 @@ async def _purge_delayed(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
     while members := await pop_delayed(lane, keys.delayed, count=_JOBS_PER_CALL):
         removed += len(members)
-        await _free_ids(lane, keys, [id_of_member(member) for member in members])
+        await _free(lane, keys, [read_member(member) for member in members])
     return removed
 
 
-async def _free_ids(lane: Lane, keys: QueueKeys, job_ids: list[str | None]) -> None:
-    """Make job ids free again. Most were never taken, which does no harm."""
-    known = [job_id for job_id in job_ids if job_id is not None]
-    if known:
-        await delete(lane, [make(job_id) for job_id in known for make in (keys.marker, keys.index)])
-
-
-def _id_of(body: bytes) -> str | None:
-    try:
-        return decode_envelope(split_extras(body)[0]).id
-    except DecodeError:
-        return None
+async def _free(lane: Lane, keys: QueueKeys, jobs: Sequence[FoundJob | None]) -> None:
+    """Free what jobs may hold. Most held nothing, which does no harm."""
+    held = [
+        key
+        for job in jobs
+        if job is not None
+        for key in (*all_markers(keys, job.id, job.extras).keys, keys.index(job.id))
+    ]
+    if held:
+        await delete(lane, held)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tampu.admin.queues import Counts, count_jobs
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.events import job_event
-from tampu.server.inspection import entries_added, newest_entries
+from tampu.server.inspection import entries_added, entries_down_from
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
 from tampu.util.clock import instant
@@ -92,10 +92,10 @@ async def attempt_rates(
 
     If there are many events, the newest thousand count, over the time that they span.
     """
-    entries = await newest_entries(
+    entries = await entries_down_from(
         lane, keys.events, down_to=b"%d" % since_ms, count=EVENTS_PER_SAMPLE
     )
-    if not entries and not await newest_entries(lane, keys.events, count=1):
+    if not entries and not await entries_down_from(lane, keys.events, count=1):
         return None
     kinds = Counter(job_event(entry_id, flat).kind for entry_id, flat in entries)
     first_ms = since_ms

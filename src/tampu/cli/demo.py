@@ -146,12 +146,12 @@ async def _follow(number: int, counts: ShopCounts) -> FollowedOrder:
     sent = await job.result()
     emails, confirmed_after_s, late_ms = shop.app.queue(EMAILS), None, None
     try:
-        await emails.result(sent.confirmation)
+        await emails.job(sent.confirmation).result()
         confirmed_after_s = perf_counter() - began
     except JobFailed:
         pass  # the report lists it as a dead letter
     if sent.reminder is not None:
-        late_ms = float(str(await emails.result(sent.reminder)))
+        late_ms = float(str(await emails.job(sent.reminder).result()))
         counts.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
     return FollowedOrder(confirmed_after_s, late_ms)
 

@@ -173,7 +173,7 @@ async def _print_job(shared: SharedOptions, added: AddedJob, timeout: str | None
         if not shared.as_json:
             screen.show(data, lambda: job.id)
         try:
-            result = await queue.result(job.id, timeout)
+            result = await job.result(timeout)
         except JobFailed as failed:
             screen.show_json(data | {"failed": failure_json(failed)})
             raise

@@ -11,8 +11,9 @@ from tampu.cli.output import print_error
 from tampu.cli.screen import NOTHING, JsonObject, Screen, iso_instant, shorten
 from tampu.cli.target import QueueLane, connect_to
 from tampu.errors import OptionError
-from tampu.events import JobEvent, QueueEvents, job_event
-from tampu.server.inspection import newest_entries
+from tampu.events import QueueEvents, job_event
+from tampu.job import JobEvent
+from tampu.server.inspection import entries_down_from
 from tampu.server.streams import entries_from, server_time_ms
 from tampu.util.clock import to_ms
 from tampu.wire.event import EventKind
@@ -90,7 +91,7 @@ def start_id(text: str, *, now_ms: int) -> str:
 async def _read_events(connection: QueueLane, after: str | None, limit: int) -> list[JobEvent]:
     lane, key = connection.lane, connection.keys.events
     if after is None:
-        entries = await newest_entries(lane, key, count=limit)
+        entries = await entries_down_from(lane, key, count=limit)
         entries.reverse()
     else:
         entries = await entries_from(lane, key, start=b"(" + after.encode(), count=limit)

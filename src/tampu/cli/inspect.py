@@ -84,6 +84,7 @@ def summary_json(summary: QueueSummary) -> JsonObject:
         "queue": summary.queue,
         "group": summary.group,
         "at": summary.at,
+        "paused": summary.paused,
         **counts_json(summary.counts),
         "oldest_waiting_at": summary.oldest_waiting_at,
         "next_due_at": summary.next_due_at,
@@ -103,7 +104,7 @@ def queues_table(found: Sequence[QueueSummary]) -> RenderableType:
     for each in found:
         counts = each.counts
         table.add_row(
-            short_text(each.queue),
+            short_text(f"{each.queue} (paused)" if each.paused else each.queue),
             *map(str, (counts.waiting, counts.active, counts.delayed, counts.dead)),
             str(counts.schedules),
             str(count_alive(each.workers)),
@@ -122,6 +123,7 @@ def queue_page(summary: QueueSummary) -> RenderableType:
             [
                 ("Queue", summary.queue),
                 ("Group", summary.group),
+                *([("State", "paused")] if summary.paused else []),
                 ("Waiting", f"{counts.waiting}{_append(', the oldest for ', oldest)}"),
                 ("Active", counts.active),
                 ("Delayed", f"{counts.delayed}{_append(', the next due ', due)}"),

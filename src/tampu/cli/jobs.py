@@ -1,22 +1,39 @@
-"""`tampu job`: show, wait for and cancel single jobs."""
+"""`tampu job`: list, show, wait for, cancel and reschedule jobs."""
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from tampu.admin.jobs import MAX_SEARCHED, JobInfo, JobState, find_job
+from tampu.admin.jobs import MAX_SEARCHED, job_info
+from tampu.admin.listing import LISTABLE
 from tampu.cli.command import add_group, command
-from tampu.cli.dead import dead_json, error_of, failure_json, reason_of
+from tampu.cli.dead import failure_json
 from tampu.cli.options import QueueName, SharedOptions, new_app
-from tampu.cli.output import CommandFailed
-from tampu.cli.screen import NOTHING, JsonObject, Screen, count_of, details, format_instant, to_json
+from tampu.cli.output import CommandFailed, print_error, usage_error
+from tampu.cli.screen import (
+    NOTHING,
+    JsonObject,
+    Screen,
+    count_of,
+    details,
+    format_instant,
+    full_text,
+    grid,
+    join_words,
+    short_text,
+    to_json,
+)
 from tampu.cli.target import connect_to, open_queue
 from tampu.errors import JobFailed
+from tampu.job import CancelState, JobInfo, JobState
 
 app = new_app()
-job = add_group(app, "job", "Show, wait for or cancel single jobs.")
+job = add_group(app, "job", "List, show, wait for, cancel or reschedule jobs.")
 
+_STATES: Final = ", ".join(state.value for state in LISTABLE)
 JobId = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.", show_default=False)]
 JobIds = Annotated[
     list[str], typer.Argument(metavar="ID", help="Ids of the jobs.", show_default=False)
@@ -24,19 +41,77 @@ JobIds = Annotated[
 Deep = Annotated[
     bool,
     typer.Option(
-        "--all", help="Search all jobs, not just 10000 in each state.", show_default=False
+        "--all", help=f"Search all jobs, not just {MAX_SEARCHED} in each state.", show_default=False
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait.")]
+State = Annotated[
+    str | None,
+    typer.Option(
+        "--state", metavar="STATE", help=f"Only jobs in this state: {_STATES}.", show_default=False
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Only jobs with this name.", show_default=False),
+]
+NewestFirst = Annotated[
+    bool, typer.Option("--newest-first", help="Start with the newest.", show_default=False)
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many to list.")]
+Delay = Annotated[
+    str | None,
+    typer.Option(
+        "--delay", metavar="DURATION", help="Run it so long from now.", show_default=False
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Run it at this time, such as 2030-01-31T09:00+01:00.",
+        show_default=False,
+    ),
+]
+
+
+@command(job, "ls")
+async def list_jobs(
+    shared: SharedOptions,
+    queue: QueueName,
+    *,
+    state: State = None,
+    name: Name = None,
+    newest_first: NewestFirst = False,
+    limit: Limit = 20,
+) -> None:
+    """List the jobs of a queue."""
+    found: list[JobInfo] = []
+    async with open_queue(shared, queue) as opened:
+        listing = opened.jobs(state=state, name=name, newest_first=newest_first)
+        async for info in listing:
+            found.append(info)
+            if len(found) == limit:
+                break
+    data = {
+        "queue": queue,
+        "jobs": [job_json(each) for each in found],
+        "searched": listing.searched,
+        "searched_all": listing.searched_all,
+    }
+    Screen(shared).show(data, lambda: jobs_table(found))
+    if not listing.searched_all:
+        print_error(f"Only the first {listing.searched} jobs were searched.")
 
 
 @command(job, "show")
 async def show_job(
     shared: SharedOptions, queue: QueueName, job_id: JobId, *, deep: Deep = False
 ) -> None:
-    """Show the state of a job and its data."""
+    """Show the state of a job, its data, its attempts and its last error."""
     async with connect_to(shared, queue) as connection:
-        found = await find_job(
+        found = await job_info(
             connection.lane, connection.keys, job_id, most=None if deep else MAX_SEARCHED
         )
     if found.state is not JobState.UNKNOWN:
@@ -61,7 +136,7 @@ async def wait_for_job(
     screen = Screen(shared)
     async with open_queue(shared, queue) as opened:
         try:
-            result = await opened.result(job_id, timeout)
+            result = await opened.job(job_id).result(timeout)
         except JobFailed as failed:
             screen.show_json({"job_id": job_id, "failed": failure_json(failed)})
             raise
@@ -70,59 +145,138 @@ async def wait_for_job(
 
 @command(job, "cancel")
 async def cancel_jobs(shared: SharedOptions, queue: QueueName, job_ids: JobIds) -> None:
-    """Cancel delayed jobs.
+    """Cancel jobs. One that runs is stopped by its worker.
 
-    Jobs that are waiting, running or finished stay as they are: exit code 1.
+    Exit code 1 if it is too late for one of them, or if there is no such job.
     """
+    ids = list(dict.fromkeys(job_ids))
     async with open_queue(shared, queue) as opened:
-        cancelled = dict(zip(job_ids, await opened.cancel_many(job_ids), strict=True))
-    count = sum(cancelled.values())
-    Screen(shared).show(
-        {"queue": queue, "cancelled": cancelled},
-        lambda: f"{count} of {count_of(len(cancelled), 'job')} cancelled.",
-    )
-    if left := [job_id for job_id, done in cancelled.items() if not done]:
-        raise CommandFailed(f"Not cancelled, because not delayed: {', '.join(left)}.")
+        states = dict(zip(ids, await opened.cancel_many(ids), strict=True))
+    Screen(shared).show({"queue": queue, "jobs": states}, lambda: cancel_sentence(states))
+    if late := [job_id for job_id, state in states.items() if state is CancelState.TOO_LATE]:
+        raise CommandFailed(f"Ended already, or never added: {', '.join(late)}.")
+
+
+@command(job, "run-now")
+async def run_job_now(shared: SharedOptions, queue: QueueName, job_id: JobId) -> None:
+    """Run a delayed job as soon as a worker is free. Exit code 1 if it is not delayed."""
+    async with open_queue(shared, queue) as opened:
+        moved = await opened.job(job_id).run_now()
+    _show_move(shared, queue, job_id, moved=moved, sentence=f"{job_id} is waiting for a worker.")
+
+
+@command(job, "reschedule")
+async def reschedule_job(
+    shared: SharedOptions, queue: QueueName, job_id: JobId, *, delay: Delay = None, at: At = None
+) -> None:
+    """Change when a delayed job runs. Exit code 1 if it is not delayed."""
+    if (delay is None) == (at is None):
+        raise usage_error("Pass either --delay or --at.")
+    due = None if at is None else _parse_time(at)
+    async with open_queue(shared, queue) as opened:
+        moved = await opened.job(job_id).reschedule(delay=delay, at=due)
+    when = f"in {delay}" if due is None else f"at {format_instant(due)}"
+    _show_move(shared, queue, job_id, moved=moved, sentence=f"{job_id} runs {when}.")
+
+
+def _show_move(
+    shared: SharedOptions, queue: str, job_id: str, *, moved: bool, sentence: str
+) -> None:
+    data: JsonObject = {"queue": queue, "job_id": job_id, "moved": moved}
+    if moved:
+        Screen(shared).show(data, lambda: sentence)
+        return
+    Screen(shared).show_json(data)
+    raise CommandFailed(f"Queue {queue!r} has no delayed job {job_id!r}.")
+
+
+def _parse_time(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        example = "2030-01-31T09:00+01:00"
+        raise usage_error(f"Invalid --at {text!r}: expected a time such as {example}.") from None
 
 
 # --- what is printed ----------------------------------------------------------------------------
 
 
+def cancel_sentence(states: dict[str, CancelState]) -> str:
+    """How many jobs were cancelled, and how many are being stopped."""
+    counts = {state: list(states.values()).count(state) for state in CancelState}
+    parts = [f"{counts[CancelState.CANCELLED]} of {count_of(len(states), 'job')} cancelled"]
+    if stopping := counts[CancelState.CANCELLING]:
+        parts.append(f"{stopping} being stopped by their workers")
+    return f"{join_words(parts)}."
+
+
 def job_json(found: JobInfo) -> JsonObject:
     """A job in any state."""
-    return {
-        "id": found.id,
-        "state": found.state,
-        "searched_all": found.searched_all,
-        "name": found.name,
-        "data": found.data,
-        "attempt": found.attempt,
-        "created_at": found.created_at,
-        "due_at": found.due_at,
-        "worker": found.worker,
-        "entry_id": found.entry_id,
-        "result": found.result,
-        "dead": None if found.dead is None else dead_json(found.dead),
-    }
+    data: JsonObject = {field: getattr(found, field) for field in found.__struct_fields__}
+    failure = found.failure
+    if failure is not None:
+        data["failure"] = {field: getattr(failure, field) for field in failure.__struct_fields__}
+    return data
+
+
+def jobs_table(found: list[JobInfo]) -> RenderableType:
+    """Many jobs, one a line."""
+    if not found:
+        return Text("There are no such jobs.")
+    table = grid("Id", "State", "Name", "Attempt", "Added at", "Due at", "Error", shrink=("Error",))
+    for each in found:
+        table.add_row(
+            full_text(each.id or NOTHING),
+            each.state.value,
+            short_text(each.name or NOTHING),
+            NOTHING if each.attempt is None else str(each.attempt),
+            format_instant(each.created_at),
+            format_instant(each.due_at),
+            short_text(error_text(each) or NOTHING),
+        )
+    return table
+
+
+def error_text(found: JobInfo) -> str:
+    """What the last failed attempt of a job raised, in one line."""
+    failure = found.failure
+    return "" if failure is None else f"{failure.error_type}: {failure.message}".lstrip(": ")
 
 
 def job_page(found: JobInfo) -> RenderableType:
     """A job in full."""
-    pairs: list[tuple[str, object]] = [("Job", found.id), ("State", found.state.value)]
-    if found.state is JobState.DONE:
-        pairs.append(("Result", to_json(found.result, indent=None)))
-        return details(pairs)
-    pairs += [("Name", found.name or NOTHING), ("Added at", format_instant(found.created_at))]
-    if found.due_at is not None:
-        pairs.append(("Due at", format_instant(found.due_at)))
-    if found.worker is not None:
-        pairs.append(("Worker", found.worker))
-    pairs += [("Attempts", found.attempt if found.attempt is not None else NOTHING)]
-    if found.dead is not None:
-        pairs += [
-            ("Dead letter", found.dead.dead_id),
-            ("Reason", reason_of(found.dead)),
-            ("Error", error_of(found.dead) or NOTHING),
-        ]
-    pairs.append(("Data", to_json(found.data, indent=None)))
-    return details(pairs)
+    attempts = NOTHING if found.attempt is None else str(found.attempt)
+    if found.attempts is not None:
+        attempts += f" of {found.attempts}"
+    times = [format_instant(each) for each in found.failed_at]
+    pairs: list[tuple[str, object]] = [
+        ("Job", found.id),
+        ("State", found.state.value),
+        ("Name", found.name),
+        ("Attempts", None if found.attempt is None else attempts),
+        ("Added at", found.created_at),
+        ("Due at", found.due_at),
+        ("Started at", found.started_at),
+        ("Ended at", found.ended_at),
+        ("Failed at", ", ".join(times) or None),
+        ("Progress", None if found.progress is None else f"{found.progress} %"),
+        ("Worker", found.worker),
+        ("Schedule", found.schedule_key),
+        ("Tenant", found.tenant),
+        ("Headers", to_json(found.headers, indent=None) if found.headers else None),
+        ("Dead letter", found.dead_id),
+        ("Reason", found.reason),
+        ("Error", error_text(found) or None),
+        ("Result", to_json(found.result, indent=None) if found.state is JobState.DONE else None),
+        ("Data", to_json(found.data, indent=None) if found.name is not None else None),
+    ]
+    page: list[RenderableType] = [
+        details([(name, _cell(value)) for name, value in pairs if value is not None])
+    ]
+    if found.failure is not None and found.failure.traceback:
+        page += [Text(""), full_text(found.failure.traceback.rstrip())]
+    return Group(*page)
+
+
+def _cell(value: object) -> object:
+    return format_instant(value) if isinstance(value, datetime) else value

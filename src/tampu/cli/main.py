@@ -23,6 +23,7 @@ from tampu.cli.output import (
 from tampu.errors import (
     ArgumentError,
     EncodeError,
+    JobCancelled,
     JobFailed,
     OptionError,
     ResultTimeout,
@@ -35,10 +36,10 @@ COMMANDS: Final = {
     "inspect": ("inspect", "Show the jobs and workers of one queue or of all."),
     "watch": ("watch", "Show queues as they change, until q or Ctrl-C."),
     "events": ("events", "Show what happened to the jobs of a queue."),
-    "job": ("jobs", "Show, wait for or cancel single jobs."),
+    "job": ("jobs", "List, show, wait for, cancel or reschedule jobs."),
     "dead": ("dead", "List, show, replay or delete dead letters."),
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
-    "queue": ("queues", "List, drain or purge whole queues."),
+    "queue": ("queues", "List, pause, resume, drain or purge whole queues."),
     "server": ("server", "Run the embedded server until Ctrl-C."),
     "doctor": ("server", "Check that the server is set up well for queues."),
     "bench": ("bench", "Measure how fast jobs are added and run here."),
@@ -147,7 +148,7 @@ def _run(typed: list[str]) -> tuple[int, str]:
 def _exit_code(error: TampuError) -> ExitCode:
     if isinstance(error, OptionError | ArgumentError | EncodeError):
         return ExitCode.USAGE
-    if isinstance(error, JobFailed | ResultTimeout):
+    if isinstance(error, JobFailed | JobCancelled | ResultTimeout):
         return ExitCode.FAILED
     return ExitCode.SERVER
 

@@ -1,4 +1,4 @@
-"""`tampu queue`: list, drain and purge whole queues."""
+"""`tampu queue`: list, pause, resume, drain and purge whole queues."""
 
 from typing import Annotated
 
@@ -12,10 +12,11 @@ from tampu.cli.output import CommandFailed, confirm, usage_error
 from tampu.cli.screen import JsonObject, Screen, count_of, join_words
 from tampu.cli.target import QueueLane, connect_to
 from tampu.server.connect import connect
+from tampu.server.scripts.control import pause_queue
 from tampu.util.clock import to_s
 
 app = new_app()
-queue_group = add_group(app, "queue", "List, drain or purge whole queues.")
+queue_group = add_group(app, "queue", "List, pause, resume, drain or purge whole queues.")
 
 DrainTimeout = Annotated[
     str | None,
@@ -53,6 +54,30 @@ async def list_queues(shared: SharedOptions, *, group: WorkerGroup = "default") 
         "queues": [{"queue": each.queue, **counts_json(each.counts)} for each in found],
     }
     Screen(shared).show(data, lambda: queues_table(found))
+
+
+@command(queue_group, "pause")
+async def pause(shared: SharedOptions, queue: QueueName) -> None:
+    """Let workers start no more jobs of a queue until it is resumed.
+
+    Running jobs go on. Workers of ChasquiMQ do not know of this.
+    """
+    await _set_paused(shared, queue, paused=True)
+
+
+@command(queue_group, "resume")
+async def resume(shared: SharedOptions, queue: QueueName) -> None:
+    """Let workers start jobs of a paused queue again."""
+    await _set_paused(shared, queue, paused=False)
+
+
+async def _set_paused(shared: SharedOptions, queue: str, *, paused: bool) -> None:
+    async with connect_to(shared, queue) as connection:
+        changed = await pause_queue(connection.lane, connection.keys, paused=paused)
+    state = "paused" if paused else "not paused"
+    already = "" if changed else " already"
+    data = {"queue": queue, "paused": paused, "changed": changed}
+    Screen(shared).show(data, lambda: f"{queue} is{already} {state}.")
 
 
 @command(queue_group, "drain")

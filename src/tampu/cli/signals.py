@@ -16,6 +16,7 @@ class ExitReason(Enum):
     TOLD = "told to stop"
     EMPTY = "nothing left to do"  # with --burst
     RECYCLED = "recycled"  # it reached --max-jobs or --max-rss
+    DRAINED = "drained from outside"  # with `tampu worker drain`
 
 
 class StopRequest:

@@ -12,6 +12,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
+from tampu.admin.control import JobControl, OpenQueue
+from tampu.consumer.control import Cancellations, Control
 from tampu.consumer.feed import Backpressure, Feed
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import LeaseThread, WorkerLease
@@ -21,12 +23,14 @@ from tampu.consumer.reader import Reader
 from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import SettleRules
-from tampu.consumer.settler import Settler, SettleTarget
+from tampu.consumer.settlement_calls import SettleTarget
+from tampu.consumer.settler import Settler
 from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
+from tampu.producer.options import QueueSettings
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
@@ -43,11 +47,11 @@ from tampu.wire.holders import CONSUMER_PREFIX, HolderKind, LockHolder, new_hold
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tampu.consumer.handler import HandlerPlan
     from tampu.consumer.options import WorkerSettings
-    from tampu.job import Job
+    from tampu.job import Host, Job, JobActions
     from tampu.server.client import CredentialCallback
     from tampu.server.connect import Target
     from tampu.server.service import Service
@@ -105,6 +109,16 @@ class QueueConfig:
             rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         )
 
+    def make_intake(self, host: Host) -> Intake:
+        """The intake for its jobs, which call `host`."""
+        return Intake(
+            self.plans,
+            max_payload=self.settings.max_payload,
+            worker=self.consumer.decode(),
+            host=host,
+            raw=self.settings.raw,
+        )
+
 
 def new_consumer(name: str | None) -> bytes:
     """The name of a new consumer: unique, even if several workers have the same name."""
@@ -115,7 +129,8 @@ def new_consumer(name: str | None) -> bytes:
 class _Host:
     """What the jobs of a worker can call."""
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: Reporter, actions: JobActions) -> None:
+        self.actions = actions
         self._reporter = reporter
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
@@ -136,28 +151,38 @@ class _Host:
 class QueueEngine:
     """The parts of a running worker that serve one queue."""
 
-    def __init__(self, config: QueueConfig, parts: SharedParts, *, reads: Lane, work: Lane) -> None:
+    def __init__(
+        self,
+        config: QueueConfig,
+        parts: SharedParts,
+        *,
+        reads: Lane,
+        work: Lane,
+        on_drain: Callable[[str], None],
+    ) -> None:
         settings, keys, member = config.settings, config.keys, config.member
         self._config = config
+        self._streams = parts.streams
+        events_kept = settings.events_max_len
         self._writer = (
-            EventWriter(work, keys.events, max_len=settings.events_max_len)
-            if settings.events
-            else None
+            EventWriter(work, keys.events, max_len=events_kept) if settings.events else None
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
+        cancellations = Cancellations()
         self._settler = Settler(
-            work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
+            work,
+            config.settle_target,
+            rules=config.rules,
+            lease=config.lease,
+            reporter=reporter,
+            cancellations=cancellations,
         )
-        intake = Intake(
-            config.plans,
-            max_payload=settings.max_payload,
-            worker=config.consumer.decode(),
-            host=_Host(reporter),
-            raw=settings.raw,
-        )
+        intake = config.make_intake(_Host(reporter, self._job_control(work)))
         room, fleet = asyncio.Event(), Fleet()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
-        self._feed = Feed(intake, self.pool, self._settler, reporter=reporter)
+        self._feed = Feed(
+            intake, self.pool, self._settler, reporter=reporter, cancellations=cancellations
+        )
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
         self._reader = Reader(
             reads,
@@ -167,6 +192,14 @@ class QueueEngine:
             recovery=self._recovery,
             watch=Watch(reads, keys, consumer=config.consumer, fleet=fleet),
         )
+        self._control = Control(
+            work,
+            keys,
+            feed=self._feed,
+            reader=self._reader,
+            cancellations=cancellations,
+            on_drain=on_drain,
+        )
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
 
     @property
@@ -174,8 +207,13 @@ class QueueEngine:
         """The health of this part of the worker now."""
         return WorkerHealth(self.pool.busy, self._config.lease.heartbeat_age_s)
 
+    async def learn(self) -> None:
+        """Learn what was cancelled, and whether the queue is paused."""
+        await self._control.learn()
+
     def start(self) -> None:
         """Begin to work."""
+        self._control.follow(self._streams)
         self._settler.open()
         self._reader.start()
         for service in self._services:
@@ -187,6 +225,7 @@ class QueueEngine:
 
     async def close(self, grace_s: float) -> None:
         """Stop in an order that loses nothing; no step waits long for a server that is away."""
+        await self._control.close(self._streams)
         await run_all(each.stop() for each in (self._reader, *self._services))
         with suppress(TimeoutError):
             async with asyncio.timeout(_TAKEOVER_S):
@@ -202,6 +241,14 @@ class QueueEngine:
             await self._writer.close()
         for plan in self._config.plans.values():
             await plan.runner.close()
+
+    def _job_control(self, work: Lane) -> JobControl:
+        opened = OpenQueue(work, self._writer)
+
+        async def connect() -> OpenQueue:
+            return opened
+
+        return JobControl(self._config.keys, connect, rules=QueueSettings().job_rules)
 
     def _make_services(
         self, work: Lane, parts: SharedParts, *, sink: SafeSink, fleet: Fleet
@@ -251,8 +298,20 @@ class Engine:
         queues: Sequence[QueueConfig],
         target: Target,
         credentials: CredentialCallback | None,
+        *,
+        on_drain: Callable[[], None],
     ) -> Self:
-        """Connect, send the first heartbeats and begin to work; or raise and leave nothing open."""
+        """Connect, send the first heartbeats and begin to work; or raise and leave nothing open.
+
+        `on_drain` is called when somebody asks this worker to stop.
+        """
+        worker = queues[0].consumer.decode()  # the same for all queues
+
+        def drain(name: str) -> None:
+            if name == worker:
+                logger.info("worker %s was asked to stop", worker, extra={"worker": worker})
+                on_drain()
+
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(await connect(target, credentials=credentials))
             parts = SharedParts(server)
@@ -267,9 +326,10 @@ class Engine:
                 for each, pair in zip(queues, lanes, strict=True)
             )
             made = [
-                QueueEngine(each, parts, reads=reads, work=work)
+                QueueEngine(each, parts, reads=reads, work=work, on_drain=drain)
                 for each, (reads, work) in zip(queues, lanes, strict=True)
             ]
+            await run_all(each.learn() for each in made)
             engine = cls(made, stack.pop_all())
         for each in made:
             each.start()

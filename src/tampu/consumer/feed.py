@@ -12,7 +12,8 @@ from tampu.metrics.facts import BatchRead
 from tampu.util.clock import now_ms
 
 if TYPE_CHECKING:
-    from tampu.consumer.intake import Intake
+    from tampu.consumer.control import Cancellations
+    from tampu.consumer.intake import Delivery, Intake
     from tampu.consumer.pool import Pool
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settler import Settler
@@ -94,14 +95,28 @@ class Pace:
 
 
 class Feed:
-    """What is between the server and the pool. After `stop` it releases what it is given."""
+    """What is between the server and the pool.
 
-    def __init__(self, intake: Intake, pool: Pool, settler: Settler, *, reporter: Reporter) -> None:
+    After `stop`, and while the queue is paused, it releases what it is given. Jobs that somebody
+    has asked to cancel do not start.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        pool: Pool,
+        settler: Settler,
+        *,
+        reporter: Reporter,
+        cancellations: Cancellations,
+    ) -> None:
         self._intake = intake
         self._pool = pool
         self._settler = settler
         self._reporter = reporter
+        self._cancellations = cancellations
         self._is_stopped = False
+        self._is_paused = False
         self._was_empty = True
 
     def take_in(self, entries: list[RawEntry]) -> None:
@@ -154,15 +169,41 @@ class Feed:
         """Start nothing more: release what is taken in from now on."""
         self._is_stopped = True
 
+    def pause(self, *, paused: bool) -> None:
+        """Start nothing until resumed: release what waits for a slot and what is taken in."""
+        self._is_paused = paused
+        if paused:
+            self.release_waiting()
+
+    def cancel_requested(self) -> None:
+        """Cancel the jobs that wait or run here and that somebody has asked to cancel."""
+        for delivery in self._pool.deliveries():
+            if self._cancellations.of(delivery) is None:
+                continue
+            if self._pool.remove(delivery):
+                self._settler.cancel(delivery)
+            else:
+                self._pool.cancel(delivery.entry_id)
+
     def _offer(self, entries: list[RawEntry], *, deliveries: int, first: bool = False) -> None:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))
         for burial in accepted.refused:
             self._settler.bury(burial)
-        if self._is_stopped:
-            for delivery in accepted.deliveries:
+        taken = accepted.deliveries
+        if self._cancellations:
+            taken = [each for each in taken if not self._cancel(each)]
+        if self._is_stopped or self._is_paused:
+            for delivery in taken:
                 self._settler.release(delivery)
         else:
-            self._pool.offer(accepted.deliveries, first=first)
+            self._pool.offer(taken, first=first)
+
+    def _cancel(self, delivery: Delivery) -> bool:
+        """Cancel a job that has not started, if somebody has asked for that."""
+        if self._cancellations.of(delivery) is None:
+            return False
+        self._settler.cancel(delivery)
+        return True
 
     def _accept(self, entries: list[RawEntry], arrival: Arrival) -> Accepted:
         try:

@@ -91,6 +91,22 @@ class Pool:
         self._todo.clear()
         return withdrawn
 
+    def remove(self, delivery: Delivery) -> bool:
+        """Take back a delivery that waits; False if it does not wait."""
+        for place, each in enumerate(self._todo):
+            if each is delivery:
+                del self._todo[place]
+                return True
+        return False
+
+    def cancel(self, entry_id: bytes) -> bool:
+        """Cancel the handler that runs for an entry; False if none does."""
+        for number, delivery in enumerate(self._running):
+            if delivery is not None and delivery.entry_id == entry_id:
+                self._tasks[number].cancel()
+                return True
+        return False
+
     def oldest_wait_s(self, now: float) -> float:
         """How long the next delivery has waited."""
         return now - self._todo[0].read_at if self._todo else 0.0

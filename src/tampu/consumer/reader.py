@@ -11,6 +11,7 @@ from tampu.consumer.watch import HAND_ON_S
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
 from tampu.server.service import Background
 from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
+from tampu.util.lifecycle import ignore_outcome
 
 if TYPE_CHECKING:
     from tampu.consumer.feed import Backpressure, Feed
@@ -52,6 +53,9 @@ class Reader(Background):
         self._watch = watch
         self._is_blocking = False  # the last read
         self._stopping = False
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._unblocking: asyncio.Task[None] | None = None
         self._trouble = lane.server.outage.part(f"reading {member.stream.decode()}")
 
     async def run(self) -> None:
@@ -67,8 +71,24 @@ class Reader(Background):
     def halt(self) -> None:
         """Read nothing more, and start nothing that was read."""
         self._stopping = True
+        self._resumed.set()
         self._feed.stop()
         self._backpressure.wake()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read, because the queue is paused."""
+        return not self._resumed.is_set()
+
+    def pause(self, *, paused: bool) -> None:
+        """Read nothing and start nothing until resumed; what is held is released."""
+        self._feed.pause(paused=paused)
+        if not paused:
+            self._resumed.set()
+        elif not self.is_paused and not self._stopping:
+            self._resumed.clear()
+            self._unblocking = asyncio.create_task(self._lane.unblock(), name="tampu-pause")
+            self._unblocking.add_done_callback(ignore_outcome)
 
     async def stop(self) -> None:
         """Halt; release the entries that a read has been given already."""
@@ -94,12 +114,8 @@ class Reader(Background):
                 if self._stopping:
                     self._watch.hand_on()
                     return
-                if self._recovery.is_needed:
-                    await self._recover()
-                    continue
-                count = self._backpressure.wanted()
-                if count == 0:
-                    await self._wait_for_room()
+                count = await self._wait_for_turn()
+                if not count:
                     continue
                 reading = self._send(count)
             entries = await self._receive(reading)
@@ -109,6 +125,19 @@ class Reader(Background):
                 if reading is not None:
                     await asyncio.sleep(0)  # it is written before the work on this batch begins
                 self._feed.take_in(entries)
+
+    async def _wait_for_turn(self) -> int:
+        """How many entries to read; 0 if something else had to be done or waited for first."""
+        if self._recovery.is_needed:
+            await self._recover()
+            return 0
+        if self.is_paused:
+            await self._resumed.wait()
+            return 0
+        count = self._backpressure.wanted()
+        if not count:
+            await self._wait_for_room()
+        return count
 
     async def _wait_for_room(self) -> None:
         try:
@@ -127,7 +156,9 @@ class Reader(Background):
 
     def _send_ahead(self, coming: int) -> asyncio.Future[Reply] | None:
         """Let the server read on while we work on a batch."""
-        if coming < _WORTH_READING_AHEAD or self._stopping or self._recovery.is_needed:
+        if coming < _WORTH_READING_AHEAD or self._stopping or self.is_paused:
+            return None
+        if self._recovery.is_needed:
             return None
         count = self._backpressure.wanted(coming=coming)
         return self._send(count) if count else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import RetryEntry
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.outcome import Done, Failed, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import Cancelled, Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
@@ -31,6 +31,7 @@ _KINDS: Final = {
     Failed: OutcomeKind.FAILED,
     Snoozed: OutcomeKind.SNOOZED,
     UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
+    Cancelled: OutcomeKind.CANCELLED,
     Released: OutcomeKind.RELEASED,
 }
 
@@ -108,9 +109,9 @@ class Reporter:
         record.exc_text = failure.traceback.rstrip() or None
         logger.handle(record)
 
-    def report_retry(self, retry: RetryEntry) -> None:
+    def report_retry(self, delivery: Delivery, wait_ms: int) -> None:
         """A failed job will run again."""
-        job, wait_ms = retry.delivery.job, retry.wait_ms or 0
+        job = delivery.job
         attempt, kind = job.attempt + 1, EventKind.RETRY_SCHEDULED
         self._write_event(kind, job.id, name=job.name, attempt=attempt, backoff_ms=wait_ms)
         self.sink.record([RetryScheduled(job.name, attempt, wait_ms)])
@@ -123,6 +124,13 @@ class Reporter:
             EventKind.DEAD, burial.job_id, name=name, attempt=attempt, reason=reason.value
         )
         self.sink.record([JobBuried(name, reason, attempt)])
+
+    def report_cancelled(self, delivery: Delivery) -> None:
+        """A job was cancelled, before its attempt or during it."""
+        job = delivery.job
+        self._write_event(EventKind.CANCELLED, job.id, name=job.name, attempt=job.attempt)
+        facts = self._facts(job.id, job.name, job.attempt)
+        logger.info("job %s (%s) was cancelled", job.id, job.name, extra=facts)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """A running job reports its progress."""

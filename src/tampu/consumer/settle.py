@@ -9,10 +9,20 @@ from msgspec.structs import replace
 
 from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.errors import EncodeError
-from tampu.outcome import NO_RESULT, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import (
+    NO_RESULT,
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    UnrecoverableFailure,
+)
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
+from tampu.wire.extras import UniqueUntil, encode_extras
 from tampu.wire.result import encode_result
 
 
@@ -37,8 +47,20 @@ class RetryEntry(Struct, frozen=True, gc=False):
 
     delivery: Delivery
     envelope: bytes
+    extras: bytes
     wait_ms: int | None
     counted: bool
+
+
+class CloseEntry(Struct, frozen=True, gc=False):
+    """Acknowledge and delete the entry of a job that holds a unique key, and free the key.
+
+    With `cancelled`, whoever waits for the job learns that, and its id becomes free too.
+    """
+
+    delivery: Delivery
+    result: bytes = b""  # b"": none is stored
+    cancelled: bool = False
 
 
 class ReleaseEntry(Struct, frozen=True, gc=False):
@@ -46,9 +68,12 @@ class ReleaseEntry(Struct, frozen=True, gc=False):
 
     delivery: Delivery
     envelope: bytes
+    extras: bytes
+    wait_ms: None = None
+    counted: bool = False
 
 
-Settlement: TypeAlias = Ack | AckWithResult | RetryEntry | BuryEntry | ReleaseEntry
+Settlement: TypeAlias = Ack | AckWithResult | CloseEntry | RetryEntry | BuryEntry | ReleaseEntry
 
 
 class SettleRules(Struct, frozen=True, kw_only=True):
@@ -63,8 +88,8 @@ class SettleRules(Struct, frozen=True, kw_only=True):
 def plain_ack_outcome(rules: SettleRules) -> type[Outcome] | None:
     """The type of outcome that a plain `Ack` settles whatever its value is; None if there is none.
 
-    `settle` gives the same answer. A caller on the hot path can compare the type instead: that
-    saves two calls and one object for each job that succeeds.
+    `settle` gives the same answer for a job without extras. A caller on the hot path can compare
+    the type instead: that saves two calls and one object for each job that succeeds.
     """
     return Done if rules.max_result is None else None
 
@@ -77,9 +102,12 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
         case Failed():
             return _settle_failed(delivery, outcome, rules)
         case Snoozed(after_ms):
-            return RetryEntry(delivery, _uncounted(delivery), after_ms, counted=False)
+            envelope, extras = _uncounted(delivery), delivery.extras
+            return RetryEntry(delivery, envelope, extras, after_ms, counted=False)
         case UnrecoverableFailure(failure, reason):
             return _bury(delivery, reason, failure, rules=rules)
+        case Cancelled():
+            return cancel(delivery)
         case Released():
             return release(delivery)
         case _:
@@ -88,14 +116,22 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
 
 def release(delivery: Delivery) -> ReleaseEntry:
     """The settlement of a job that did not run, or whose attempt was cancelled by the worker."""
-    return ReleaseEntry(delivery, _uncounted(delivery))
+    return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras)
+
+
+def cancel(delivery: Delivery) -> CloseEntry:
+    """The settlement of a job that was cancelled, before its attempt or during it."""
+    return CloseEntry(delivery, cancelled=True)
 
 
 def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settlement:
+    held = delivery.job.extras.unique
+    is_freed = held is not None and held.until is UniqueUntil.DONE
     if rules.max_result is None or value is NO_RESULT:
-        return Ack(delivery)
+        return CloseEntry(delivery) if is_freed else Ack(delivery)
     try:
-        return AckWithResult(delivery, encode_result(value, max_bytes=rules.max_result))
+        result = encode_result(value, max_bytes=rules.max_result)
+        return CloseEntry(delivery, result) if is_freed else AckWithResult(delivery, result)
     except EncodeError as error:
         # The work is done, and doing it again would give the same value.
         failure = Failure("tampu.EncodeError", str(error))
@@ -111,7 +147,17 @@ def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> S
         if override is not None and override.backoff is not None:
             backoff = backoff.with_override(override.backoff)
         after_ms = backoff.wait_ms(attempt, rules.rng)
-    return RetryEntry(delivery, _envelope(delivery, attempt), after_ms or None, counted=True)
+    extras = _extras_after(delivery, outcome.failure, rules)
+    envelope = _envelope(delivery, attempt)
+    return RetryEntry(delivery, envelope, extras, after_ms or None, counted=True)
+
+
+def _extras_after(delivery: Delivery, failure: Failure, rules: SettleRules) -> bytes:
+    """The job's extras with its failure, as long as there is room for that."""
+    try:
+        return encode_extras(delivery.job.extras.with_failure(failure, rules.clock())) or b""
+    except EncodeError:
+        return delivery.extras
 
 
 def _bury(

@@ -3,69 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, assert_never
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, assert_never
 
-from msgspec import Struct
-
-from tampu.consumer.batch_sender import BatchSender
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
+    CloseEntry,
     ReleaseEntry,
     RetryEntry,
+    cancel,
     plain_ack_outcome,
     release,
     settle,
 )
+from tampu.consumer.settlement_calls import SettlementCalls
 from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
-from tampu.server.scripts.settling import (
-    BuriedEntry,
-    Claim,
-    DeadTarget,
-    FinishedEntry,
-    ResultTarget,
-    RetriedEntry,
-    bury,
-    finish,
-    retry,
-)
-from tampu.server.streams import MAX_ACKS, ack
-from tampu.wire.dead import encode_dead
-from tampu.wire.entry import join_member
-from tampu.wire.extras import append_raw_extras
-from tampu.wire.keys import QueueKeys
-from tampu.wire.result import encode_failure, encode_notice
+from tampu.server.streams import MAX_ACKS
 
 if TYPE_CHECKING:
+    from tampu.consumer.batch_sender import BatchSender
+    from tampu.consumer.control import Cancellations
     from tampu.consumer.intake import Delivery
     from tampu.consumer.leases import WorkerLease
     from tampu.consumer.reporter import Reporter
-    from tampu.consumer.settle import (
-        Settlement,
-        SettleRules,
-    )
+    from tampu.consumer.settle import Settlement, SettleRules
+    from tampu.consumer.settlement_calls import SettleTarget
     from tampu.outcome import Outcome
     from tampu.server.lane import Lane
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_MOST_A_CALL: Final = 500
-_MOST_BYTES: Final = 4_194_304
-_SETTLED: Final = ord("1")
-
-
-class SettleTarget(Struct, frozen=True, kw_only=True):
-    """Where a worker settles entries: its queue, its group, its own name, and what is kept."""
-
-    keys: QueueKeys
-    group: bytes
-    consumer: bytes
-    result_ttl_s: int | None  # None: results are not stored
-    dead_max_len: int
 
 
 class Settler:
@@ -82,17 +50,23 @@ class Settler:
         rules: SettleRules,
         lease: WorkerLease,
         reporter: Reporter,
+        cancellations: Cancellations,
     ) -> None:
         self._rules = rules
         self._reporter = reporter
+        self._cancellations = cancellations
         self._is_silent = reporter.is_silent
         self._plain_ack = plain_ack_outcome(rules)
-        calls = _Calls(lane, target, lease=lease, reporter=reporter)
+        calls = SettlementCalls(
+            lane, target, lease=lease, reporter=reporter, cancellations=cancellations
+        )
         self._acks = calls.sender("acks", calls.send_acks, most=MAX_ACKS)
         self._results = calls.sender("results", calls.send_results, awaited=True)
         self._retries = calls.sender("retries", calls.send_retries)
         self._burials = calls.sender("burials", calls.send_burials, awaited=True)
-        self._senders = (self._retries, self._acks, self._results, self._burials)
+        self._closings = calls.sender("closings", calls.send_closings, awaited=True)
+        settling = (self._acks, self._results, self._burials, self._closings)
+        self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
         self.start = reporter.report_start if reporter.wants_starts else None
 
     def open(self) -> None:
@@ -101,7 +75,7 @@ class Settler:
             sender.start()
 
     def __len__(self) -> int:
-        return len(self._acks) + len(self._results) + len(self._retries) + len(self._burials)
+        return sum(map(len, self._senders))
 
     def entry_ids(self) -> Iterator[bytes]:
         """The ids of entries whose settlement the server has not taken yet."""
@@ -109,14 +83,17 @@ class Settler:
         yield from (each.delivery.entry_id for each in self._results.items)
         yield from (each.delivery.entry_id for each in self._retries.items)
         yield from (each.entry_id for each in self._burials.items)
+        yield from (each.delivery.entry_id for each in self._closings.items)
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Settle an entry soon, given the outcome of its attempt."""
-        if type(outcome) is self._plain_ack:  # hot path: what `settle` decides, without the call
+        if type(outcome) is self._plain_ack and not delivery.extras:
+            # Hot path: what `settle` decides, without the call.
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             self._acks.put(delivery)
             return
+        outcome = self._cancellations.overrule(delivery, outcome)
         settlement = self._decide(delivery, outcome)
         if type(settlement) is AckWithResult:
             if not self._is_silent:
@@ -133,7 +110,14 @@ class Settler:
 
     def release(self, delivery: Delivery) -> None:
         """Let another worker run a job that has not started; it does not count as an attempt."""
-        self._retries.put(release(delivery))
+        if self._cancellations.of(delivery) is not None:
+            self.cancel(delivery)
+        else:
+            self._retries.put(release(delivery))
+
+    def cancel(self, delivery: Delivery) -> None:
+        """Cancel a job that has not started."""
+        self._closings.put(cancel(delivery))
 
     def bury(self, burial: BuryEntry) -> None:
         """Bury an entry that intake refused."""
@@ -165,127 +149,7 @@ class Settler:
                 self._retries.put(settlement)
             case BuryEntry():
                 self._burials.put(settlement)
+            case CloseEntry():
+                self._closings.put(settlement)
             case _:
                 assert_never(settlement)
-
-
-class _Calls:
-    """The calls that settle batches of entries, one for each kind of settlement."""
-
-    def __init__(
-        self, lane: Lane, target: SettleTarget, *, lease: WorkerLease, reporter: Reporter
-    ) -> None:
-        self._lane = lane
-        self._target = target
-        self._lease = lease
-        self._reporter = reporter
-
-    def sender(
-        self,
-        name: str,
-        send: Callable[[list[T]], Awaitable[None]],
-        *,
-        most: int = _MOST_A_CALL,
-        awaited: bool = False,
-    ) -> BatchSender[T]:
-        """A sender of batches that logs its trouble under a name."""
-        trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited)
-
-    async def send_acks(self, batch: list[Delivery]) -> None:
-        """Acknowledge entries whose jobs are done."""
-        claim = self._claim(batch)
-        ids = [each.entry_id for each in batch]
-        if not claim.owner:
-            await ack(self._lane, ids, stream=claim.stream, group=claim.group)
-            return
-        notices = self._target.keys.notices
-        entries = [FinishedEntry(each, b"", notices) for each in ids]
-        nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
-        await finish(self._lane, claim, entries, target=nothing)
-
-    async def send_results(self, batch: list[AckWithResult]) -> None:
-        """Acknowledge entries and store the results of their jobs."""
-        keys = self._target.keys
-        for part in parts_of(batch, lambda each: len(each.result)):
-            deliveries = [each.delivery for each in part]
-            ids = [each.job.id for each in deliveries]
-            entries = [
-                FinishedEntry(each.delivery.entry_id, each.result, key)
-                for each, key in zip(part, keys.results(ids), strict=True)
-            ]
-            results = ResultTarget(
-                notices=keys.notices,
-                notice=encode_notice(ids),
-                ttl_s=self._target.result_ttl_s or 1,
-            )
-            await finish(self._lane, self._claim(deliveries), entries, target=results)
-
-    async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
-        """Run jobs again, now or later; report those whose attempt counted."""
-        keys = self._target.keys
-        for part in parts_of(batch, lambda each: len(each.envelope)):
-            claim = self._claim([each.delivery for each in part])
-            entries = [_retried_entry(each) for each in part]
-            flags = await retry(
-                self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
-            )
-            for each, flag in zip(part, flags, strict=True):
-                if flag == _SETTLED and isinstance(each, RetryEntry) and each.counted:
-                    self._reporter.report_retry(each)
-
-    async def send_burials(self, batch: list[BuryEntry]) -> None:
-        """Move entries to the dead letters, and report them."""
-        target = self._target
-        dead = DeadTarget(
-            dead=target.keys.dead,
-            notices=target.keys.notices,
-            max_len=target.dead_max_len,
-            ttl_s=target.result_ttl_s or 1,
-        )
-        encoded = [(each, self._buried_entry(each)) for each in batch]
-        for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
-            burials, entries = zip(*part, strict=True)
-            ids = [each.job_id for each, entry in part if entry.failure]
-            notice = encode_notice(ids) if ids else b""
-            claim = self._claim(burials)
-            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
-            for each, flag in zip(burials, flags, strict=True):
-                if flag == _SETTLED:
-                    self._reporter.report_burial(each)
-
-    def _buried_entry(self, burial: BuryEntry) -> BuriedEntry:
-        entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
-        if self._target.result_ttl_s is None or not job_id:
-            return BuriedEntry(entry_id, fields)
-        failure = encode_failure(burial.reason, burial.failure)
-        return BuriedEntry(entry_id, fields, failure, self._target.keys.failure(job_id))
-
-    def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
-        """How to settle: the script checks that we still own an entry only if a lease may lapse."""
-        target = self._target
-        owner = b"" if self._lease.are_valid(entries) else target.consumer
-        return Claim(target.keys.stream, target.group, owner)
-
-
-def _retried_entry(each: RetryEntry | ReleaseEntry) -> RetriedEntry:
-    delivery, wait_ms = each.delivery, each.wait_ms if isinstance(each, RetryEntry) else None
-    if wait_ms is None:
-        name, extras = delivery.raw_name, delivery.extras
-        return RetriedEntry(delivery.entry_id, None, each.envelope, name, extras)
-    body = append_raw_extras(each.envelope, delivery.extras)
-    return RetriedEntry(delivery.entry_id, wait_ms, join_member(delivery.raw_name, body))
-
-
-def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
-    """The items in order, in parts for one call each: of at most 4 MiB, or of one item."""
-    part: list[T] = []
-    weight = 0
-    for item in items:
-        weight += weigh(item)
-        if part and weight > _MOST_BYTES:
-            yield part
-            part, weight = [], weigh(item)
-        part.append(item)
-    if part:
-        yield part

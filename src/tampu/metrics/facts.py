@@ -19,6 +19,7 @@ class OutcomeKind(Enum):
     FAILED = auto()
     SNOOZED = auto()
     UNRECOVERABLE = auto()
+    CANCELLED = auto()
     RELEASED = auto()  # the worker stopped before the handler had finished
 
 

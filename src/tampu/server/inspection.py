@@ -148,17 +148,19 @@ async def entries_added(lane: Lane, stream: bytes) -> int | None:
     return None if count is None else int(count)
 
 
-async def newest_entries(
-    lane: Lane, stream: bytes, *, down_to: bytes = b"-", count: int
+async def entries_down_from(
+    lane: Lane, stream: bytes, *, start: bytes = b"+", down_to: bytes = b"-", count: int
 ) -> list[RawEntry]:
-    """The newest entries of a stream down to an id, newest first."""
-    reply: Any = await lane.call("XREVRANGE", stream, "+", down_to, "COUNT", count, repeatable=True)
+    """Entries from an id down to another, newest first; b"(ID" leaves out that one."""
+    command = ("XREVRANGE", stream, start, down_to, "COUNT", count)
+    reply: Any = await lane.call(*command, repeatable=True)
     return list(reply)
 
 
-async def any_exists(lane: Lane, keys: Sequence[bytes]) -> bool:
-    """Whether any of these keys of a queue exists."""
-    return bool(await lane.call("EXISTS", *keys, repeatable=True))
+def last_delivered(groups: Sequence[Group]) -> bytes:
+    """The last entry that any group has been given; the entries after it are waiting."""
+    ids = [tuple(map(int, each.last_id.split(b"-"))) for each in groups]
+    return b"%d-%d" % max(ids, default=(0, 0))
 
 
 class EntryHolder(Struct, frozen=True):
@@ -167,6 +169,32 @@ class EntryHolder(Struct, frozen=True):
     consumer: bytes
     idle_ms: int
     deliveries: int
+
+
+async def holders_from(
+    lane: Lane, stream: bytes, group: bytes, *, start: bytes, count: int
+) -> list[tuple[bytes, EntryHolder]]:
+    """Pending entries of a group from an id on, with the consumers that hold them."""
+    reply: Any = await lane.call("XPENDING", stream, group, start, "+", count, repeatable=True)
+    return [(bytes(each[0]), EntryHolder(*each[1:])) for each in reply]
+
+
+async def delayed_from(
+    lane: Lane, delayed: bytes, place: int, *, count: int, latest_first: bool
+) -> list[tuple[bytes, int]]:
+    """Members of the delayed set with their due times, from a place in their order on."""
+    command = "ZREVRANGE" if latest_first else "ZRANGE"
+    last = place + count - 1
+    reply: Any = await lane.call(command, delayed, place, last, "WITHSCORES", repeatable=True)
+    return [
+        (bytes(member), round(float(score)))
+        for member, score in zip(reply[::2], reply[1::2], strict=True)
+    ]
+
+
+async def any_exists(lane: Lane, keys: Sequence[bytes]) -> bool:
+    """Whether any of these keys of a queue exists."""
+    return bool(await lane.call("EXISTS", *keys, repeatable=True))
 
 
 async def holder_of(

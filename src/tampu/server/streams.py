@@ -342,6 +342,11 @@ def delete(lane: Lane, keys: Sequence[bytes]) -> asyncio.Future[Reply]:
     return lane.send(Ids(keys).pack_after(b"UNLINK"), repeatable=True)
 
 
+def note_place(lane: Lane, marker: bytes, entry_id: bytes) -> asyncio.Future[Reply]:
+    """Let the marker of a job's id, if it still exists, hold the job's entry."""
+    return lane.send(pack("SET", marker, entry_id, "XX", "KEEPTTL"), repeatable=True)
+
+
 async def ttl_ms(lane: Lane, key: bytes) -> int:
     """The time until a key expires; below 0 if it never does or does not exist."""
     reply: Any = await lane.call("PTTL", key, repeatable=True)

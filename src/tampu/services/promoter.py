@@ -5,7 +5,7 @@ from typing import Final
 
 from tampu.metrics.facts import Promotion
 from tampu.server.scripts.delayed import promote
-from tampu.server.streams import delete
+from tampu.server.streams import delete, note_place
 from tampu.services.leader import LeaderService, Upcoming
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
@@ -40,9 +40,14 @@ class PromotionService(LeaderService):
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
         )
         self._sink.record([Promotion(promoted.moved, promoted.remaining)])
-        if promoted.indexed:
-            # Not awaited: an index that stays points to nothing, and expires.
-            deleting = delete(self._lane, self._keys.indexes(promoted.indexed))
+        if promoted.findable:
+            # Not awaited: an index that stays points to nothing, and expires; and a marker without
+            # the place of its job makes it slower to find.
+            deleting = delete(self._lane, self._keys.indexes(promoted.findable))
             deleting.add_done_callback(ignore_outcome)
+            for raw_id, entry_id in promoted.findable.items():
+                if entry_id:
+                    noting = note_place(self._lane, self._keys.raw_marker(raw_id), entry_id)
+                    noting.add_done_callback(ignore_outcome)
         wait_s = inf if promoted.next_in_us is None else promoted.next_in_us / 1_000_000
         return Upcoming(wait_s, promoted.first)

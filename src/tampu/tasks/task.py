@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Function, Handler, Isolation
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobOptions, NewJob, SyncJob
+from tampu.job import Host, Job, JobActions, JobOptions, NewJob, SyncJob
 from tampu.producer.request import new_job
 from tampu.tasks.arguments import ReturnType
 from tampu.tasks.execution import TaskDefinition
@@ -255,6 +255,19 @@ class Task(Generic[P, R]):
         added = portal.call(lambda: self.enqueue_many(given))
         return [SyncJob(job, portal) for job in added]
 
+    def job(self, job_id: str) -> Job[R]:
+        """The job of this task with this id, whoever added it; see `Queue.job`."""
+        return self._convert_result(self._registry.producer.queue(self.queue).job(job_id))
+
+    def job_sync(self, job_id: str) -> SyncJob[R]:
+        """As `job`, for code without an event loop."""
+        portal = self._registry.producer.portal()
+
+        async def find() -> Job[R]:
+            return self.job(job_id)
+
+        return SyncJob(portal.call(find), portal)
+
     def _queue_for(self, call: Call[R]) -> str:
         given: object = call
         if not isinstance(given, Call) or given.task._function is not self._function:
@@ -308,6 +321,11 @@ class _ConvertingHost:
 
     def __init__(self, host: Host, return_type: ReturnType) -> None:
         self._host, self._return_type = host, return_type
+
+    @property
+    def actions(self) -> JobActions:
+        """Passed on."""
+        return self._host.actions
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """The result, converted."""

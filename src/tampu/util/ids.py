@@ -8,6 +8,7 @@ from os import urandom
 from typing import Final
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, L, O and U
+_DIGITS: Final = frozenset(_ALPHABET)
 _PAIRS: Final = [a + b for a in _ALPHABET for b in _ALPHABET]
 _COUNTER_BITS: Final = 40
 _COUNTER_MASK: Final = (1 << _COUNTER_BITS) - 1
@@ -42,6 +43,16 @@ def new_id(now_ms: int) -> str:
     """One new id."""
     number = now_ms << _TAIL_BITS | _draw()
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+
+
+def time_of_id(job_id: str) -> int | None:
+    """When an id was made, in ms since 1970; None for an id that a user chose."""
+    if len(job_id) != 2 * len(_SHIFTS) or not _DIGITS.issuperset(job_id):
+        return None
+    time_ms = 0
+    for letter in job_id[:10]:
+        time_ms = time_ms << 5 | _ALPHABET.index(letter)
+    return time_ms
 
 
 def _draw() -> int:

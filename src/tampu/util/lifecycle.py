@@ -64,16 +64,27 @@ class Lifetime(Generic[T]):
             return None
         return None if starting.exception() is not None else starting.result()
 
-    async def stop(self, grace_s: float = 0.0) -> None:
-        """Close the resource. Every caller waits for the end; a later one may hurry it."""
+    def begin_stop(self, grace_s: float) -> asyncio.Task[None]:
+        """Begin to close the resource, unless that has begun already."""
         if self._stopping is None:
             stopping = self._stop(grace_s)
             self._stopping = asyncio.create_task(stopping, name=f"tampu-{self._what}-stop")
+        return self._stopping
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it has begun to close, or has closed."""
+        return self._stopping is not None
+
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Close the resource. Every caller waits for the end; a later one may hurry it."""
+        if self._stopping is None:
+            self.begin_stop(grace_s)
         elif self._hurry is not None and not self._stopping.done():
             resource = self.resource
             if resource is not None:
                 await self._hurry(resource, grace_s)
-        await asyncio.shield(self._stopping)
+        await asyncio.shield(self.begin_stop(grace_s))
 
     async def _stop(self, grace_s: float) -> None:
         try:
@@ -104,6 +115,11 @@ class Runnable(ABC):
     async def start(self) -> None:
         """Connect and begin to work. If this raises, nothing is left open."""
         await self._life.start()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it has begun to stop, or has stopped."""
+        return self._life.is_stopping
 
     @abstractmethod
     async def stop(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar
 
@@ -99,6 +99,18 @@ async def _cancel_tasks() -> None:
 
 def _wrong_thread() -> WrongContext:
     return WrongContext("wait here", "the call would block the event loop that it waits for")
+
+
+def iterate(portal: Portal, items: AsyncIterable[T]) -> Iterator[T]:
+    """The items of an asynchronous iterable, each waited for in this thread."""
+    iterator = aiter(items)
+    end: Any = object()
+
+    async def take() -> T:
+        return await anext(iterator, end)
+
+    while (item := portal.call(take)) is not end:
+        yield item
 
 
 class Blocking(Generic[W]):

@@ -8,13 +8,17 @@ peers ignore bytes after it:
 A peer's retry drops them, so correctness never depends on extras alone.
 """
 
+from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
 from tampu.errors import DecodeError, EncodeError
+from tampu.wire.dead import Failure
 from tampu.wire.envelope import Uint64
+from tampu.wire.fields import clip_text, clip_text_front, decode_text
 from tampu.wire.msgpack import decode_as, end_of_value, is_map
 
 MAX_EXTRAS_BYTES: Final = 65_536
@@ -25,8 +29,40 @@ MAGIC: Final = b"\xc1TX\x01"
 _FOOTER_BYTES: Final = 4 + len(MAGIC)
 
 
+MAX_FAILURES: Final = 50
+"""The times of so many failed attempts are kept, the latest ones."""
+_MAX_ERROR_BYTES: Final = 1_024
+_MAX_FRAMES_BYTES: Final = 2_560
+
+
+class UniqueUntil(Enum):
+    """How long a unique key stays taken."""
+
+    STARTED = "started"
+    DONE = "done"
+    TIME = "time"  # until its time is over, whatever becomes of the job
+
+
+class HeldKey(Struct, frozen=True, array_like=True):
+    """The unique key that a job holds."""
+
+    key: str
+    until: UniqueUntil
+
+
+class LastError(Struct, frozen=True, array_like=True):
+    """What the last failed attempt of a job raised, cut to what can travel with it."""
+
+    error_type: str
+    message: str
+    traceback: str = ""
+
+
 class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of one job. None and empty values are not written; unknown ones are ignored."""
+    """Settings of one job, and what happened to it so far.
+
+    None and empty values are not written; unknown ones are ignored.
+    """
 
     timeout_ms: Uint64 | None = None
     deadline_ms: Uint64 | None = None
@@ -34,6 +70,23 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schedule_key: str | None = None
     tenant: str | None = None
     headers: dict[str, str] = {}
+    unique: HeldKey | None = None
+    error: LastError | None = None
+    failed_at_ms: tuple[Uint64, ...] = ()  # when attempts failed, oldest first
+
+    def with_failure(self, failure: Failure, at_ms: int) -> "Extras":
+        """The same with one more failed attempt."""
+        error = LastError(
+            decode_text(clip_text(failure.error_type, _MAX_ERROR_BYTES)),
+            decode_text(clip_text(failure.message, _MAX_ERROR_BYTES)),
+            decode_text(clip_text_front(failure.traceback, _MAX_FRAMES_BYTES)),
+        )
+        times = (*self.failed_at_ms, at_ms)[-MAX_FAILURES:]
+        return replace(self, error=error, failed_at_ms=times)
+
+    def without_failures(self) -> "Extras":
+        """The same for a job that starts again from its first attempt."""
+        return replace(self, error=None, failed_at_ms=())
 
 
 NO_EXTRAS: Final = Extras()

@@ -47,6 +47,9 @@ class QueueKeys:
     schedule_wakeup: bytes = field(init=False, repr=False)
     watchers: bytes = field(init=False, repr=False)
     watch_wakeup: bytes = field(init=False, repr=False)
+    control: bytes = field(init=False, repr=False)
+    cancelled: bytes = field(init=False, repr=False)
+    pause: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -65,6 +68,9 @@ class QueueKeys:
             "schedule_wakeup": tag + b":tampu:schedule-bell",
             "watchers": tag + b":tampu:watchers",
             "watch_wakeup": tag + b":tampu:watch-bell",
+            "control": tag + b":tampu:control",
+            "cancelled": tag + b":tampu:cancelled",
+            "pause": tag + b":tampu:pause",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -80,8 +86,12 @@ class QueueKeys:
         return escape_glob(self.tag) + b":*"
 
     def marker(self, job_id: str) -> bytes:
-        """Marks a job id as taken. Its value is `MARKER_VALUE`."""
-        return b"%b:dlid:%b" % (self.tag, job_id.encode())
+        """Marks a job id as taken. Holds the id of the job's entry, or `MARKER_VALUE`."""
+        return self.raw_marker(job_id.encode())
+
+    def raw_marker(self, raw_id: bytes) -> bytes:
+        """The same as `marker`, for the bytes of an id."""
+        return b"%b:dlid:%b" % (self.tag, raw_id)
 
     def index(self, job_id: str) -> bytes:
         """Holds the member of a delayed job, so that it can be cancelled by its id."""
@@ -113,6 +123,10 @@ class QueueKeys:
         """Ours: why a job was buried, for callers who wait for its result."""
         return b"%b:tampu:failure:%b" % (self.tag, job_id.encode())
 
+    def unique(self, key: str) -> bytes:
+        """Ours: holds the id of the job that has a unique key."""
+        return b"%b:tampu:unique:%b" % (self.tag, key.encode())
+
     def producer(self, producer_id: str) -> bytes:
         """Ours: the replies to a producer's last calls, in case it sends one again."""
         return b"%b:tampu:producer:%b" % (self.tag, producer_id.encode())
@@ -136,6 +150,9 @@ _EXPIRING: Final = (
     b"tampu:producer:",
     b"tampu:worker:",
     b"tampu:watch",
+    b"tampu:control",
+    b"tampu:cancelled",
+    b"tampu:unique:",
 )
 
 
@@ -162,7 +179,7 @@ def must_expire(key: bytes) -> bool:
 
 
 MARKER_VALUE: Final = b"1"
-"""The value of a marker key. Peers only check whether the key exists."""
+"""The value of a marker whose job has no entry yet. Peers only check whether the key exists."""
 
 
 def check_queue_name(name: str) -> str:

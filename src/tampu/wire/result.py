@@ -36,7 +36,7 @@ _ids: Final = Decoder(list[str])
 
 
 class StoredFailure(Struct, frozen=True, array_like=True):
-    """Why a job was buried, for callers who wait for its result."""
+    """Why a job has no result, for callers who wait for one."""
 
     reason: str
     error_type: str = ""
@@ -72,6 +72,15 @@ def encode_failure(reason: BuryReason, failure: Failure | None) -> bytes:
     return _encode(
         StoredFailure(reason.value, failure.error_type, failure.message, failure.traceback)
     )
+
+
+CANCELLED: Final = "cancelled"
+"""The reason in the failure of a job that was cancelled."""
+
+
+def encode_cancelled() -> bytes:
+    """The bytes of a `StoredFailure` for a job that was cancelled."""
+    return _encode(StoredFailure(CANCELLED))
 
 
 def decode_failure(data: bytes) -> StoredFailure:

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from tampu.cli.command import Running, command
 from tampu.cli.options import SharedOptions, new_app
-from tampu.cli.output import ExitCode, discard_output, escape_controls
+from tampu.cli.output import ExitCode, discard_output, escape_controls, usage_error
 from tampu.cli.screen import NOTHING, JsonObject, Screen, details, iso_instant
 from tampu.cli.target import find_app, show_traceback
+from tampu.cli.worker.drain import drain_worker
 from tampu.cli.worker.health import check_file
 from tampu.cli.worker.messages import ProcessStarted, SupervisorPipe
 from tampu.cli.worker.options import (
@@ -52,6 +53,14 @@ Target = Annotated[
     typer.Argument(
         metavar="MODULE:APP",
         help="The app, such as shop:app. MODULE is enough if it contains one app.",
+        show_default=False,
+    ),
+]
+DrainName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="With `drain` instead of MODULE:APP: the name or id of a running worker.",
         show_default=False,
     ),
 ]
@@ -146,6 +155,7 @@ Quiet = Annotated[
 def worker(
     shared: SharedOptions,
     target: Target,
+    name: DrainName = None,
     *,
     queue: Queues = None,
     processes: Processes = None,
@@ -163,7 +173,14 @@ def worker(
     """Run the tasks of an app until Ctrl-C or SIGTERM.
 
     Running jobs then get time to finish. A second signal returns them to their queues at once.
+    `tampu worker drain NAME` asks a running worker to stop, wherever it runs.
     """
+    if target == "drain":
+        if name is None:
+            raise usage_error("Name the worker to drain. `tampu inspect QUEUE` lists them.")
+        return drain_worker(shared, name)
+    if name is not None:
+        raise usage_error(f"Got an unexpected extra argument ({name}).")
     set_up_log(log_level.value)
     options = WorkerCommandOptions(
         target=target,

@@ -155,7 +155,7 @@ class WorkerProcess:
             await asyncio.wait(watchers)
 
     async def _keep_checking(self, worker: AppWorker) -> None:
-        """Every second: send a heartbeat, and check how much memory the process uses."""
+        """Every second: send a heartbeat, and check whether there is a reason to stop."""
         limit = self.options.recycling.rss_bytes
         while True:
             health = worker.health
@@ -163,6 +163,8 @@ class WorkerProcess:
                 self.supervisor.send(ProcessHeartbeat(health.running, health.heartbeat_age_s))
             if limit is not None and resident_bytes() > limit:
                 self.stop_request.stop(ExitReason.RECYCLED)
+            if worker.is_stopping:
+                self.stop_request.stop(ExitReason.DRAINED)
             await asyncio.sleep(EVERY_S)
 
     async def _stop_when_empty(self, worker: AppWorker) -> None:

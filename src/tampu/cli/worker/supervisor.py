@@ -46,7 +46,7 @@ class NextStep(Enum):
 
 def next_step(code: int, reason: ExitReason | None, *, reload: bool) -> NextStep:
     """Decide from the exit code of a process and the reason that it gave."""
-    if code == 0 and reason is ExitReason.EMPTY:
+    if code == 0 and reason in {ExitReason.EMPTY, ExitReason.DRAINED}:
         return NextStep.LEAVE
     if code == 0 and reason is ExitReason.RECYCLED:
         return NextStep.RESTART_NOW

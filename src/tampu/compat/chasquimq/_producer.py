@@ -146,13 +146,16 @@ class Producer:
     async def cancel_delayed(self, job_id: str) -> bool:
         """Cancel a delayed job; True only if it will not run."""
         with translate_errors():
-            return await self._queues.current().cancel(check_type("job_id", job_id, str))
+            ids = [check_type("job_id", job_id, str)]
+            (cancelled,) = await self._queues.current().actions.cancel_delayed(ids)
+            return cancelled
 
     @as_future
     async def cancel_delayed_bulk(self, job_ids: Sequence[str]) -> list[bool]:
         """Cancel many delayed jobs; the answers are in the order of the ids."""
         with translate_errors():
-            return await self._queues.current().cancel_many(check_texts("job_ids", job_ids))
+            ids = check_texts("job_ids", job_ids)
+            return await self._queues.current().actions.cancel_delayed(ids)
 
     @as_future
     async def peek_dlq(self, limit: int) -> list[dict[str, Any]]:

@@ -186,7 +186,9 @@ class Queue:
     async def cancel_delayed(self, job_id: str) -> bool:
         """Cancel a delayed job; True only if it will not run."""
         with translate_errors():
-            return await self._queues.current().cancel(check_type("job_id", job_id, str))
+            ids = [check_type("job_id", job_id, str)]
+            (cancelled,) = await self._queues.current().actions.cancel_delayed(ids)
+            return cancelled
 
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         """The oldest dead letters, which stay where they are."""
@@ -256,7 +258,7 @@ class Queue:
         """The result as soon as it is stored; used by `Job.wait_for_result`."""
         try:
             with translate_errors():
-                return await self._queues.current().result(job_id, within_s)
+                return await self._queues.current().job(job_id).result(within_s)
         except JobFailed as failed:
             raise JobFailedTimeout.from_failure(failed) from failed
 

@@ -10,8 +10,8 @@ from tampu.compat.chasquimq._arguments import check_unsigned, log_ignored_option
 from tampu.compat.chasquimq._url import DEFAULT_URL, server_url
 from tampu.compat.chasquimq.errors import translate_errors
 from tampu.errors import OptionError, ServerError, Verdict
-from tampu.events import JobEvent
 from tampu.events import QueueEvents as TampuEvents
+from tampu.job import JobEvent
 from tampu.util.clock import instant_ms
 from tampu.wire.event import EventKind
 

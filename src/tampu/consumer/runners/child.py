@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError, WrongContext
-from tampu.job import Job, enter_job
+from tampu.job import Job, JobActions, enter_job
 from tampu.outcome import (
     MAX_RESULT_BYTES,
     Done,
@@ -166,6 +166,11 @@ class _ChildAttempt:
         with self._reporting:
             self._over = True
         return _encode_value(outcome.value) if isinstance(outcome, Done) else outcome
+
+    @property
+    def actions(self) -> JobActions:
+        """A child process has no connection to the server."""
+        raise WrongContext("ask about a job here", "a child process has no connection")
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""

@@ -69,7 +69,7 @@ else
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
         if marker_key then key = key + 2 end
-        local free = not marker_key or redis.call('SET', marker_key, '1', 'NX', 'EX', marker)
+        local free = not marker_key or redis.call('EXISTS', marker_key) == 0
         -- Callers who wait for the new job must not get the result of an earlier one.
         if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
@@ -77,8 +77,9 @@ else
             taken = true
         else
             flags[#flags + 1] = '1'
+            local place = '1'
             if due == '' then
-                add_entry(body, name, extras)
+                place = add_entry(body, name, extras)
             else
                 local at = tonumber(due)
                 if string.sub(due, 1, 1) == '+' then at = now + at end
@@ -86,6 +87,8 @@ else
                 if index_key then redis.call('SET', index_key, body, 'EX', index) end
                 if not earliest or at < earliest then earliest = at end
             end
+            -- The marker tells where the job is; peers only ask whether it exists.
+            if marker_key then redis.call('SET', marker_key, place, 'EX', marker) end
         end
     end
     wake(before, earliest)

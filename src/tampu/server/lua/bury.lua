@@ -1,36 +1,37 @@
 #!lua flags=allow-oom
--- bury: move entries to the dead letters.
+-- bury: move entries to the dead letters, and free the ids of their jobs.
 -- KEYS  1 stream   2 dead letters (stream)   3 notices (stream)
---       4.. the key for the failure of each entry that has one
+--       4.. for each entry  the key for its failure if it has one, its markers
 -- ARGV  1 group   2 consumer that must hold the entries ('': any)   3 '1' if the server has XACKDEL
 --       4 most dead letters (0: any)   5 s to keep failures
 --       6 notice for callers who wait for results ('': none)
---       7.. for each entry  its id, its failure for waiting callers ('': none),
---           how many texts follow, the fields and values of the dead letter
+--       7.. for each entry  its id, its failure for waiting callers ('': none), the kinds of its
+--           markers, the id of its job, how many texts follow, the fields and values of the dead letter
 -- reply one flag per entry: '1' settled, '0' not pending or no longer ours
 -- Atomic because each entry must become exactly one dead letter, whoever dies or competes.
-local stream, dead, group, consumer, has_ackdel = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
+local stream, dead, notices = KEYS[1], KEYS[2], KEYS[3]
+local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
+-- with parts/free
+-- with parts/announce
 redis.call('XLEN', dead)  -- fails on a key of a wrong type, before anything is written
 local ids, starts, i = {}, {}, 7
 while i <= #ARGV do
     ids[#ids + 1] = ARGV[i]
     starts[#starts + 1] = i
-    i = i + 3 + ARGV[i + 2]
+    i = i + 5 + ARGV[i + 4]
 end
 local flags, key = settle(ids), 3
 for n, flag in ipairs(flags) do
     local start = starts[n]
-    local failure, texts = ARGV[start + 1], ARGV[start + 2]
+    local _, failure, kinds, holder, texts = unpack(ARGV, start, start + 4)
     if failure ~= '' then key = key + 1 end
     if flag == '1' then
-        redis.call('XADD', dead, '*', unpack(ARGV, start + 3, start + 2 + texts))
+        redis.call('XADD', dead, '*', unpack(ARGV, start + 5, start + 4 + texts))
         if failure ~= '' then redis.pcall('SET', KEYS[key], failure, 'EX', ARGV[5]) end
     end
+    key = free(kinds, key, flag == '1' and holder or nil)
 end
 if ARGV[4] ~= '0' then redis.call('XTRIM', dead, 'MAXLEN', '~', ARGV[4]) end
-if ARGV[6] ~= '' then
-    redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', 1000, '*', 'ids', ARGV[6])
-    redis.pcall('EXPIRE', KEYS[3], ARGV[5])
-end
+announce(ARGV[6], ARGV[5])
 return table.concat(flags)

@@ -1,20 +1,47 @@
 #!lua flags=allow-oom
--- cancel: remove delayed jobs, so that they do not run.
--- KEYS  1 delayed (sorted set)   2.. for each job  its index, the marker of its id
--- ARGV  1.. for each job  its member ('': the one that its index holds)
--- reply for each job  its name if it was removed | nil if it was not delayed
+-- cancel: remove jobs that are delayed or waiting; ask the workers to stop those that they hold.
+-- KEYS  1 delayed (sorted set)   2 stream   3 control (stream)   4 requests to cancel (sorted set)
+--       5 notices (stream)   6.. for each job  its index, the key for its failure, its markers
+-- ARGV  1 ms that a request is kept   2 s to keep failures   3 failure for waiting callers   4 notice
+--       5.. for each job  its id, its member ('': not delayed), its entry ('': not known),
+--           the latest time of adding to ask for ('': do not ask), the kinds of its markers
+-- reply for each job  2 removed | 1 workers were asked to stop it | 0 neither
 -- Atomic because a job either is removed and never runs, or it runs and is not removed.
-local delayed, names = KEYS[1], {}
--- with parts/member
-for i, member in ipairs(ARGV) do
-    local index, marker = KEYS[2 * i], KEYS[2 * i + 1]
-    local indexed = redis.call('GET', index)
-    if member == '' then member = indexed end
-    names[i] = false
-    if member and redis.call('ZREM', delayed, member) == 1 then
-        if indexed == member then redis.call('DEL', index) end
-        redis.call('DEL', marker)
-        names[i] = split_member(member) or ''
-    end
+local delayed, stream, control, requests, notices = unpack(KEYS, 1, 5)
+-- with parts/free
+-- with parts/announce
+-- with parts/waiting
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', requests, '-inf', string.format('%.0f', now))
+local codes, key, removed = {}, 5, false
+
+local function ask(id, latest)
+    if latest == '*' then latest = string.format('%.0f', now) end
+    redis.call('ZADD', requests, string.format('%.0f', now + ARGV[1]), latest .. ':' .. id)
+    redis.call('PEXPIRE', requests, ARGV[1])
+    redis.call('XADD', control, 'MAXLEN', '~', 1000, '*', 'op', 'cancel', 'id', id, 'latest', latest)
+    redis.call('PEXPIRE', control, ARGV[1])
 end
-return names
+
+for i = 5, #ARGV, 5 do
+    local id, member, entry, latest, kinds = unpack(ARGV, i, i + 4)
+    local index, failure, code = KEYS[key + 1], KEYS[key + 2], 0
+    if member ~= '' and redis.call('ZREM', delayed, member) == 1 then
+        code = 2
+        if redis.call('GET', index) == member then redis.call('DEL', index) end
+    elseif entry ~= '' and is_waiting(entry) then
+        code = redis.call('XDEL', stream, entry) == 1 and 2 or 0
+    elseif latest ~= '' and (entry == '' or is_pending(entry)) then
+        code = 1
+        ask(id, latest)
+    end
+    if code == 2 then
+        removed = true
+        redis.pcall('SET', failure, ARGV[3], 'EX', ARGV[2])
+    end
+    key = free(kinds, key + 2, code == 2 and id or nil)
+    codes[#codes + 1] = code
+end
+if removed then announce(ARGV[4], ARGV[2]) end
+return codes

@@ -8,6 +8,7 @@
 -- Atomic because a result may be stored only if the entry was still this worker's to settle.
 local stream, notices, group, consumer, has_ackdel = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
+-- with parts/announce
 local ids = {}
 for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local flags = settle(ids)
@@ -18,8 +19,5 @@ for i, flag in ipairs(flags) do
         redis.pcall('SET', KEYS[2 + i], result, 'EX', ARGV[4])
     end
 end
-if ARGV[5] ~= '' then
-    redis.pcall('XADD', notices, 'MAXLEN', '~', 1000, '*', 'ids', ARGV[5])
-    redis.pcall('EXPIRE', notices, ARGV[4])
-end
+announce(ARGV[5], ARGV[4])
 return table.concat(flags)

@@ -3,7 +3,8 @@
 -- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
 -- ARGV  1 most jobs to move   2 most events to keep (0: write none)
 -- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains), when it
---        is due ('': none remains), ids of moved jobs that may have an index}
+--        is due ('': none remains), and for each moved job that may be found by its id: the id,
+--        and its entry if a user chose the id, else ''}
 -- Atomic because a job must be in one place only, so that it is either promoted or cancelled; and
 -- because the event must be written before a worker can write that it runs the job.
 local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -39,9 +40,13 @@ for _, member in ipairs(due) do
             'detail', 'a delayed member without an envelope')
     else
         local id, rest = job_id_of(envelope)
-        add_entry(envelope, name, '')
+        local entry = add_entry(envelope, name, '')
         moved = moved + 1
-        if rest and not has_run(envelope, rest) then reply[#reply + 1] = id end
+        if id ~= '' and #id ~= 26 then
+            reply[#reply + 1], reply[#reply + 2] = id, entry
+        elseif rest and not has_run(envelope, rest) then
+            reply[#reply + 1], reply[#reply + 2] = id, ''
+        end
         if ARGV[2] ~= '0' then emit_event('waiting', id, name, stamp) end
     end
 end

@@ -1,8 +1,7 @@
-"""Delayed jobs: the scripts that promote, cancel, reschedule, run and count them."""
+"""Delayed jobs: the scripts that promote, reschedule, run and count them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
 
 _PROMOTE = Script("promote")
-_CANCEL = Script("cancel")
 _RESCHEDULE = Script("reschedule")
 _RUN_NOW = Script("run_now")
 _COUNT_UNFINISHED = Script("count_unfinished")
@@ -25,14 +23,15 @@ class Promoted(Struct, frozen=True):
 
     `next_in_us` is that from now, and `first` its score.
 
-    `indexed` are the ids of moved jobs that may have an index, as bytes from their envelopes.
+    `findable` are the ids of moved jobs that may be found by their id, as bytes from their
+    envelopes. Where a user chose the id, it has the id of its entry, else b"".
     """
 
     moved: int
     remaining: int
     next_in_us: int | None
     first: bytes | None
-    indexed: list[bytes]
+    findable: dict[bytes, bytes]
 
 
 async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int) -> Promoted:
@@ -45,7 +44,8 @@ async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: in
     )
     moved, remaining, next_in = as_numbers(reply[:3])
     next_in_us = next_in if next_in >= 0 else None
-    return Promoted(moved, remaining, next_in_us, reply[3] or None, reply[4:])
+    findable = dict(zip(reply[4::2], reply[5::2], strict=True))
+    return Promoted(moved, remaining, next_in_us, reply[3] or None, findable)
 
 
 async def count_unfinished(lane: Lane, keys: QueueKeys) -> int:
@@ -59,16 +59,6 @@ class Delayed(Struct, frozen=True):
 
     job_id: str
     member: bytes = b""
-
-
-async def cancel(lane: Lane, keys: QueueKeys, jobs: Sequence[Delayed]) -> list[bytes | None]:
-    """Remove delayed jobs; returns the name of each, or None if it was not delayed.
-
-    Not sent again after a lost connection: the reply would be wrong.
-    """
-    own = [key for job in jobs for key in (keys.index(job.job_id), keys.marker(job.job_id))]
-    reply: Any = await _CANCEL.run(lane, (keys.delayed, *own), [job.member for job in jobs])
-    return list(reply)
 
 
 class Move(Struct, frozen=True):

@@ -13,10 +13,13 @@ from tampu.server.scripts.script import Script, as_flags, as_number
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
     from tampu.server.protocol import Argument
+    from tampu.wire.extras import Extras
+    from tampu.wire.keys import QueueKeys
 
 _FINISH = Script("finish")
 _RETRY = Script("retry")
 _BURY = Script("bury")
+_CLOSE = Script("close")
 _REPLAY = Script("replay")
 _PURGE = Script("purge")
 _EMIT = Script("emit")
@@ -28,6 +31,30 @@ class Claim(Struct, frozen=True):
     stream: bytes
     group: bytes
     owner: bytes = b""
+
+
+class Markers(Struct, frozen=True):
+    """The markers that a job holds: a letter for the kind of each, and their keys."""
+
+    kinds: str = ""
+    keys: tuple[bytes, ...] = ()
+
+
+NO_MARKERS = Markers()
+CANCELLED_TTL_S = 3600
+"""How long callers who wait for a job learn that it was cancelled."""
+
+
+def unique_marker(keys: QueueKeys, extras: Extras) -> Markers:
+    """The unique key that a job holds, if it has one."""
+    held = extras.unique
+    return NO_MARKERS if held is None else Markers("u", (keys.unique(held.key),))
+
+
+def all_markers(keys: QueueKeys, job_id: str, extras: Extras) -> Markers:
+    """All that a job may hold: the marker of its id, and its unique key."""
+    unique = unique_marker(keys, extras)
+    return Markers("m" + unique.kinds, (keys.marker(job_id), *unique.keys))
 
 
 class FinishedEntry(Struct, frozen=True, gc=False):
@@ -46,6 +73,8 @@ class RetriedEntry(Struct, frozen=True, gc=False):
     body: bytes
     name: bytes = b""
     extras: bytes = b""
+    index_s: int | None = None  # how long it is found by its id; None for an id of our own
+    keys: tuple[bytes, ...] = ()  # with an `index_s`: its index, the marker of its id
 
 
 class BuriedEntry(Struct, frozen=True):
@@ -55,6 +84,22 @@ class BuriedEntry(Struct, frozen=True):
     fields: Sequence[bytes]
     failure: bytes = b""
     key: bytes = b""
+    job_id: str = ""
+    markers: Markers = NO_MARKERS
+
+
+class ClosedEntry(Struct, frozen=True):
+    """An entry whose job held markers or was cancelled: what is stored, where, and what is freed.
+
+    `request` is the request to cancel the job, b"" for none.
+    """
+
+    entry_id: bytes
+    job_id: str
+    value: bytes
+    key: bytes
+    markers: Markers = NO_MARKERS
+    request: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +129,10 @@ async def retry(
     args: list[Argument] = _claim_args(lane, claim)
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
-        args += entry.entry_id, wait, entry.body, entry.name, entry.extras
-    keys = (claim.stream, delayed, wakeup)
+        index = b"" if entry.index_s is None else entry.index_s
+        args += entry.entry_id, wait, entry.body, entry.name, entry.extras, index
+    own = [key for entry in entries if entry.keys for key in entry.keys]
+    keys = (claim.stream, delayed, wakeup, *own)
     return as_flags(await _RETRY.run(lane, keys, args, repeatable=True))
 
 
@@ -109,12 +156,30 @@ async def bury(
 ) -> bytes:
     """Move entries to the dead letters; one flag each, b"1" if the entry was ours to settle."""
     keys = [claim.stream, target.dead, target.notices]
-    keys += [entry.key for entry in entries if entry.failure]
     args: list[Argument] = _claim_args(lane, claim)
     args += target.max_len, target.ttl_s, notice
     for entry in entries:
-        args += entry.entry_id, entry.failure, len(entry.fields), *entry.fields
+        keys += ([entry.key] if entry.failure else []) + [*entry.markers.keys]
+        args += entry.entry_id, entry.failure, entry.markers.kinds, entry.job_id
+        args += len(entry.fields), *entry.fields
     return as_flags(await _BURY.run(lane, keys, args, repeatable=True))
+
+
+async def close(
+    lane: Lane,
+    claim: Claim,
+    entries: Sequence[ClosedEntry],
+    *,
+    target: ResultTarget,
+    requests: bytes,
+) -> bytes:
+    """Ack entries, store results or failures, free markers; one flag each, as `finish`."""
+    keys = [claim.stream, target.notices, requests]
+    args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
+    for entry in entries:
+        keys += ([entry.key] if entry.value else []) + [*entry.markers.keys]
+        args += entry.entry_id, entry.value, entry.markers.kinds, entry.job_id, entry.request
+    return as_flags(await _CLOSE.run(lane, keys, args, repeatable=True))
 
 
 def _claim_args(lane: Lane, claim: Claim) -> list[Argument]:
@@ -148,8 +213,8 @@ async def replay(
     return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, keys, args))]
 
 
-async def purge(lane: Lane, stream: bytes, *, count: int) -> list[bytes]:
-    """Delete up to `count` jobs that no worker has read; returns their envelopes.
+async def purge(lane: Lane, stream: bytes, *, count: int) -> list[list[bytes]]:
+    """Delete up to `count` jobs that no worker has read; returns the fields of their entries.
 
     Not sent again after a lost connection: the reply would not name the jobs of the first time.
     """

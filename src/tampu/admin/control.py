@@ -1,0 +1,190 @@
+"""What is done to jobs by their ids: ask about them, cancel, reschedule and follow them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tampu.admin.jobs import JobFinder, job_info
+from tampu.errors import OptionError
+from tampu.events import ENDS, follow_events
+from tampu.job import CancelState, JobState
+from tampu.producer.request import due_of, retention_s
+from tampu.server.scripts.control import ASK_NOW, ASKED, REMOVED, Cancel, cancel
+from tampu.server.scripts.delayed import Delayed, Move, reschedule, run_now
+from tampu.server.scripts.settling import CANCELLED_TTL_S, NO_MARKERS, all_markers
+from tampu.util.clock import now_ms
+from tampu.wire.entry import postpone
+from tampu.wire.event import EventKind, encode_event
+from tampu.wire.keys import check_job_id
+from tampu.wire.result import encode_cancelled, encode_notice
+
+if TYPE_CHECKING:
+    from tampu.admin.jobs import FoundJob
+    from tampu.events import EventWriter
+    from tampu.job import JobEvent, JobInfo
+    from tampu.producer.connection import QueueConnection
+    from tampu.producer.request import JobRules
+    from tampu.server.lane import Lane
+    from tampu.util.clock import Duration
+    from tampu.wire.keys import QueueKeys
+
+JOBS_PER_CALL: Final = 500
+_TRIES: Final = 3
+_STATES: Final = {REMOVED: CancelState.CANCELLED, ASKED: CancelState.CANCELLING}
+_OVER: Final = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})
+
+
+class OpenQueue(NamedTuple):
+    """What is needed of a connected queue: a lane, and a writer if it writes events."""
+
+    lane: Lane
+    events: EventWriter | None
+
+
+class JobControl:
+    """The jobs of one queue by their ids."""
+
+    def __init__(
+        self,
+        keys: QueueKeys,
+        connect: Callable[[], Awaitable[OpenQueue | QueueConnection]],
+        *,
+        rules: JobRules,
+    ) -> None:
+        self._keys = keys
+        self._connect = connect
+        self._rules = rules
+
+    async def info(self, job_id: str) -> JobInfo:
+        """What is known about a job."""
+        return await job_info((await self._connect()).lane, self._keys, job_id)
+
+    async def cancel(self, job_id: str) -> CancelState:
+        """Cancel one job."""
+        (state,) = await self.cancel_many([job_id])
+        return state
+
+    async def cancel_many(self, job_ids: Iterable[str]) -> list[CancelState]:
+        """Cancel jobs; the answers are in the order of the ids."""
+        if isinstance(job_ids, str):
+            raise OptionError("job_ids", job_ids, "expected a list of ids")
+        ids = [check_job_id(job_id) for job_id in job_ids]
+        connection, states = await self._connect(), dict[str, CancelState]()
+        missing = list(dict.fromkeys(ids))
+        for _ in range(_TRIES):  # a job that changes its place is found at the next try
+            if not missing:
+                break
+            states.update(await self._try_to_cancel(connection, missing))
+            missing = [job_id for job_id in missing if job_id not in states]
+        return [states.get(job_id, CancelState.TOO_LATE) for job_id in ids]
+
+    async def cancel_delayed(self, job_ids: Sequence[str]) -> list[bool]:
+        """Cancel those of the jobs that are delayed; an id that is given twice counts once."""
+        for job_id in job_ids:
+            check_job_id(job_id)
+        connection = await self._connect()
+        found = await JobFinder(connection.lane, self._keys, most=None).find_delayed(job_ids)
+        states = await self._cancel(
+            connection, [self._to_cancel(job) for job in found.values()], found=found
+        )
+        return [states.pop(job_id, None) is not None for job_id in job_ids]
+
+    async def reschedule(self, job_id: str, *, delay: Duration | None, at: datetime | None) -> bool:
+        """Change when a delayed job is due. Returns whether it was still delayed."""
+        check_job_id(job_id)
+        if delay is None and at is None:
+            raise OptionError("delay", delay, "pass delay or at")
+        now = now_ms()
+        due, delay_ms = due_of(delay, at, rules=self._rules, now_ms=now)
+        lane = (await self._connect()).lane
+        job = await self._find_delayed(job_id)
+        if job is None or job.due_ms is None:
+            return False
+        moved = postpone(job.member, now + delay_ms - job.due_ms)
+        kept_s = retention_s(delay_ms, self._rules.unique_ms)
+        return await reschedule(lane, self._keys, Move(job_id, job.member, moved, due, kept_s))
+
+    async def run_now(self, job_id: str) -> bool:
+        """Make a delayed job due now. Returns whether it was still delayed."""
+        check_job_id(job_id)
+        connection = await self._connect()
+        kept = 0 if connection.events is None else connection.events.max_len
+        job = await self._find_delayed(job_id)
+        return job is not None and await run_now(
+            connection.lane, self._keys, Delayed(job_id, job.member), events_max_len=kept
+        )
+
+    async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
+        """The events of a job that are still there and those to come, up to its end."""
+        check_job_id(job_id)
+        lane = (await self._connect()).lane
+        async with follow_events(lane.server, self._keys.events) as (past, coming):
+            for event in past:
+                if event.job_id == job_id:
+                    yield event
+            is_over = any(each.job_id == job_id and each.kind in ENDS for each in past)
+            if is_over or (await self.info(job_id)).state in _OVER:
+                return
+            async for event in coming:
+                if event.job_id == job_id:
+                    yield event
+                    if event.kind in ENDS:
+                        return
+
+    async def _find_delayed(self, job_id: str) -> FoundJob | None:
+        finder = JobFinder((await self._connect()).lane, self._keys, most=None)
+        return (await finder.find_delayed([job_id])).get(job_id)
+
+    async def _try_to_cancel(
+        self, connection: OpenQueue | QueueConnection, job_ids: list[str]
+    ) -> dict[str, CancelState]:
+        """Cancel those that are found now. If not all was searched, workers are asked."""
+        finder = JobFinder(connection.lane, self._keys)
+        found = await finder.find(job_ids)
+        jobs = [self._to_cancel(found[job_id]) for job_id in job_ids if job_id in found]
+        if not finder.searched_all:
+            jobs += [self._to_ask(job_id) for job_id in job_ids if job_id not in found]
+        return await self._cancel(connection, jobs, found=found)
+
+    async def _cancel(
+        self,
+        connection: OpenQueue | QueueConnection,
+        jobs: Sequence[Cancel],
+        *,
+        found: Mapping[str, FoundJob],
+    ) -> dict[str, CancelState]:
+        states: dict[str, CancelState] = {}
+        for start in range(0, len(jobs), JOBS_PER_CALL):
+            part = jobs[start : start + JOBS_PER_CALL]
+            codes = await cancel(
+                connection.lane,
+                self._keys,
+                part,
+                failure=encode_cancelled(),
+                notice=encode_notice([job.job_id for job in part]),
+                ttl_s=CANCELLED_TTL_S,
+            )
+            for job, code in zip(part, codes, strict=True):
+                if code:
+                    states[job.job_id] = _STATES[code]
+                if code == REMOVED and connection.events is not None:
+                    _emit_cancelled(connection.events, found[job.job_id])
+        return states
+
+    def _to_cancel(self, job: FoundJob) -> Cancel:
+        return Cancel(
+            job_id=job.id,
+            member=job.member,
+            entry_id=job.entry_id,
+            latest=b"%d" % job.envelope.created_at_ms if job.entry_id else b"",
+            markers=all_markers(self._keys, job.id, job.extras),
+        )
+
+    def _to_ask(self, job_id: str) -> Cancel:
+        return Cancel(job_id=job_id, latest=ASK_NOW, markers=NO_MARKERS)
+
+
+def _emit_cancelled(events: EventWriter, job: FoundJob) -> None:
+    events.tell(encode_event(EventKind.CANCELLED, job_id=job.id, ts_ms=now_ms(), name=job.name))

@@ -1,0 +1,142 @@
+"""What a running worker is told: cancel a job, pause or resume its queue, stop.
+
+The messages are on the control stream of the queue. What must not be lost, should a worker miss a
+message or start later, is kept in keys of its own and read when the worker begins to follow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, assert_never
+
+from tampu.errors import DecodeError
+from tampu.outcome import Cancelled, Done
+from tampu.server.listening import StreamTarget
+from tampu.server.scripts.control import read_control
+from tampu.server.streams import last_id
+from tampu.util.clock import now_ms
+from tampu.wire.control import (
+    KEPT_MS,
+    CancelRequest,
+    DrainRequest,
+    PauseRequest,
+    decode_control,
+    decode_request,
+)
+
+if TYPE_CHECKING:
+    from tampu.consumer.feed import Feed
+    from tampu.consumer.intake import Delivery
+    from tampu.consumer.reader import Reader
+    from tampu.outcome import Outcome
+    from tampu.server.lane import Lane
+    from tampu.server.listening import StreamFollower
+    from tampu.server.streams import RawEntry
+    from tampu.wire.control import ControlMessage
+    from tampu.wire.keys import QueueKeys
+
+logger = logging.getLogger(__name__)
+_MANY: Final = 1000
+
+
+class Cancellations:
+    """The requests to cancel jobs that this worker knows of."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, tuple[CancelRequest, int]] = {}  # each with when to forget it
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def note(self, request: CancelRequest) -> None:
+        """Remember a request for as long as the server does."""
+        now = now_ms()
+        if len(self._requests) >= _MANY:
+            self._requests = {key: it for key, it in self._requests.items() if it[1] > now}
+        self._requests[request.job_id] = request, now + KEPT_MS
+
+    def of(self, delivery: Delivery) -> CancelRequest | None:
+        """The request to cancel the job of a delivery, if there is one."""
+        found = self._requests.get(delivery.job.id)
+        if found is None or delivery.envelope.created_at_ms > found[0].latest_ms:
+            return None  # none, or one for an earlier job with the same id
+        return found[0]
+
+    def overrule(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+        """The outcome of an attempt, given what was requested: only what is done stays done."""
+        if not self._requests or isinstance(outcome, Done) or self.of(delivery) is None:
+            return outcome
+        return Cancelled()
+
+
+class Control(StreamTarget):
+    """Follows the control stream of a queue, and has the parts of the worker do what it says."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        keys: QueueKeys,
+        *,
+        feed: Feed,
+        reader: Reader,
+        cancellations: Cancellations,
+        on_drain: Callable[[str], None],
+    ) -> None:
+        self.after = b"0-0"
+        self._lane = lane
+        self._keys = keys
+        self._feed = feed
+        self._reader = reader
+        self._cancellations = cancellations
+        self._on_drain = on_drain  # called with the id of the worker that was asked to stop
+
+    async def learn(self) -> None:
+        """Learn the state of the queue, before the first job."""
+        await self.bridge_gap(self._lane)
+
+    def follow(self, streams: StreamFollower) -> None:
+        """Follow its changes from there on."""
+        streams.listen(self._keys.control, self)
+
+    async def close(self, streams: StreamFollower) -> None:
+        """Follow no more."""
+        await streams.ignore(self._keys.control)
+
+    def take(self, entries: list[RawEntry]) -> None:
+        """Do what the messages say, in their order."""
+        for entry_id, fields in entries:
+            try:
+                self._apply(decode_control(fields or ()))
+            except DecodeError as error:
+                facts = {"queue": self._keys.name, "entry_id": entry_id.decode()}
+                logger.warning("ignored a message on the control stream: %s", error, extra=facts)
+
+    async def bridge_gap(self, lane: Lane) -> None:
+        """Read the whole state: messages may have been missed."""
+        self.after = await last_id(lane, self._keys.control)
+        state = await read_control(lane, self._keys)
+        self._apply(PauseRequest(state.paused))
+        for member in state.requests:
+            try:
+                self._apply(decode_request(member))
+            except DecodeError as error:
+                logger.warning("ignored a request: %s", error, extra={"queue": self._keys.name})
+
+    def _pause(self, *, paused: bool) -> None:
+        if paused != self._reader.is_paused:
+            name, what = self._keys.name, "paused" if paused else "resumed"
+            logger.info("queue %s was %s", name, what, extra={"queue": name})
+        self._reader.pause(paused=paused)
+
+    def _apply(self, message: ControlMessage) -> None:
+        match message:
+            case CancelRequest():
+                self._cancellations.note(message)
+                self._feed.cancel_requested()
+            case PauseRequest(paused):
+                self._pause(paused=paused)
+            case DrainRequest(worker):
+                self._on_drain(worker)
+            case _:
+                assert_never(message)

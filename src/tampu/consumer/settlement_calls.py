@@ -1,0 +1,249 @@
+"""The calls that settle entries: batches of them, one script for each kind of settlement."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
+
+from tampu.consumer.batch_sender import BatchSender
+from tampu.errors import DecodeError
+from tampu.server.scripts.settling import (
+    CANCELLED_TTL_S,
+    BuriedEntry,
+    Claim,
+    ClosedEntry,
+    DeadTarget,
+    FinishedEntry,
+    ResultTarget,
+    RetriedEntry,
+    all_markers,
+    bury,
+    close,
+    finish,
+    retry,
+    unique_marker,
+)
+from tampu.server.streams import ack
+from tampu.util.ids import time_of_id
+from tampu.wire.dead import encode_dead
+from tampu.wire.entry import join_member
+from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
+from tampu.wire.keys import QueueKeys
+from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
+
+if TYPE_CHECKING:
+    from tampu.consumer.control import Cancellations
+    from tampu.consumer.intake import BuryEntry, Delivery
+    from tampu.consumer.leases import WorkerLease
+    from tampu.consumer.reporter import Reporter
+    from tampu.consumer.settle import AckWithResult, CloseEntry, ReleaseEntry, RetryEntry
+    from tampu.server.lane import Lane
+    from tampu.wire.extras import Extras
+
+T = TypeVar("T")
+_MOST_A_CALL: Final = 500
+_MOST_BYTES: Final = 4_194_304
+_SETTLED: Final = ord("1")
+_INDEX_S: Final = (
+    3600  # a job that waits for its next attempt is found by its id for so much longer
+)
+
+
+class SettleTarget(Struct, frozen=True, kw_only=True):
+    """Where a worker settles entries: its queue, its group, its own name, and what is kept."""
+
+    keys: QueueKeys
+    group: bytes
+    consumer: bytes
+    result_ttl_s: int | None  # None: results are not stored
+    dead_max_len: int
+
+
+class SettlementCalls:
+    """The calls that settle batches of entries, one for each kind of settlement."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        target: SettleTarget,
+        *,
+        lease: WorkerLease,
+        reporter: Reporter,
+        cancellations: Cancellations,
+    ) -> None:
+        self._lane = lane
+        self._target = target
+        self._lease = lease
+        self._reporter = reporter
+        self._cancellations = cancellations
+
+    def sender(
+        self,
+        name: str,
+        send: Callable[[list[T]], Awaitable[None]],
+        *,
+        most: int = _MOST_A_CALL,
+        awaited: bool = False,
+    ) -> BatchSender[T]:
+        """A sender of batches that logs its trouble under a name."""
+        trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
+        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited)
+
+    async def send_acks(self, batch: list[Delivery]) -> None:
+        """Acknowledge entries whose jobs are done."""
+        claim = self._claim(batch)
+        ids = [each.entry_id for each in batch]
+        if not claim.owner:
+            await ack(self._lane, ids, stream=claim.stream, group=claim.group)
+            return
+        notices = self._target.keys.notices
+        entries = [FinishedEntry(each, b"", notices) for each in ids]
+        nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
+        await finish(self._lane, claim, entries, target=nothing)
+
+    async def send_results(self, batch: list[AckWithResult]) -> None:
+        """Acknowledge entries and store the results of their jobs."""
+        keys = self._target.keys
+        for part in parts_of(batch, lambda each: len(each.result)):
+            deliveries = [each.delivery for each in part]
+            ids = [each.job.id for each in deliveries]
+            entries = [
+                FinishedEntry(each.delivery.entry_id, each.result, key)
+                for each, key in zip(part, keys.results(ids), strict=True)
+            ]
+            results = ResultTarget(
+                notices=keys.notices,
+                notice=encode_notice(ids),
+                ttl_s=self._target.result_ttl_s or 1,
+            )
+            await finish(self._lane, self._claim(deliveries), entries, target=results)
+
+    async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
+        """Run jobs again, now or later; report those whose attempt counted."""
+        keys = self._target.keys
+        for part in parts_of(batch, lambda each: len(each.envelope)):
+            claim = self._claim([each.delivery for each in part])
+            entries = [self._retried_entry(each) for each in part]
+            flags = await retry(
+                self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
+            )
+            for each, flag in zip(part, flags, strict=True):
+                if flag == _SETTLED and each.counted:
+                    self._reporter.report_retry(each.delivery, each.wait_ms or 0)
+
+    async def send_burials(self, batch: list[BuryEntry]) -> None:
+        """Move entries to the dead letters, and report them."""
+        target = self._target
+        dead = DeadTarget(
+            dead=target.keys.dead,
+            notices=target.keys.notices,
+            max_len=target.dead_max_len,
+            ttl_s=target.result_ttl_s or 1,
+        )
+        encoded = [(each, self._buried_entry(each)) for each in batch]
+        for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
+            burials, entries = zip(*part, strict=True)
+            ids = [each.job_id for each, entry in part if entry.failure]
+            notice = encode_notice(ids) if ids else b""
+            claim = self._claim(burials)
+            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
+            for each, flag in zip(burials, flags, strict=True):
+                if flag == _SETTLED:
+                    self._reporter.report_burial(each)
+
+    async def send_closings(self, batch: list[CloseEntry]) -> None:
+        """Settle entries of jobs that hold a unique key or were cancelled; report the latter."""
+        target, keys = self._target, self._target.keys
+        for part in parts_of(batch, lambda each: len(_value_of(each))):
+            deliveries = [each.delivery for each in part]
+            told = [each.delivery.job.id for each in part if _value_of(each)]
+            results = ResultTarget(
+                notices=keys.notices,
+                notice=encode_notice(told) if told else b"",
+                ttl_s=target.result_ttl_s or CANCELLED_TTL_S,
+            )
+            entries = [self._closed_entry(each) for each in part]
+            claim = self._claim(deliveries)
+            flags = await close(self._lane, claim, entries, target=results, requests=keys.cancelled)
+            for each, flag in zip(part, flags, strict=True):
+                if flag == _SETTLED and each.cancelled:
+                    self._reporter.report_cancelled(each.delivery)
+
+    def _closed_entry(self, each: CloseEntry) -> ClosedEntry:
+        delivery, keys = each.delivery, self._target.keys
+        job = delivery.job
+        if not each.cancelled:
+            return ClosedEntry(
+                delivery.entry_id,
+                job.id,
+                each.result,
+                keys.result(job.id),
+                unique_marker(keys, job.extras),
+            )
+        request = self._cancellations.of(delivery)
+        return ClosedEntry(
+            delivery.entry_id,
+            job.id,
+            encode_cancelled(),
+            keys.failure(job.id),
+            all_markers(keys, job.id, job.extras),
+            b"" if request is None else request.member,
+        )
+
+    def _retried_entry(self, each: RetryEntry | ReleaseEntry) -> RetriedEntry:
+        delivery, keys = each.delivery, self._target.keys
+        entry_id, job_id = delivery.entry_id, delivery.job.id
+        index_s: int | None = None
+        own: tuple[bytes, ...] = ()
+        if time_of_id(job_id) is None:  # a user chose it, so the job stays easy to find
+            index_s = (each.wait_ms or 0) // 1000 + _INDEX_S
+            own = (keys.index(job_id), keys.marker(job_id))
+        if each.wait_ms is None:
+            place = (each.envelope, delivery.raw_name, each.extras)
+            return RetriedEntry(entry_id, None, *place, index_s, own)
+        member = join_member(delivery.raw_name, append_raw_extras(each.envelope, each.extras))
+        return RetriedEntry(entry_id, each.wait_ms, member, index_s=index_s, keys=own)
+
+    def _buried_entry(self, burial: BuryEntry) -> BuriedEntry:
+        entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
+        if not job_id:
+            return BuriedEntry(entry_id, fields)
+        keys = self._target.keys
+        markers = all_markers(keys, job_id, _extras_of(burial))
+        if self._target.result_ttl_s is None:
+            return BuriedEntry(entry_id, fields, job_id=job_id, markers=markers)
+        failure = encode_failure(burial.reason, burial.failure)
+        return BuriedEntry(entry_id, fields, failure, keys.failure(job_id), job_id, markers)
+
+    def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
+        """How to settle: the script checks that we still own an entry only if a lease may lapse."""
+        target = self._target
+        owner = b"" if self._lease.are_valid(entries) else target.consumer
+        return Claim(target.keys.stream, target.group, owner)
+
+
+def _value_of(each: CloseEntry) -> bytes:
+    return encode_cancelled() if each.cancelled else each.result
+
+
+def _extras_of(burial: BuryEntry) -> Extras:
+    try:
+        return decode_extras(burial.dead.extras)
+    except DecodeError:
+        return NO_EXTRAS
+
+
+def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in order, in parts for one call each: of at most 4 MiB, or of one item."""
+    part: list[T] = []
+    weight = 0
+    for item in items:
+        weight += weigh(item)
+        if part and weight > _MOST_BYTES:
+            yield part
+            part, weight = [], weigh(item)
+        part.append(item)
+    if part:
+        yield part

@@ -1,0 +1,94 @@
+"""Stopping things: cancel jobs, pause a queue, drain a worker, and what workers read of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from tampu.server.scripts.script import Script, as_numbers
+from tampu.server.scripts.settling import Markers
+from tampu.wire.control import KEPT_MS, encode_drain
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
+    from tampu.wire.control import DrainRequest
+    from tampu.wire.keys import QueueKeys
+
+_CANCEL: Final = Script("cancel")
+_PAUSE_QUEUE: Final = Script("pause_queue")
+
+REMOVED: Final = 2
+ASKED: Final = 1
+ASK_NOW: Final = b"*"
+"""Ask for every job with the id that has been added by now."""
+
+
+class Cancel(Struct, frozen=True, kw_only=True):
+    """A job to cancel: where it was found, b"" for nowhere, and what it holds.
+
+    `latest` is the latest time of adding to ask workers for, b"" to ask for none.
+    """
+
+    job_id: str
+    member: bytes = b""
+    entry_id: bytes = b""
+    latest: bytes = b""
+    markers: Markers
+
+
+async def cancel(
+    lane: Lane,
+    keys: QueueKeys,
+    jobs: Sequence[Cancel],
+    *,
+    failure: bytes,
+    notice: bytes,
+    ttl_s: int,
+) -> list[int]:
+    """Cancel jobs; returns for each `REMOVED`, `ASKED` or 0.
+
+    Not sent again after a lost connection: the reply would be wrong.
+    """
+    own = [keys.delayed, keys.stream, keys.control, keys.cancelled, keys.notices]
+    args: list[Argument] = [KEPT_MS, ttl_s, failure, notice]
+    for job in jobs:
+        own += keys.index(job.job_id), keys.failure(job.job_id), *job.markers.keys
+        args += job.job_id, job.member, job.entry_id, job.latest, job.markers.kinds
+    return as_numbers(await _CANCEL.run(lane, own, args))
+
+
+async def pause_queue(lane: Lane, keys: QueueKeys, *, paused: bool) -> bool:
+    """Pause or resume a queue; False if it was so already.
+
+    Not sent again after a lost connection: the reply would be wrong.
+    """
+    own = (keys.pause, keys.control)
+    return bool(await _PAUSE_QUEUE.run(lane, own, (int(paused), KEPT_MS)))
+
+
+async def request_drain(lane: Lane, keys: QueueKeys, request: DrainRequest) -> None:
+    """Ask a worker to stop. Sent again after a lost connection: a second request does no harm."""
+    fields = encode_drain(request)
+    await lane.call("XADD", keys.control, "MAXLEN", "~", 1000, "*", *fields, repeatable=True)
+    await lane.call("PEXPIRE", keys.control, KEPT_MS, repeatable=True)
+
+
+class ControlState(Struct, frozen=True):
+    """Whether a queue is paused, and the requests to cancel that are still open."""
+
+    paused: bool
+    requests: list[bytes]
+
+
+async def read_control(lane: Lane, keys: QueueKeys) -> ControlState:
+    """What a worker must know that has not followed the control stream."""
+    requests: Any = await lane.call("ZRANGE", keys.cancelled, 0, -1, repeatable=True)
+    return ControlState(await is_paused(lane, keys), list(requests))
+
+
+async def is_paused(lane: Lane, keys: QueueKeys) -> bool:
+    """Whether a queue is paused."""
+    return bool(await lane.call("EXISTS", keys.pause, repeatable=True))

@@ -1,0 +1,71 @@
+"""What workers are told while they run: messages on a queue's control stream, in plain text."""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from tampu.errors import DecodeError
+from tampu.wire.fields import decode_number, decode_text, encode_text, pair_fields
+
+KEPT_MS: Final = 86_400_000
+"""How long requests to cancel, and the control stream itself, are kept after the last message."""
+
+
+class CancelRequest(Struct, frozen=True):
+    """Cancel a job that was added at `latest_ms` or before: a later one may have the same id."""
+
+    job_id: str
+    latest_ms: int
+
+    @property
+    def member(self) -> bytes:
+        """The request as a member of the set of requests."""
+        return f"{self.latest_ms}:{self.job_id}".encode()
+
+
+class PauseRequest(Struct, frozen=True):
+    """Start no more jobs, or start jobs again."""
+
+    paused: bool
+
+
+class DrainRequest(Struct, frozen=True):
+    """Stop the worker with this id."""
+
+    worker: str
+
+
+ControlMessage: TypeAlias = CancelRequest | PauseRequest | DrainRequest
+
+
+def decode_control(flat: Sequence[bytes]) -> ControlMessage:
+    """The message in an entry of the control stream, or `DecodeError`."""
+    fields = {name: decode_text(value) for name, value in pair_fields(flat, what="message").items()}
+    match fields.get(b"op"):
+        case "cancel":
+            return _request(fields.get(b"id", ""), fields.get(b"latest", ""))
+        case "pause" | "resume" as change:
+            return PauseRequest(change == "pause")
+        case "drain":
+            return DrainRequest(fields.get(b"worker", ""))
+        case _:
+            raise DecodeError("control message", "this version does not know its kind")
+
+
+def encode_drain(request: DrainRequest) -> list[str]:
+    """The fields of a request to drain."""
+    return ["op", "drain", "worker", request.worker]
+
+
+def decode_request(member: bytes) -> CancelRequest:
+    """The request in a member of the set of requests, or `DecodeError`."""
+    latest, _, job_id = decode_text(member).partition(":")
+    return _request(job_id, latest)
+
+
+def _request(job_id: str, latest: str) -> CancelRequest:
+    latest_ms = decode_number(encode_text(latest))
+    if not job_id or not isinstance(latest_ms, int):
+        raise DecodeError("request to cancel", "it has no id or no time")
+    return CancelRequest(job_id, latest_ms)
