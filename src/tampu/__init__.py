@@ -14,6 +14,7 @@ from tampu.errors import (
     EmbeddedFailed,
     EncodeError,
     JobCancelled,
+    JobExists,
     JobFailed,
     MissingExtra,
     NotDurable,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from tampu.tasks.signature import INJECTED, Depends
     from tampu.tasks.task import Call, Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
+    from tampu.unique import Unique
     from tampu.wire.dead import BuryReason, Failure
     from tampu.wire.event import EventKind
     from tampu.worker import Worker
@@ -93,6 +95,7 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobEvent",
+    "JobExists",
     "JobFailed",
     "JobInfo",
     "JobState",
@@ -127,6 +130,7 @@ __all__ = [
     "Task",
     "TimeWindow",
     "TlsFailed",
+    "Unique",
     "Unrecoverable",
     "Verdict",
     "Worker",
@@ -156,6 +160,7 @@ _HOMES: Final = {
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
+    "tampu.unique": "Unique",
     "tampu.wire.dead": "BuryReason Failure",
     "tampu.wire.event": "EventKind",
     "tampu.worker": "Worker",

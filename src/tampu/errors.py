@@ -8,6 +8,7 @@
     ├── MissingExtra            an optional dependency is not installed
     ├── JobCancelled            the job was cancelled before it could finish
     ├── JobFailed               the job was buried; describes what its last attempt raised
+    ├── JobExists               another job has the unique key
     ├── ResultTimeout           no result arrived in time
     ├── WrongContext            the call is not possible here or now
     ├── StoreFailed             a file with task states cannot be read or written
@@ -109,6 +110,14 @@ class JobCancelled(TampuError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"Job {job_id} was cancelled.")
+
+
+class JobExists(TampuError):
+    """A job that was not added, because another job has its unique key."""
+
+    def __init__(self, job_id: str, key: str) -> None:
+        self.job_id, self.key = job_id, key
+        super().__init__(f"Not added: job {job_id} has the unique key {key!r}.")
 
 
 class ResultTimeout(TampuError, TimeoutError):

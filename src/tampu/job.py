@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tampu.backoff import Backoff
 from tampu.errors import WrongContext
+from tampu.unique import Unique
 from tampu.util.clock import Duration, instant
 from tampu.util.portal import Blocking, iterate
 from tampu.wire.dead import Failure
@@ -28,6 +29,7 @@ class JobOptions(TypedDict, total=False):
     delay: Duration | None  # run no earlier than this from now
     at: datetime | None  # or no earlier than this instant
     job_id: str | None  # a second job with the same id is not added
+    unique: Unique | None  # at most one job with the same key at a time
     unique_for: Duration | None  # how long the id stays taken after the job is due
     attempts: int | None
     backoff: Backoff | None
@@ -52,6 +54,7 @@ class NewJob(Struct, frozen=True):
     expires: Duration | None = None
     headers: dict[str, str] | None = None
     tenant: str | None = None
+    unique: Unique | None = None
 
 
 class JobState(Enum):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
+from tampu.admin.conflicts import Conflicts
 from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
 from tampu.admin.listing import MAX_LISTED, JobListing
@@ -65,6 +66,9 @@ class Queue:
         self._closed = False
         self.dead = DeadLetters(self._keys, self._connect)
         self._jobs = JobControl(self._keys, self._connect, rules=self._rules)
+        self._conflicts = Conflicts(
+            self._keys, self._connect, control=self._jobs, add=self._add_one
+        )
         self.schedules = Schedules(
             self._keys,
             self._connect,
@@ -129,8 +133,8 @@ class Queue:
             job = new_job(name, data, options)
             if plain_columns((job,)) is None:
                 request = request_for(job, self._rules, now_ms())
-                batcher = (await self._connect()).batcher
-                return await self._wait_for_room(partial(batcher.add_full, request))
+                added = await self._add_one(request)
+                return await self._conflicts.resolve(request, added) if added.duplicate else added
         payload = encode_payload(data, max_bytes=self._rules.max_payload)
         raw_name = self._encode_name(name)
         connection = self._connection
@@ -178,6 +182,10 @@ class Queue:
             batches.append(batch)
         return await self._add_batches(batches)
 
+    async def _add_one(self, request: Request) -> Job[Any]:
+        batcher = (await self._connect()).batcher
+        return await self._wait_for_room(partial(batcher.add_full, request))
+
     async def _add_full(self, requests: list[Request]) -> list[Job[Any]]:
         payloads = [request.payload for request in requests]
         batches: list[Batch] = []
@@ -185,7 +193,11 @@ class Queue:
             batch = FullBatch()
             batch.requests = requests[start:end]
             batches.append(batch)
-        return await self._add_batches(batches)
+        jobs = await self._add_batches(batches)
+        for place, job in enumerate(jobs):
+            if job.duplicate:
+                jobs[place] = await self._conflicts.resolve(requests[place], job)
+        return jobs
 
     async def _add_batches(self, batches: list[Batch]) -> list[Job[Any]]:
         batcher = (await self._connect()).batcher

@@ -80,6 +80,12 @@ class JobControl:
             missing = [job_id for job_id in missing if job_id not in states]
         return [states.get(job_id, CancelState.TOO_LATE) for job_id in ids]
 
+    async def remove(self, job: FoundJob) -> bool:
+        """Cancel a job that has not started; False if it has."""
+        connection, found = await self._connect(), {job.id: job}
+        wanted = self._to_cancel(job, ask=False)
+        return bool(await self._cancel(connection, [wanted], found=found))
+
     async def cancel_delayed(self, job_ids: Sequence[str]) -> list[bool]:
         """Cancel those of the jobs that are delayed; an id that is given twice counts once."""
         for job_id in job_ids:
@@ -173,12 +179,12 @@ class JobControl:
                     _emit_cancelled(connection.events, found[job.job_id])
         return states
 
-    def _to_cancel(self, job: FoundJob) -> Cancel:
+    def _to_cancel(self, job: FoundJob, *, ask: bool = True) -> Cancel:
         return Cancel(
             job_id=job.id,
             member=job.member,
             entry_id=job.entry_id,
-            latest=b"%d" % job.envelope.created_at_ms if job.entry_id else b"",
+            latest=b"%d" % job.envelope.created_at_ms if ask and job.entry_id else b"",
             markers=all_markers(self._keys, job.id, job.extras),
         )
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tampu.errors import DecodeError
-from tampu.outcome import Cancelled, Done
 from tampu.server.listening import StreamTarget
 from tampu.server.scripts.control import read_control
 from tampu.server.streams import last_id
-from tampu.util.clock import now_ms
 from tampu.wire.control import (
-    KEPT_MS,
     CancelRequest,
     DrainRequest,
     PauseRequest,
@@ -27,9 +24,7 @@ from tampu.wire.control import (
 
 if TYPE_CHECKING:
     from tampu.consumer.feed import Feed
-    from tampu.consumer.intake import Delivery
     from tampu.consumer.reader import Reader
-    from tampu.outcome import Outcome
     from tampu.server.lane import Lane
     from tampu.server.listening import StreamFollower
     from tampu.server.streams import RawEntry
@@ -37,37 +32,6 @@ if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
-_MANY: Final = 1000
-
-
-class Cancellations:
-    """The requests to cancel jobs that this worker knows of."""
-
-    def __init__(self) -> None:
-        self._requests: dict[str, tuple[CancelRequest, int]] = {}  # each with when to forget it
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def note(self, request: CancelRequest) -> None:
-        """Remember a request for as long as the server does."""
-        now = now_ms()
-        if len(self._requests) >= _MANY:
-            self._requests = {key: it for key, it in self._requests.items() if it[1] > now}
-        self._requests[request.job_id] = request, now + KEPT_MS
-
-    def of(self, delivery: Delivery) -> CancelRequest | None:
-        """The request to cancel the job of a delivery, if there is one."""
-        found = self._requests.get(delivery.job.id)
-        if found is None or delivery.envelope.created_at_ms > found[0].latest_ms:
-            return None  # none, or one for an earlier job with the same id
-        return found[0]
-
-    def overrule(self, delivery: Delivery, outcome: Outcome) -> Outcome:
-        """The outcome of an attempt, given what was requested: only what is done stays done."""
-        if not self._requests or isinstance(outcome, Done) or self.of(delivery) is None:
-            return outcome
-        return Cancelled()
 
 
 class Control(StreamTarget):
@@ -80,7 +44,6 @@ class Control(StreamTarget):
         *,
         feed: Feed,
         reader: Reader,
-        cancellations: Cancellations,
         on_drain: Callable[[str], None],
     ) -> None:
         self.after = b"0-0"
@@ -88,7 +51,6 @@ class Control(StreamTarget):
         self._keys = keys
         self._feed = feed
         self._reader = reader
-        self._cancellations = cancellations
         self._on_drain = on_drain  # called with the id of the worker that was asked to stop
 
     async def learn(self) -> None:
@@ -132,8 +94,7 @@ class Control(StreamTarget):
     def _apply(self, message: ControlMessage) -> None:
         match message:
             case CancelRequest():
-                self._cancellations.note(message)
-                self._feed.cancel_requested()
+                self._feed.cancel(message)
             case PauseRequest(paused):
                 self._pause(paused=paused)
             case DrainRequest(worker):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 from tampu.admin.control import JobControl, OpenQueue
-from tampu.consumer.control import Cancellations, Control
-from tampu.consumer.feed import Backpressure, Feed
+from tampu.consumer.control import Control
+from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import LeaseThread, WorkerLease
 from tampu.consumer.options import WorkerHealth
@@ -168,38 +168,26 @@ class QueueEngine:
             EventWriter(work, keys.events, max_len=events_kept) if settings.events else None
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
-        cancellations = Cancellations()
         self._settler = Settler(
-            work,
-            config.settle_target,
-            rules=config.rules,
-            lease=config.lease,
-            reporter=reporter,
-            cancellations=cancellations,
+            work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
         )
         intake = config.make_intake(_Host(reporter, self._job_control(work)))
         room, fleet = asyncio.Event(), Fleet()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
-        self._feed = Feed(
-            intake, self.pool, self._settler, reporter=reporter, cancellations=cancellations
-        )
+        starts = UniqueStarts(work, keys)
+        self._feed = Feed(intake, self.pool, self._settler, reporter=reporter, starts=starts)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
+        backpressure = Backpressure(self.pool, self._settler, reporter=reporter, room=room)
+        watch = Watch(reads, keys, consumer=config.consumer, fleet=fleet)
         self._reader = Reader(
             reads,
             member,
             feed=self._feed,
-            backpressure=Backpressure(self.pool, self._settler, reporter=reporter, room=room),
+            backpressure=backpressure,
             recovery=self._recovery,
-            watch=Watch(reads, keys, consumer=config.consumer, fleet=fleet),
+            watch=watch,
         )
-        self._control = Control(
-            work,
-            keys,
-            feed=self._feed,
-            reader=self._reader,
-            cancellations=cancellations,
-            on_drain=on_drain,
-        )
+        self._control = Control(work, keys, feed=self._feed, reader=self._reader, on_drain=on_drain)
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
 
     @property
@@ -215,6 +203,7 @@ class QueueEngine:
         """Begin to work."""
         self._control.follow(self._streams)
         self._settler.open()
+        self._feed.open()
         self._reader.start()
         for service in self._services:
             service.start()
@@ -230,6 +219,7 @@ class QueueEngine:
         with suppress(TimeoutError):
             async with asyncio.timeout(_TAKEOVER_S):
                 await self._recovery.wait_for_takeover()
+        await self._feed.close()
         self._feed.release_waiting()
         await self.pool.drain(grace_s)
         if not await self._settler.drain(_DRAIN_S):

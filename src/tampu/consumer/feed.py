@@ -7,18 +7,25 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from tampu.consumer.batch_sender import BatchSender
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
+from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
+from tampu.wire.keys import UniqueUntil
 
 if TYPE_CHECKING:
-    from tampu.consumer.control import Cancellations
+    from collections.abc import Callable, Iterator
+
     from tampu.consumer.intake import Delivery, Intake
     from tampu.consumer.pool import Pool
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settler import Settler
+    from tampu.server.lane import Lane
     from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
+    from tampu.wire.control import CancelRequest
+    from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
 MOST_A_READ: Final = 512
@@ -94,6 +101,50 @@ class Pace:
         return max(0, min(_MOST_AHEAD, int(self._per_s * _AHEAD_S)))
 
 
+class UniqueStarts:
+    """Frees the unique keys of jobs that are about to start, and only then lets them start.
+
+    A producer that finds such a key free knows that the job it would have got has started.
+    """
+
+    def __init__(self, lane: Lane, keys: QueueKeys) -> None:
+        self._lane = lane
+        self._keys = keys
+        trouble = lane.server.outage.part(f"unique keys of queue {keys.name!r}")
+        self._sender: BatchSender[Delivery] = BatchSender(
+            "unique keys", self._free, trouble=trouble, most=MOST_A_READ, awaited=True
+        )
+        self._start: Callable[[list[Delivery]], None] = list.clear
+
+    def open(self, start: Callable[[list[Delivery]], None]) -> None:
+        """Begin; `start` gets the jobs whose keys are free."""
+        self._start = start
+        self._sender.start()
+
+    async def close(self) -> list[Delivery]:
+        """End; the jobs that have not started."""
+        await self._sender.stop()
+        return self._sender.items
+
+    def hold(self, delivery: Delivery) -> bool:
+        """Take a job that must free its key first; False if it need not."""
+        held = delivery.job.extras.unique
+        if held is None or held.until is not UniqueUntil.STARTED or delivery.job.attempt > 1:
+            return False
+        self._sender.put(delivery)
+        return True
+
+    def entry_ids(self) -> Iterator[bytes]:
+        """The ids of entries whose jobs have not started yet."""
+        return (each.entry_id for each in self._sender.items)
+
+    async def _free(self, batch: list[Delivery]) -> None:
+        held = [(each.job.extras.unique, each.job.id) for each in batch]
+        keys = [self._keys.unique(each.key) for each, _ in held if each is not None]
+        await free_unique(self._lane, keys, [job_id for _, job_id in held])
+        self._start(batch)
+
+
 class Feed:
     """What is between the server and the pool.
 
@@ -108,16 +159,26 @@ class Feed:
         settler: Settler,
         *,
         reporter: Reporter,
-        cancellations: Cancellations,
+        starts: UniqueStarts,
     ) -> None:
         self._intake = intake
         self._pool = pool
         self._settler = settler
         self._reporter = reporter
-        self._cancellations = cancellations
+        self._cancellations = settler.cancellations
+        self._starts = starts
         self._is_stopped = False
         self._is_paused = False
         self._was_empty = True
+
+    def open(self) -> None:
+        """Begin to free the unique keys of jobs that start."""
+        self._starts.open(self._start)
+
+    async def close(self) -> None:
+        """Release the jobs that still wait for that."""
+        for delivery in await self._starts.close():
+            self._settler.release(delivery)
 
     def take_in(self, entries: list[RawEntry]) -> None:
         """Take in entries of a read."""
@@ -153,6 +214,7 @@ class Feed:
         """The ids of all entries that wait, run, or are being settled."""
         ids = {each.entry_id for each in self._pool.deliveries()}
         ids.update(self._settler.entry_ids())
+        ids.update(self._starts.entry_ids())
         return ids
 
     def release_stale(self, after_s: float) -> None:
@@ -175,8 +237,9 @@ class Feed:
         if paused:
             self.release_waiting()
 
-    def cancel_requested(self) -> None:
-        """Cancel the jobs that wait or run here and that somebody has asked to cancel."""
+    def cancel(self, request: CancelRequest) -> None:
+        """Cancel a job if it waits or runs here, and when it comes."""
+        self._cancellations.note(request)
         for delivery in self._pool.deliveries():
             if self._cancellations.of(delivery) is None:
                 continue
@@ -189,14 +252,20 @@ class Feed:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))
         for burial in accepted.refused:
             self._settler.bury(burial)
-        taken = accepted.deliveries
+        ready = accepted.deliveries
+        if any(each.extras for each in ready):
+            ready = [each for each in ready if not self._starts.hold(each)]
+        self._start(ready, first=first)
+
+    def _start(self, ready: list[Delivery], *, first: bool = False) -> None:
+        """Let jobs start, unless they were cancelled or nothing may start now."""
         if self._cancellations:
-            taken = [each for each in taken if not self._cancel(each)]
+            ready = [each for each in ready if not self._cancel(each)]
         if self._is_stopped or self._is_paused:
-            for delivery in taken:
+            for delivery in ready:
                 self._settler.release(delivery)
         else:
-            self._pool.offer(taken, first=first)
+            self._pool.offer(ready, first=first)
 
     def _cancel(self, delivery: Delivery) -> bool:
         """Cancel a job that has not started, if somebody has asked for that."""

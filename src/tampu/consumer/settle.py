@@ -22,7 +22,8 @@ from tampu.outcome import (
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
-from tampu.wire.extras import UniqueUntil, encode_extras
+from tampu.wire.extras import encode_extras
+from tampu.wire.keys import UniqueUntil
 from tampu.wire.result import encode_result
 
 

@@ -34,7 +34,7 @@ from tampu.wire.keys import QueueKeys
 from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
 
 if TYPE_CHECKING:
-    from tampu.consumer.control import Cancellations
+    from tampu.consumer.cancellations import Cancellations
     from tampu.consumer.intake import BuryEntry, Delivery
     from tampu.consumer.leases import WorkerLease
     from tampu.consumer.reporter import Reporter
@@ -197,7 +197,8 @@ class SettlementCalls:
         entry_id, job_id = delivery.entry_id, delivery.job.id
         index_s: int | None = None
         own: tuple[bytes, ...] = ()
-        if time_of_id(job_id) is None:  # a user chose it, so the job stays easy to find
+        if time_of_id(job_id) is None or delivery.job.extras.unique is not None:
+            # A user chose the id, or its key may be wanted: the job stays easy to find.
             index_s = (each.wait_ms or 0) // 1000 + _INDEX_S
             own = (keys.index(job_id), keys.marker(job_id))
         if each.wait_ms is None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, assert_never
 
+from tampu.consumer.cancellations import Cancellations
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import (
     Ack,
@@ -24,7 +25,6 @@ from tampu.server.streams import MAX_ACKS
 
 if TYPE_CHECKING:
     from tampu.consumer.batch_sender import BatchSender
-    from tampu.consumer.control import Cancellations
     from tampu.consumer.intake import Delivery
     from tampu.consumer.leases import WorkerLease
     from tampu.consumer.reporter import Reporter
@@ -50,11 +50,10 @@ class Settler:
         rules: SettleRules,
         lease: WorkerLease,
         reporter: Reporter,
-        cancellations: Cancellations,
     ) -> None:
         self._rules = rules
         self._reporter = reporter
-        self._cancellations = cancellations
+        self.cancellations = cancellations = Cancellations()
         self._is_silent = reporter.is_silent
         self._plain_ack = plain_ack_outcome(rules)
         calls = SettlementCalls(
@@ -93,7 +92,7 @@ class Settler:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             self._acks.put(delivery)
             return
-        outcome = self._cancellations.overrule(delivery, outcome)
+        outcome = self.cancellations.overrule(delivery, outcome)
         settlement = self._decide(delivery, outcome)
         if type(settlement) is AckWithResult:
             if not self._is_silent:
@@ -110,7 +109,7 @@ class Settler:
 
     def release(self, delivery: Delivery) -> None:
         """Let another worker run a job that has not started; it does not count as an attempt."""
-        if self._cancellations.of(delivery) is not None:
+        if self.cancellations.of(delivery) is not None:
             self.cancel(delivery)
         else:
             self._retries.put(release(delivery))

@@ -203,7 +203,7 @@ class FullBatch(Batch):
         job_keys: list[bytes] = []
         for job_id, request in zip(self.ids, self.requests, strict=True):
             flat += request.encode(job_id, now_ms)
-            if request.marker_s or request.index_s:
+            if request.marker_s or request.index_s or request.unique is not None:
                 job_keys += request.keys(keys, job_id)
         self.encoded = FullJobs(flat, job_keys)
 

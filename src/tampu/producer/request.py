@@ -10,13 +10,14 @@ from msgspec.structs import astuple
 from tampu.backoff import check_retrying
 from tampu.errors import OptionError
 from tampu.job import JobOptions, NewJob
+from tampu.unique import OnConflict, Unique
 from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
 from tampu.util.options import check_names
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import Extras, encode_extras
 from tampu.wire.fields import encode_name
-from tampu.wire.keys import QueueKeys, check_job_id, check_job_name
+from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil, check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
 
 _OPTION_NAMES: Final = tuple(JobOptions.__annotations__)
@@ -28,6 +29,20 @@ class JobRules(Struct, frozen=True):
     max_payload: int
     max_delay_ms: int
     unique_ms: int
+
+
+class UniqueRequest(Struct, frozen=True):
+    """The unique key that a job wants, for how long, and what happens if it is taken."""
+
+    key: str
+    until: UniqueUntil
+    held_ms: int
+    on_conflict: OnConflict
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the key stays taken after the job has ended."""
+        return self.until is UniqueUntil.TIME
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -48,21 +63,26 @@ class Request(Struct, frozen=True, kw_only=True):
     delay_ms: int = 0
     marker_s: bytes = b""  # how long its id stays taken
     index_s: bytes = b""  # how long a delayed job can be found by its id
+    unique: UniqueRequest | None = None
 
-    def encode(self, job_id: str, now_ms: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+    def encode(self, job_id: str, now_ms: int) -> list[bytes]:
         """The arguments of the add script for this job."""
         envelope = encode_envelope(Envelope(job_id, self.payload, now_ms, 0, self.retry))
+        held = self.unique
+        unique = b"" if held is None else b"%d %b" % (held.held_ms, job_id.encode())
         if self.due:
             member = encode_member(self.name, envelope, self.extras)
-            return member, b"", b"", self.due, self.marker_s, self.index_s
+            return [member, b"", b"", self.due, self.marker_s, self.index_s, unique]
         extras = encode_extras(self.extras) or b""
-        return envelope, self.raw_name, extras, b"", self.marker_s, b""
+        return [envelope, self.raw_name, extras, b"", self.marker_s, b"", unique]
 
     def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
         """The keys that the add script needs for this job."""
         job_keys = [keys.marker(job_id)] if self.marker_s else []
         if self.index_s:
             job_keys.append(keys.index(job_id))
+        if self.unique is not None:
+            job_keys.append(keys.unique(self.unique.key))
         if self.marker_s:
             job_keys += keys.result(job_id), keys.failure(job_id)
         return job_keys
@@ -101,18 +121,21 @@ def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
     check_job_name(job.name)
     due, delay_ms = due_of(job.delay, job.at, rules=rules, now_ms=now_ms)
     kept_s = b"%d" % retention_s(delay_ms, _unique_ms(job, rules))
+    payload = encode_payload(job.data, max_bytes=rules.max_payload)
+    unique = _unique(job, payload, delay_ms)
     return Request(
         name=job.name,
         data=job.data,
-        payload=encode_payload(job.data, max_bytes=rules.max_payload),
+        payload=payload,
         raw_name=encode_name(job.name),
         job_id=None if job.job_id is None else check_job_id(job.job_id),
         retry=_retry(job),
-        extras=_extras(job, now_ms + delay_ms),
+        extras=_extras(job, now_ms + delay_ms, unique),
         due=due if delay_ms else b"",
         delay_ms=delay_ms,
         marker_s=b"" if job.job_id is None else kept_s,
         index_s=kept_s if delay_ms else b"",
+        unique=unique,
     )
 
 
@@ -150,7 +173,17 @@ def _retry(job: NewJob) -> RetryOverride | None:
     return RetryOverride(job.attempts, None if job.backoff is None else job.backoff.to_wire())
 
 
-def _extras(job: NewJob, due_ms: int) -> Extras:
+def _unique(job: NewJob, payload: bytes, delay_ms: int) -> UniqueRequest | None:
+    given: object = job.unique
+    if given is None:
+        return None
+    if not isinstance(given, Unique):
+        raise OptionError("unique", given, "expected Unique(...)")
+    key, held_ms = given.key_for(job.name, payload), given.held_ms(delay_ms)
+    return UniqueRequest(key, given.until_kind, held_ms, given.on_conflict)
+
+
+def _extras(job: NewJob, due_ms: int, unique: UniqueRequest | None) -> Extras:
     timeout_ms, expires_ms = _optional_ms("timeout", job.timeout), None
     if job.expires is not None:
         # By the producer's clock, like the time at which the job was added.
@@ -160,6 +193,7 @@ def _extras(job: NewJob, due_ms: int) -> Extras:
         deadline_ms=expires_ms,
         tenant=_tenant(job.tenant),
         headers=_headers(job.headers),
+        unique=None if unique is None else HeldKey(unique.key, unique.until),
     )
     encode_extras(extras)  # raises EncodeError now, before anything is sent
     return extras

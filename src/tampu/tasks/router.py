@@ -158,7 +158,7 @@ class Router:
         """Declare a schedule: each worker of the task's queue stores it when it starts.
 
         `args` are the arguments of its jobs, by name. The key is the task's name unless you pass
-        `key`. Options are those of `Queue.schedule`.
+        `key`. Options are those of `queue.schedules.add`.
         """
         settings = parse_options(ScheduleSettings, "a schedule", options)
         check_rule(rule, settings)
@@ -166,7 +166,7 @@ class Router:
 
         def declare(task: Any, /) -> Any:  # noqa: ANN401 - typed by ScheduleDecorator
             declared = task if isinstance(task, Task) else self.task(task)
-            for option, given in declared.job_options.items():
+            for option, given in declared.own_options.items():
                 problem = "a schedule does not use task.options(...); set options on schedule(...)"
                 raise OptionError(option, given, problem)
             self._schedules.append(DeclaredSchedule(declared, rule, args or {}, options))

@@ -30,7 +30,9 @@ from tampu.tasks.arguments import ReturnType
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.tasks.signature import check_parameters
+from tampu.unique import Unique
 from tampu.util.clock import Duration
+from tampu.util.options import check_type
 from tampu.util.portal import Portal
 from tampu.wire.keys import check_job_name, check_queue_name
 
@@ -50,6 +52,7 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff | None
     timeout: Duration | None
     isolation: Isolation
+    unique: Unique | None
     middleware: list[Middleware] | tuple[Middleware, ...]
 
 
@@ -63,6 +66,7 @@ class TaskSettings:
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
+    unique: Unique | None = None  # at most one job with the same arguments at a time
     middleware: list[Middleware] | tuple[Middleware, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,6 +74,8 @@ class TaskSettings:
             check_job_name(self.name)
         if self.queue is not None:
             check_queue_name(self.queue)
+        if self.unique is not None:
+            check_type("unique", self.unique, Unique, accepted="Unique(...)")
         check_middleware(self.middleware)
 
 
@@ -192,9 +198,14 @@ class Task(Generic[P, R]):
         return self._lazy.definition
 
     @property
-    def job_options(self) -> JobOptions:
-        """The options of its jobs, as set by `options`."""
+    def own_options(self) -> JobOptions:
+        """The options of its jobs that were set by `options`."""
         return self._options
+
+    @property
+    def _job_options(self) -> JobOptions:
+        unique = self._settings.unique
+        return self._options if unique is None else {"unique": unique, **self._options}
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task with options for its jobs; `queue` adds them to another queue."""
@@ -225,7 +236,7 @@ class Task(Generic[P, R]):
         """
         bound = self.bind(args, kwargs)
         queue = self._registry.producer.queue(self.queue)
-        return self._convert_result(await queue.add(self.name, bound, **self._options))
+        return self._convert_result(await queue.add(self.name, bound, **self._job_options))
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Add many calls of this task with few calls to the server; see `Queue.add_many`.
@@ -276,7 +287,7 @@ class Task(Generic[P, R]):
         return call.task.queue
 
     def _new_job(self, call: Call[R]) -> NewJob:
-        return new_job(self.name, call.arguments, self._options)
+        return new_job(self.name, call.arguments, self._job_options)
 
     def _convert_result(self, job: Job[Any]) -> Job[R]:
         """The job; its `result` converts the value if the return type needs it."""

@@ -8,18 +8,20 @@ peers ignore bytes after it:
 A peer's retry drops them, so correctness never depends on extras alone.
 """
 
-from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.dead import Failure
 from tampu.wire.envelope import Uint64
 from tampu.wire.fields import clip_text, clip_text_front, decode_text
+from tampu.wire.keys import HeldKey
 from tampu.wire.msgpack import decode_as, end_of_value, is_map
+
+if TYPE_CHECKING:
+    from tampu.wire.dead import Failure
 
 MAX_EXTRAS_BYTES: Final = 65_536
 
@@ -33,21 +35,6 @@ MAX_FAILURES: Final = 50
 """The times of so many failed attempts are kept, the latest ones."""
 _MAX_ERROR_BYTES: Final = 1_024
 _MAX_FRAMES_BYTES: Final = 2_560
-
-
-class UniqueUntil(Enum):
-    """How long a unique key stays taken."""
-
-    STARTED = "started"
-    DONE = "done"
-    TIME = "time"  # until its time is over, whatever becomes of the job
-
-
-class HeldKey(Struct, frozen=True, array_like=True):
-    """The unique key that a job holds."""
-
-    key: str
-    until: UniqueUntil
 
 
 class LastError(Struct, frozen=True, array_like=True):
@@ -74,7 +61,7 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: LastError | None = None
     failed_at_ms: tuple[Uint64, ...] = ()  # when attempts failed, oldest first
 
-    def with_failure(self, failure: Failure, at_ms: int) -> "Extras":
+    def with_failure(self, failure: "Failure", at_ms: int) -> "Extras":
         """The same with one more failed attempt."""
         error = LastError(
             decode_text(clip_text(failure.error_type, _MAX_ERROR_BYTES)),

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from msgspec import Struct
@@ -134,6 +135,21 @@ class QueueKeys:
     def worker(self, consumer_id: bytes) -> bytes:
         """Ours: the heartbeat of a worker. It exists while the worker is alive."""
         return b"%b:tampu:worker:%b" % (self.tag, consumer_id)
+
+
+class UniqueUntil(Enum):
+    """How long a unique key stays taken."""
+
+    STARTED = "started"
+    DONE = "done"
+    TIME = "time"  # until its time is over, whatever becomes of the job
+
+
+class HeldKey(Struct, frozen=True, array_like=True):
+    """The unique key that a job holds."""
+
+    key: str
+    until: UniqueUntil
 
 
 EVERY_QUEUE: Final = b"{chasqui:*}:*"

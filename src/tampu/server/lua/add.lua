@@ -1,12 +1,14 @@
 -- add: add jobs to a queue; a repeated call adds nothing.
 -- KEYS  1 stream   2 delayed (sorted set)   3 the replies to this producer's last calls (hash)
 --       of 'full' also  4 wakeup (list)   5.. for each job that has them, in this order: the marker of
---           its id, its delayed index, and with a marker the result and failure of an earlier job
+--           its id, its delayed index, its unique key, and with a marker the result and failure of an
+--           earlier job
 -- ARGV  1 number of the call   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
---                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none)
--- reply '' all were added | one flag per job: '1' added, '0' its id was taken;
+--                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none),
+--                  unique: ms and the id of the job that takes the key ('': no key)
+-- reply '' all were added | one flag per job: '1' added, '0' its id or its unique key was taken;
 --       or an error QUEUEFULL, and nothing was added
 -- Atomic because a call that is sent again after a lost reply must add nothing twice, and because
 -- taking an id and adding its job must be one step.
@@ -16,7 +18,7 @@ local stream, delayed, memory, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/add_entry
 -- with parts/wakeup
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local width = shape == 'plain' and 2 or 6
+local width = shape == 'plain' and 2 or 7
 
 -- These three reads also fail on keys of a wrong type, before anything is written.
 -- A producer has at most 16 calls in flight, so a repeated call is among the last 16.
@@ -41,11 +43,12 @@ local more = (#ARGV - 4) / width
 if more ~= math.floor(more) then return redis.error_reply('ERR the last job of the call is incomplete') end
 if shape ~= 'plain' then
     for i = 5, #ARGV, width do
-        local due, marker, index = ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+        local due, marker, index, unique = unpack(ARGV, i + 3, i + 6)
         if due ~= '' then more = more - 1 end
         if not (due == '' or string.find(due, '^%+?%d+$') and #due <= 16)
             or not (marker == '' or string.find(marker, '^[1-9]%d*$') and #marker <= 10)
-            or not (index == '' or string.find(index, '^[1-9]%d*$') and #index <= 10) then
+            or not (index == '' or string.find(index, '^[1-9]%d*$') and #index <= 10)
+            or not (unique == '' or string.find(unique, '^[1-9]%d* .') ) then
             return redis.error_reply('ERR a job of the call has an invalid time')
         end
     end
@@ -62,14 +65,15 @@ else
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     local key, flags, taken = 4, {}, false
     local before, earliest = first_due(), nil
-    for i = 5, #ARGV, 6 do
-        local body, name, extras, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-        local marker, index = ARGV[i + 4], ARGV[i + 5]
-        local marker_key, index_key
+    for i = 5, #ARGV, 7 do
+        local body, name, extras, due, marker, index, unique = unpack(ARGV, i, i + 6)
+        local marker_key, index_key, unique_key
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
+        if unique ~= '' then key = key + 1; unique_key = KEYS[key] end
         if marker_key then key = key + 2 end
-        local free = not marker_key or redis.call('EXISTS', marker_key) == 0
+        local free = (not marker_key or redis.call('EXISTS', marker_key) == 0)
+            and (not unique_key or redis.call('EXISTS', unique_key) == 0)
         -- Callers who wait for the new job must not get the result of an earlier one.
         if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
@@ -89,6 +93,10 @@ else
             end
             -- The marker tells where the job is; peers only ask whether it exists.
             if marker_key then redis.call('SET', marker_key, place, 'EX', marker) end
+            if unique_key then
+                local ms, holder = string.match(unique, '^(%d+) (.*)$')
+                redis.call('SET', unique_key, holder, 'PX', ms)
+            end
         end
     end
     wake(before, earliest)

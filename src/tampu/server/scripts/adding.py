@@ -38,9 +38,9 @@ class PlainJobs(Struct, frozen=True):
 
 
 class FullJobs(Struct, frozen=True):
-    """Jobs with options: envelope or delayed member, name, extras, due, marker s, index s, ...
+    """Jobs with options: what the script gets for each of them, one after the other.
 
-    `keys` are the marker and the index of each job that has them, in the order of the jobs.
+    `keys` are the keys of each job that has some, in the order of the jobs.
     """
 
     flat: Sequence[bytes]

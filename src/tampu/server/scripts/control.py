@@ -1,4 +1,4 @@
-"""Stopping things: cancel jobs, pause a queue, drain a worker, and what workers read of that."""
+"""Cancel jobs, free what they hold, pause a queue, drain a worker; what workers read of that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from tampu.server.scripts.script import Script, as_numbers
+from tampu.server.scripts.script import Script, as_number, as_numbers
 from tampu.server.scripts.settling import Markers
 from tampu.wire.control import KEPT_MS, encode_drain
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CANCEL: Final = Script("cancel")
 _PAUSE_QUEUE: Final = Script("pause_queue")
+_FREE_UNIQUE: Final = Script("free_unique")
 
 REMOVED: Final = 2
 ASKED: Final = 1
@@ -67,6 +68,11 @@ async def pause_queue(lane: Lane, keys: QueueKeys, *, paused: bool) -> bool:
     """
     own = (keys.pause, keys.control)
     return bool(await _PAUSE_QUEUE.run(lane, own, (int(paused), KEPT_MS)))
+
+
+async def free_unique(lane: Lane, unique_keys: Sequence[bytes], holders: Sequence[str]) -> int:
+    """Free unique keys that these jobs hold; returns how many they still held."""
+    return as_number(await _FREE_UNIQUE.run(lane, unique_keys, holders, repeatable=True))
 
 
 async def request_drain(lane: Lane, keys: QueueKeys, request: DrainRequest) -> None:
