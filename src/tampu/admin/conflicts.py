@@ -1,0 +1,99 @@
+"""What becomes of a job whose id or unique key is taken: the job that is there decides."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tampu.admin.jobs import JobFinder
+from tampu.errors import JobExists, ServerBusy
+from tampu.job import Job
+from tampu.server.scripts.control import free_unique
+from tampu.server.streams import values_of
+
+if TYPE_CHECKING:
+    from tampu.admin.control import JobControl
+    from tampu.admin.jobs import FoundJob
+    from tampu.producer.connection import QueueConnection
+    from tampu.producer.request import Request
+    from tampu.wire.keys import QueueKeys
+
+_TRIES: Final = 10
+
+
+class Conflicts:
+    """Resolves the conflicts of one queue. `add` adds one job again."""
+
+    def __init__(
+        self,
+        keys: QueueKeys,
+        connect: Callable[[], Awaitable[QueueConnection]],
+        *,
+        control: JobControl,
+        add: Callable[[Request], Awaitable[Job[Any]]],
+    ) -> None:
+        self._keys = keys
+        self._connect = connect
+        self._control = control
+        self._add = add
+
+    async def resolve(self, request: Request, refused: Job[Any]) -> Job[Any]:
+        """The job that counts: the one that is there, or the new one in its place.
+
+        Raises `JobExists` if the request asks for that.
+        """
+        for _ in range(_TRIES):
+            existing = await self._find_existing(request, refused)
+            if existing is not None:
+                return existing
+            refused = await self._add(request)
+            if not refused.duplicate:
+                return refused
+        lane = (await self._connect()).lane
+        problem = "other programs keep adding jobs with the same unique key"
+        raise ServerBusy(lane.server.name, "CHANGED", problem)
+
+    async def _find_existing(self, request: Request, refused: Job[Any]) -> Job[Any] | None:
+        """The job that is there; None if it makes room, so that the new one can be added."""
+        holder = await self._holder(request)
+        if holder is None:
+            if request.job_id is None:
+                return None  # its key has been freed meanwhile
+            return await self._existing(request, request.job_id, refused)
+        lane, unique = (await self._connect()).lane, request.unique
+        assert unique is not None  # noqa: S101 - there is a holder
+        finder = JobFinder(lane, self._keys)
+        found = (await finder.find([holder])).get(holder)
+        if found is None and finder.searched_all and not unique.is_timed:
+            # A peer has ended the job, or it ended between the two calls.
+            await free_unique(lane, [self._keys.unique(unique.key)], [holder])
+            return None
+        if unique.on_conflict == "raise":
+            raise JobExists(holder, unique.key)
+        replaced = found if unique.on_conflict == "replace" else None
+        if replaced is not None and await self._control.remove(replaced):
+            return None
+        return _duplicate(refused, holder, found)
+
+    async def _holder(self, request: Request) -> str | None:
+        """The job that has the unique key of a request."""
+        if request.unique is None:
+            return None
+        lane = (await self._connect()).lane
+        (value,) = await values_of(lane, [self._keys.unique(request.unique.key)])
+        return None if value is None else value.decode()
+
+    async def _existing(self, request: Request, job_id: str, refused: Job[Any]) -> Job[Any]:
+        finder = JobFinder((await self._connect()).lane, self._keys)
+        return _duplicate(refused, job_id, (await finder.find([job_id])).get(job_id))
+
+
+def _duplicate(refused: Job[Any], job_id: str, found: FoundJob | None) -> Job[Any]:
+    """The job that is there, for the producer of one that was not added."""
+    if found is None:  # it has ended: its data is not kept
+        return Job(job_id, refused.name, None, 0, 0, refused.host, duplicate=True)
+    info = found.info(found.delayed_state)
+    created_ms = found.envelope.created_at_ms
+    return Job(
+        job_id, found.name, info.data, 0, created_ms, refused.host, found.extras, duplicate=True
+    )
