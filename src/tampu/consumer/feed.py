@@ -129,7 +129,8 @@ class UniqueStarts:
     def hold(self, delivery: Delivery) -> bool:
         """Take a job that must free its key first; False if it need not."""
         held = delivery.job.extras.unique
-        if held is None or held.until is not UniqueUntil.STARTED or delivery.job.attempt > 1:
+        # Also before a later attempt: the worker of the first one may have died before this.
+        if held is None or held.until is not UniqueUntil.STARTED:
             return False
         self._sender.put(delivery)
         return True
