@@ -59,7 +59,7 @@ def do_nothing(job: Job[Any]) -> None:
 
 
 class EndCounter:
-    """A metrics sink: waits for the end of jobs, and measures the time from the first to the last."""
+    """A metrics sink that measures the time from the first end of a job to the last."""
 
     def __init__(self, name: str, jobs: int) -> None:
         self._name = name

@@ -7,7 +7,7 @@ A handler that returns is done. If it raises, the attempt has failed and the job
 import traceback
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -86,8 +86,12 @@ class Released(Struct, frozen=True):
     """The worker stopped before the handler had finished; another worker will run the job."""
 
 
-Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Released
-"""Tagged, because a child process sends its outcomes to its parent."""
+class Cancelled(Struct, frozen=True):
+    """The job was cancelled before the handler had finished; it does not run again."""
+
+
+Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Released | Cancelled
+"""Those of a handler are tagged, because a child process sends them to its parent."""
 
 MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 """The largest result that can be stored, or sent by a child process, as MessagePack."""
@@ -122,8 +126,25 @@ def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
 
 
 def timeout_outcome(limit_s: float) -> Failed:
-    """The outcome of an attempt that took longer than its time limit."""
-    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
+    """The outcome of an attempt that was stopped at its time limit."""
+    return Failed(_timeout_failure(limit_s))
+
+
+def outcome_after_limit(outcome: Outcome, limit_s: float) -> Outcome:
+    """The outcome of an attempt that ended by itself, but after its time limit.
+
+    It has failed, whatever the handler returned. If the handler raised, its traceback and the wait
+    that it asked for are kept; `Unrecoverable` still buries the job.
+    """
+    match outcome:
+        case UnrecoverableFailure() | Released() | Cancelled():
+            return outcome
+        case Failed(failure, after_ms):
+            return Failed(_timeout_failure(limit_s, failure.traceback), after_ms)
+        case Done() | Snoozed():
+            return timeout_outcome(limit_s)
+        case _:
+            assert_never(outcome)
 
 
 def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
@@ -133,6 +154,11 @@ def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
         decode_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
         decode_text(clip_text_front(_traceback_text(error), MAX_TRACEBACK_BYTES)) if traced else "",
     )
+
+
+def _timeout_failure(limit_s: float, traceback_text: str = "") -> Failure:
+    text = f"it ran longer than its time limit of {limit_s:g} s"
+    return Failure("JobTimeout", text, traceback_text)
 
 
 def _qualified_name(kind: type[BaseException]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import RetryEntry
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.outcome import Done, Failed, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import Cancelled, Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
@@ -32,6 +32,7 @@ _KINDS: Final = {
     Snoozed: OutcomeKind.SNOOZED,
     UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
     Released: OutcomeKind.RELEASED,
+    Cancelled: OutcomeKind.CANCELLED,
 }
 
 

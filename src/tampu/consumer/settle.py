@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.errors import EncodeError
-from tampu.outcome import NO_RESULT, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import (
+    NO_RESULT,
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    UnrecoverableFailure,
+)
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
@@ -48,7 +57,13 @@ class ReleaseEntry(Struct, frozen=True, gc=False):
     envelope: bytes
 
 
-Settlement: TypeAlias = Ack | AckWithResult | RetryEntry | BuryEntry | ReleaseEntry
+class CancelEntry(Struct, frozen=True, gc=False):
+    """Acknowledge and delete the entry: the job was cancelled."""
+
+    delivery: Delivery
+
+
+Settlement: TypeAlias = Ack | AckWithResult | RetryEntry | BuryEntry | ReleaseEntry | CancelEntry
 
 
 class SettleRules(Struct, frozen=True, kw_only=True):
@@ -82,6 +97,8 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
             return _bury(delivery, reason, failure, rules=rules)
         case Released():
             return release(delivery)
+        case Cancelled():
+            return CancelEntry(delivery)
         case _:
             assert_never(outcome)
 

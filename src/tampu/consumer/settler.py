@@ -13,6 +13,7 @@ from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
+    CancelEntry,
     ReleaseEntry,
     RetryEntry,
     plain_ack_outcome,
@@ -157,7 +158,7 @@ class Settler:
 
     def _send(self, settlement: Settlement) -> None:
         match settlement:
-            case Ack(delivery):
+            case Ack(delivery) | CancelEntry(delivery):
                 self._acks.put(delivery)
             case AckWithResult():
                 self._results.put(settlement)

@@ -20,6 +20,7 @@ class OutcomeKind(Enum):
     SNOOZED = auto()
     UNRECOVERABLE = auto()
     RELEASED = auto()  # the worker stopped before the handler had finished
+    CANCELLED = auto()  # the job was cancelled before the handler had finished
 
 
 class BatchRead(Struct, frozen=True):
