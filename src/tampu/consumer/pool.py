@@ -261,7 +261,8 @@ class Pool:
             self._wake(_WAKE_MORE)
 
     async def _slot(self, number: int, context: Context) -> None:  # noqa: C901, PLR0912, PLR0915 - hot path: calls cost too much
-        todo, running, begun, clock = self._todo, self._running, self._began_ns, perf_counter_ns
+        todo, running, clock = self._todo, self._running, perf_counter_ns
+        begun, dues = self._began_ns, self._due_ns
         start, put = self._settler.start, self._settler.put
         task, turn, stops = _this_task(), self._turn, self._stops
         while not self._closing:
@@ -277,7 +278,7 @@ class Pool:
             enter_job(delivery.job)
             entered = context.copy()
             began = begun[number] = clock()
-            due = NEVER_NS
+            due = dues[number] = NEVER_NS
             if delivery.timeout_s is not None:
                 due = self._watch(number, delivery, began)
             try:
