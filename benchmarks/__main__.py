@@ -26,6 +26,7 @@ from benchmarks import (
     promote,
     result,
     retry,
+    runners,
     scheduler,
 )
 from benchmarks.bench import Bench, find_chasquimq
@@ -38,6 +39,7 @@ PREFERRED: Final = ("redis8", "valkey9")  # ChasquiMQ runs on the first one only
 PACKAGES: Final = ("tampu", "redis", "hiredis", "msgspec", "msgpack", "uvloop")
 SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "consume": consume.run,
+    "runners": runners.run,
     "app": app.run,
     "produce": produce.run,
     "dispatch": dispatch.run,
@@ -55,7 +57,17 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "busy": busy.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
-    {"app", "busy", "envelope", "fleet", "idle", "lane_add", "lane_read", "scheduler"}
+    {
+        "app",
+        "busy",
+        "envelope",
+        "fleet",
+        "idle",
+        "lane_add",
+        "lane_read",
+        "runners",
+        "scheduler",
+    }
 )
 
 

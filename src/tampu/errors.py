@@ -29,8 +29,12 @@ Each error takes typed fields and writes its own sentence. `ServerError.verdict`
 repeating the call can help.
 """
 
+import re
 from enum import Enum, auto
-from typing import ClassVar
+from types import FunctionType, MethodType
+from typing import ClassVar, Final
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 
 
 class Verdict(Enum):
@@ -54,7 +58,7 @@ class OptionError(TampuError, ValueError):
 
     def __init__(self, option: str, given: object, problem: str) -> None:
         self.option, self.given, self.problem = option, given, problem
-        super().__init__(f"Invalid {option} {given!r}: {problem}.")
+        super().__init__(f"Invalid {option} {_show(given)}: {problem}.")
 
 
 class ArgumentError(TampuError, TypeError):
@@ -274,6 +278,13 @@ def _rebuild(
     error.args = args
     error.__dict__.update(fields)
     return error
+
+
+def _show(given: object) -> str:
+    """A value for a sentence: a function by its module and name, nothing by its address."""
+    if isinstance(given, FunctionType | MethodType):
+        return f"{given.__module__}.{given.__qualname__}"
+    return _ADDRESS.sub("", repr(given))
 
 
 def text_of(error: BaseException) -> str:

@@ -206,6 +206,14 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """The tenant that the producer named."""
         return self.extras.tenant
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job was cancelled while this attempt runs: the handler should end it.
+
+        For a plain handler, which cannot be interrupted; can be read in any thread.
+        """
+        return self in _cancelled
+
     async def info(self) -> JobInfo:
         """What is known about the job: its state, data, attempts, last error, result.
 
@@ -317,6 +325,9 @@ class SyncJob(Blocking[Job[R]]):
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")
 enter_job: Final = _current.set
+_cancelled: Final[set[Job[Any]]] = set()  # only jobs that run; they are equal if identical
+mark_cancelled: Final = _cancelled.add
+unmark_cancelled: Final = _cancelled.discard
 
 
 def current_job() -> Job[Any]:

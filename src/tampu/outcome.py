@@ -7,7 +7,7 @@ A handler that returns is done. If it raises, the attempt has failed and the job
 import traceback
 from enum import Enum, auto
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
 
@@ -91,7 +91,7 @@ class Released(Struct, frozen=True):
 
 
 Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Cancelled | Released
-"""Tagged, because a child process sends its outcomes to its parent."""
+"""Those of a handler are tagged, because a child process sends them to its parent."""
 
 MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 """The largest result that can be stored, or sent by a child process, as MessagePack."""
@@ -126,8 +126,25 @@ def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
 
 
 def timeout_outcome(limit_s: float) -> Failed:
-    """The outcome of an attempt that took longer than its time limit."""
-    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
+    """The outcome of an attempt that was stopped at its time limit."""
+    return Failed(_timeout_failure(limit_s))
+
+
+def outcome_after_limit(outcome: Outcome, limit_s: float) -> Outcome:
+    """The outcome of an attempt that ended by itself, but after its time limit.
+
+    It has failed, whatever the handler returned. If the handler raised, its traceback and the wait
+    that it asked for are kept; `Unrecoverable` still buries the job.
+    """
+    match outcome:
+        case UnrecoverableFailure() | Released() | Cancelled():
+            return outcome
+        case Failed(failure, after_ms):
+            return Failed(_timeout_failure(limit_s, failure.traceback), after_ms)
+        case Done() | Snoozed():
+            return timeout_outcome(limit_s)
+        case _:
+            assert_never(outcome)
 
 
 def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
@@ -140,6 +157,11 @@ def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     )
 
 
+def _timeout_failure(limit_s: float, traceback_text: str = "") -> Failure:
+    text = f"it ran longer than its time limit of {limit_s:g} s"
+    return Failure("JobTimeout", text, traceback_text)
+
+
 def _qualified_name(kind: type[BaseException]) -> str:
     if kind.__module__ == "builtins":
         return kind.__qualname__
@@ -148,13 +170,10 @@ def _qualified_name(kind: type[BaseException]) -> str:
 
 def _traceback_text(error: BaseException) -> str:
     """The traceback from the handler's first frame; empty for an error that was never raised."""
-    frames = error.__traceback__
-    if frames is None:
+    if error.__traceback__ is None:
         return ""
-    while frames is not None and _is_caller(frames):
-        frames = frames.tb_next
     try:
-        return "".join(traceback.format_exception(type(error), error, frames))
+        return "".join(traceback.format_exception(type(error), error, _own_frames(error)))
     except BaseException:  # noqa: BLE001 - it calls methods of the user's objects
         return ""
 
@@ -162,12 +181,20 @@ def _traceback_text(error: BaseException) -> str:
 def _last_frames(error: BaseException) -> str:
     """Where it was raised: the last three places of the traceback, without source lines."""
     places: list[str] = []
-    frame = error.__traceback__
+    frame = _own_frames(error)
     while frame is not None:
         code = frame.tb_frame.f_code
         places.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}\n')
         frame = frame.tb_next
     return "".join(places[-3:])
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without the frames between the worker and the handler."""
+    frames = error.__traceback__
+    while frames is not None and _is_caller(frames):
+        frames = frames.tb_next
+    return frames
 
 
 def _is_caller(frame: TracebackType) -> bool:

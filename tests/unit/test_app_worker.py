@@ -62,5 +62,7 @@ def test_a_task_in_a_child_process_must_be_importable() -> None:
     @local.task(isolation="process")
     def task() -> None: ...
 
-    with pytest.raises(OptionError, match="importable by a child process"):
+    with pytest.raises(OptionError, match="importable by a child process") as raised:
         AppWorker(local)
+    name = f"{__name__}.test_a_task_in_a_child_process_must_be_importable.<locals>.task"
+    assert str(raised.value).startswith(f"Invalid handler {name}: ")

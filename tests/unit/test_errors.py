@@ -1,6 +1,7 @@
 """Errors write their own sentences."""
 
 import copy
+import functools
 import pickle
 from collections.abc import Callable
 
@@ -21,6 +22,23 @@ def test_an_option_error_names_the_option_the_value_and_the_problem() -> None:
     error = OptionError("delay", -1, "must be at least 0")
     assert str(error) == "Invalid delay -1: must be at least 0."
     assert isinstance(error, ValueError)
+
+
+def test_functions_are_shown_by_name_and_nothing_by_its_address() -> None:
+    class Local:
+        def method(self) -> None: ...
+
+    where = f"{__name__}.test_functions_are_shown_by_name_and_nothing_by_its_address"
+    for given, shown in (
+        (copy.copy, "copy.copy"),
+        (Local().method, f"{where}.<locals>.Local.method"),
+        (lambda: None, f"{where}.<locals>.<lambda>"),
+        (Local(), f"<{where}.<locals>.Local object>"),
+        (functools.partial(copy.copy, 1), "functools.partial(<function copy>, 1)"),
+        (int, "<class 'int'>"),
+        ("look at 0x1f", "'look at 0x1f'"),
+    ):
+        assert str(OptionError("handler", given, "x")) == f"Invalid handler {shown}: x."
 
 
 def test_a_missing_extra_says_what_to_install() -> None:

@@ -7,13 +7,17 @@ import pytest
 
 from tampu.outcome import (
     Bury,
+    Cancelled,
     Done,
     Failed,
+    Outcome,
+    Released,
     Retry,
     Snooze,
     Snoozed,
     Unrecoverable,
     UnrecoverableFailure,
+    outcome_after_limit,
     outcome_of_error,
     outcome_of_value,
 )
@@ -174,3 +178,23 @@ def test_an_error_that_was_never_raised_has_no_traceback() -> None:
     outcome = outcome_of_value(Bury("x"))
     assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.failure.traceback == ""
+
+
+class TestAfterTheLimit:
+    @pytest.mark.parametrize("outcome", [Done(1), Snoozed(5)])
+    def test_an_attempt_that_returned_has_failed(self, outcome: Outcome) -> None:
+        after = outcome_after_limit(outcome, 1.5)
+        text = "it ran longer than its time limit of 1.5 s"
+        assert after == Failed(Failure("JobTimeout", text))
+
+    def test_an_attempt_that_raised_keeps_its_traceback_and_the_wait_it_asked_for(self) -> None:
+        after = outcome_after_limit(Failed(Failure("OSError", "x", "Traceback"), 70), 1.5)
+        assert isinstance(after, Failed)
+        assert (after.failure.error_type, after.failure.traceback) == ("JobTimeout", "Traceback")
+        assert after.after_ms == 70
+
+    @pytest.mark.parametrize(
+        "outcome", [UnrecoverableFailure(Failure("X", "y")), Released(), Cancelled()]
+    )
+    def test_other_outcomes_stay(self, outcome: Outcome) -> None:
+        assert outcome_after_limit(outcome, 1.5) is outcome

@@ -18,7 +18,7 @@ from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import LeaseThread, WorkerLease
 from tampu.consumer.options import WorkerHealth
-from tampu.consumer.pool import Pool
+from tampu.consumer.pool import CANCEL_GRACE_S, Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
@@ -191,6 +191,11 @@ class QueueEngine:
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
 
     @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self._config.keys.name
+
+    @property
     def health(self) -> WorkerHealth:
         """The health of this part of the worker now."""
         return WorkerHealth(self.pool.busy, self._config.lease.heartbeat_age_s)
@@ -324,6 +329,12 @@ class Engine:
         for each in made:
             each.start()
         return engine
+
+    def cancel(self, queue: str, job_id: str, *, grace_s: float = CANCEL_GRACE_S) -> bool:
+        """Cancel a job of a queue that waits or runs here, as `Pool.cancel` does."""
+        engines = [each for each in self._queues if each.name == queue]
+        found = [each.pool.cancel(job_id, grace_s=grace_s) for each in engines]
+        return any(found)
 
     @property
     def health(self) -> WorkerHealth:

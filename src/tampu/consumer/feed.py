@@ -241,13 +241,8 @@ class Feed:
     def cancel(self, request: CancelRequest) -> None:
         """Cancel a job if it waits or runs here, and when it comes."""
         self._cancellations.note(request)
-        for delivery in self._pool.deliveries():
-            if self._cancellations.of(delivery) is None:
-                continue
-            if self._pool.remove(delivery):
-                self._settler.cancel(delivery)
-            else:
-                self._pool.cancel(delivery.entry_id)
+        if any(self._cancellations.of(each) for each in self._pool.deliveries()):
+            self._pool.cancel(request.job_id)
 
     def _offer(self, entries: list[RawEntry], *, deliveries: int, first: bool = False) -> None:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tampu.backoff import Backoff, check_retrying
@@ -42,11 +43,26 @@ class Handler:
 Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
 
 
+class Place(Enum):
+    """Where a function runs. It decides how an attempt can be stopped, and who keeps its limit."""
+
+    LOOP = auto()  # cancelling the task that runs it stops it; the pool does so at the time limit
+    THREAD = auto()  # nothing stops it; the pool fails it afterwards
+    PROCESS = auto()  # cancelling the task that waits for it kills it; its runner keeps the limit
+
+
 class Runner(Protocol):
     """One way to run a function."""
 
+    @property
+    def place(self) -> Place:
+        """Where the function runs."""
+
     async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery, defined above us
         """Run the function for one delivery; raises nothing but cancellation."""
+
+    def abandon(self) -> None:
+        """Make up for a thread that an attempt holds although it was told to stop."""
 
     async def close(self) -> None:
         """End threads or processes."""

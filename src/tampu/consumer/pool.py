@@ -5,25 +5,45 @@ Hot path. A task or a future for each job would cost more than all the rest of i
 
 import asyncio
 import logging
-import math
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextvars import Context, copy_context
+from enum import Enum, auto
 from functools import partial
 from time import perf_counter_ns
 from typing import Final, Protocol
 
+from tampu.consumer.handler import Place
 from tampu.consumer.intake import Delivery
-from tampu.outcome import Failed, Outcome, Released, outcome_of_error
+from tampu.consumer.timers import NEVER_NS, Grace, LimitTimer, Turn
+from tampu.job import enter_job, mark_cancelled, unmark_cancelled
+from tampu.outcome import (
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    outcome_after_limit,
+    outcome_of_error,
+)
 from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 
+CANCEL_GRACE_S: Final = 5.0
+"""How long an attempt may take to end after its job was cancelled."""
 # Slots yield to the loop after this long, because handlers may never suspend.
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
 _UNWIND_S: Final = 5.0
 _CANCELLED_ITSELF: Final = Failed(Failure("CancelledError", "the handler was cancelled"))
+
+
+class _Stop(Enum):
+    """How far the cancellation of a job is, by the task that runs it."""
+
+    REQUESTED = auto()  # its handler has the grace to end
+    ABANDONED = auto()  # it had its chance: its entry is settled, and another slot took its place
 
 
 class Settles(Protocol):
@@ -35,6 +55,9 @@ class Settles(Protocol):
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Called when an attempt has ended."""
+
+    def cancel(self, delivery: Delivery) -> None:
+        """Called when a job was cancelled before its attempt began."""
 
 
 class Pool:
@@ -49,8 +72,13 @@ class Pool:
         self._tasks: list[asyncio.Task[None]] = []  # slots are opened when they are first needed
         self._closing = False
         self._cancelling = False  # handlers that are cancelled now are cancelled by us
-        self._grace = _Grace()
-        self._turn = _Turn()
+        self._stops: dict[asyncio.Task[None], _Stop] = {}
+        self._began_ns = [0] * size  # when the handler began, by slot
+        self._due_ns = [NEVER_NS] * size  # when to cancel the handler, by slot
+        self._limits = LimitTimer(self._cancel_overdue)
+        self._context = copy_context()  # what the handler of every job finds
+        self._grace = Grace()
+        self._turn = Turn()
         self.size = size
         self.offered = 0  # how many deliveries there have been
         self.low_mark = 0  # ask for more when so few deliveries wait
@@ -91,25 +119,31 @@ class Pool:
         self._todo.clear()
         return withdrawn
 
-    def remove(self, delivery: Delivery) -> bool:
-        """Take back a delivery that waits; False if it does not wait."""
-        for place, each in enumerate(self._todo):
-            if each is delivery:
-                del self._todo[place]
-                return True
-        return False
-
-    def cancel(self, entry_id: bytes) -> bool:
-        """Cancel the handler that runs for an entry; False if none does."""
-        for number, delivery in enumerate(self._running):
-            if delivery is not None and delivery.entry_id == entry_id:
-                self._tasks[number].cancel()
-                return True
-        return False
-
     def oldest_wait_s(self, now: float) -> float:
         """How long the next delivery has waited."""
         return now - self._todo[0].read_at if self._todo else 0.0
+
+    def cancel(self, job_id: str, *, grace_s: float = CANCEL_GRACE_S) -> bool:
+        """Cancel a job that waits or runs here; False if there is none.
+
+        An async handler is cancelled, a child process is killed, and a plain function sees
+        `job.cancelled`. The outcome is `Cancelled`, unless the handler still returns. A handler
+        that has not ended after the grace is abandoned: its slot takes other jobs.
+        """
+        waiting = [each for each in self._todo if each.job.id == job_id]
+        for delivery in waiting:
+            self._todo.remove(delivery)
+            self._settler.cancel(delivery)
+        running = [
+            (number, delivery)
+            for number, delivery in enumerate(self._running)
+            if delivery is not None and delivery.job.id == job_id
+        ]
+        for number, delivery in running:
+            self._stop(number, delivery, grace_s)
+        if waiting:
+            self._on_room()
+        return bool(waiting or running)
 
     async def drain(self, grace_s: float) -> None:
         """Start nothing more, give running handlers so long, then cancel them. Ends the slots."""
@@ -117,11 +151,12 @@ class Pool:
         self._wake(len(self._idle))
         self.limit_grace(grace_s)
         await self._grace.wait(self._unfinished())
-        if pending := self._unfinished():
+        if pending := self._unfinished() | self._stops.keys():
             self._cancelling = True
             for task in pending:
                 task.cancel()
             await asyncio.wait(pending, timeout=_UNWIND_S)
+        self._limits.cancel()
 
     def limit_grace(self, grace_s: float) -> None:
         """Give running handlers at most this long from now on; the shortest limit counts."""
@@ -131,20 +166,81 @@ class Pool:
         return {task for task in self._tasks if not task.done()}
 
     def _open_slot(self, number: int) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._slot(number), name=f"tampu-slot-{number}")
-        task.add_done_callback(partial(self._replace_slot, number))
+        context = self._context.copy()
+        task = asyncio.create_task(
+            self._slot(number, context), name=f"tampu-slot-{number}", context=context
+        )
+        task.add_done_callback(partial(self._note_failure, number))
         return task
 
-    def _replace_slot(self, number: int, task: asyncio.Task[None]) -> None:
+    def _replace_slot(self, number: int) -> None:
+        self._running[number] = None
+        if not self._closing:
+            self._tasks[number] = self._open_slot(number)
+
+    def _note_failure(self, number: int, task: asyncio.Task[None]) -> None:
         """Replace a slot that an unexpected error has ended; its entry stays pending."""
         if task.cancelled() or task.exception() is None:
             return
         logger.error(
             "a slot of the pool failed: its entry stays pending", exc_info=task.exception()
         )
-        self._running[number] = None
-        if not self._closing:
-            self._tasks[number] = self._open_slot(number)
+        if self._stops.pop(task, None) is not _Stop.ABANDONED:
+            self._replace_slot(number)
+
+    def _stop(self, number: int, delivery: Delivery, grace_s: float) -> None:
+        task, place = self._tasks[number], delivery.plan.runner.place
+        if task in self._stops:
+            return
+        self._stops[task] = _Stop.REQUESTED
+        mark_cancelled(delivery.job)
+        if place is not Place.THREAD:
+            task.cancel()
+        if place is not Place.PROCESS:  # a killed process ends
+            asyncio.get_running_loop().call_later(grace_s, self._abandon, number, delivery, grace_s)
+
+    def _abandon(self, number: int, delivery: Delivery, grace_s: float) -> None:
+        """Settle the job of a handler that ignored its cancellation, and go on without it."""
+        task, job, began_ns = self._tasks[number], delivery.job, self._began_ns[number]
+        if self._running[number] is not delivery or self._closing:
+            return
+        self._stops[task] = _Stop.ABANDONED
+        self._replace_slot(number)
+        if delivery.plan.runner.place is Place.THREAD:
+            task.cancel()  # it only waits for the thread
+        delivery.plan.runner.abandon()
+        logger.warning(
+            "job %s (%s) was cancelled but still runs after %g s: it is abandoned",
+            job.id,
+            job.name,
+            grace_s,
+            extra={"job_id": job.id, "job_name": job.name, "attempt": job.attempt},
+        )
+        self._settler.put(delivery, Cancelled(), perf_counter_ns() - began_ns)
+
+    def _watch(self, number: int, delivery: Delivery, began_ns: int) -> int:
+        """When the time limit of an attempt ends. A handler on the loop is cancelled then."""
+        place, limit_s = delivery.plan.runner.place, delivery.timeout_s
+        if limit_s is None or place is Place.PROCESS:
+            return NEVER_NS
+        due_ns = began_ns + int(limit_s * 1e9)
+        if place is Place.LOOP:
+            self._due_ns[number] = due_ns
+            if due_ns < self._limits.due_ns:
+                self._limits.set(due_ns)
+        return due_ns
+
+    def _cancel_overdue(self) -> int:
+        """Cancel handlers whose time limit is over; when the next limit ends."""
+        now_ns, next_ns, due = perf_counter_ns(), NEVER_NS, self._due_ns
+        for number, task in enumerate(self._tasks):
+            if self._running[number] is None:
+                due[number] = NEVER_NS
+            elif due[number] <= now_ns:
+                due[number] = NEVER_NS
+                task.cancel()
+            next_ns = min(next_ns, due[number])
+        return next_ns
 
     def _wake(self, count: int) -> None:
         idle, tasks = self._idle, self._tasks
@@ -167,10 +263,11 @@ class Pool:
         if self._todo:
             self._wake(_WAKE_MORE)
 
-    async def _slot(self, number: int) -> None:  # noqa: C901 - hot path: calls cost too much
+    async def _slot(self, number: int, context: Context) -> None:  # noqa: C901, PLR0912, PLR0915 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
+        begun, dues = self._began_ns, self._due_ns
         start, put = self._settler.start, self._settler.put
-        task, turn = _this_task(), self._turn
+        task, turn, stops = _this_task(), self._turn, self._stops
         while not self._closing:
             if not todo:
                 await self._sleep()
@@ -181,7 +278,12 @@ class Pool:
                 self._on_room()
             if start is not None:
                 start(delivery)
-            began = clock()
+            enter_job(delivery.job)
+            entered = context.copy()
+            began = begun[number] = clock()
+            due = dues[number] = NEVER_NS
+            if delivery.timeout_s is not None:
+                due = self._watch(number, delivery, began)
             try:
                 outcome = await delivery.plan.runner.run(delivery)
             except asyncio.CancelledError:
@@ -189,78 +291,36 @@ class Pool:
             except Exception as error:  # noqa: BLE001 - border: a returned object may do anything
                 outcome = outcome_of_error(error)
             ended = clock()
+            if ended > due or stops:
+                stop = stops.pop(task, None)
+                if stop is not None and delivery.plan.runner.place is not Place.THREAD:
+                    unmark_cancelled(delivery.job)  # a thread may still look at it
+                if stop is _Stop.ABANDONED:
+                    return
+                outcome = _outcome_of_stop(stop, outcome, delivery, is_late=ended > due)
             running[number] = None
             put(delivery, outcome, ended - began)
-            if task.cancelling():
-                await _clear_cancellation(task)
+            try:
+                is_used = context != entered or task.cancelling() > 0
+            except Exception:  # noqa: BLE001 - border: values of context variables are compared
+                is_used = True
+            if is_used:  # the next job must not see what this one set, or be cancelled for it
+                self._replace_slot(number)
+                return
             if ended - turn.began_ns > _TURN_NS:
                 await turn.end()
 
 
-class _Turn:
-    """The time since the loop last ran other tasks, as far as the slots know."""
-
-    def __init__(self) -> None:
-        self.began_ns = perf_counter_ns()
-        self._ending = False
-
-    async def end(self) -> None:
-        """Let other tasks run; slots that call this before they have run wait too."""
-        if not self._ending:
-            self._ending = True
-            asyncio.get_running_loop().call_soon(self._begin)
-        await asyncio.sleep(0)
-
-    def _begin(self) -> None:
-        self._ending = False
-        self.began_ns = perf_counter_ns()
-
-
-class _Grace:
-    """The time that running handlers are given when the pool is drained."""
-
-    def __init__(self) -> None:
-        self._is_over = asyncio.Event()
-        self._ends_at = math.inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def limit(self, grace_s: float) -> None:
-        """End it so many seconds from now, unless it ends earlier anyway."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + grace_s
-        if ends_at < self._ends_at:
-            self._cancel_timer()
-            self._ends_at, self._timer = ends_at, loop.call_later(grace_s, self._is_over.set)
-
-    async def wait(self, tasks: set[asyncio.Task[None]]) -> None:
-        """Return when the tasks are done or the grace is over."""
-        if tasks:
-            over = asyncio.create_task(self._is_over.wait(), name="tampu-grace")
-            done = asyncio.create_task(asyncio.wait(tasks), name="tampu-drain")
-            await asyncio.wait({done, over}, return_when=asyncio.FIRST_COMPLETED)
-            over.cancel()
-            done.cancel()
-            await asyncio.wait({done, over})
-        self._cancel_timer()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+def _outcome_of_stop(
+    stop: _Stop | None, outcome: Outcome, delivery: Delivery, *, is_late: bool
+) -> Outcome:
+    """The outcome of an attempt whose job was cancelled, or that ended after its time limit."""
+    if is_late and delivery.timeout_s is not None:
+        outcome = outcome_after_limit(outcome, delivery.timeout_s)
+    return outcome if stop is None or isinstance(outcome, Done) else Cancelled()
 
 
 def _this_task() -> asyncio.Task[None]:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a slot is a task
     return task
-
-
-async def _clear_cancellation(task: asyncio.Task[None]) -> None:
-    """Clear a cancellation that a handler requested, so that it does not hit the next job.
-
-    If we requested it, `_closing` is set and the slot ends all the same.
-    """
-    while task.cancelling():
-        task.uncancel()
-    with suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)

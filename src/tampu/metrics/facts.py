@@ -19,7 +19,7 @@ class OutcomeKind(Enum):
     FAILED = auto()
     SNOOZED = auto()
     UNRECOVERABLE = auto()
-    CANCELLED = auto()
+    CANCELLED = auto()  # the job was cancelled before the handler had finished
     RELEASED = auto()  # the worker stopped before the handler had finished
 
 

@@ -25,6 +25,9 @@ class ChildFunction:
         self._task, self._middleware = task, middleware
         self._function: Function | None = None
 
+    def __repr__(self) -> str:
+        return self._task.full_name
+
     def __reduce__(self) -> tuple[type["ChildFunction"], tuple[AnyTask, tuple[Middleware, ...]]]:
         return ChildFunction, (self._task, self._middleware)
 

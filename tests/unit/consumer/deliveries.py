@@ -1,10 +1,10 @@
 """Deliveries for tests."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from tampu.backoff import Backoff
-from tampu.consumer.handler import HandlerPlan
+from tampu.consumer.handler import HandlerPlan, Place, Runner
 from tampu.consumer.intake import Delivery
 from tampu.job import Job
 from tampu.outcome import Done, Outcome
@@ -31,11 +31,16 @@ async def at_once(delivery: Delivery) -> Outcome:
 class FunctionRunner:
     """A runner that calls a function."""
 
+    place: Final = Place.LOOP
+
     def __init__(self, run: Callable[[Delivery], Awaitable[Outcome]] = at_once) -> None:
         self._run = run
 
     async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - as the protocol has it
         return await self._run(delivery)
+
+    def abandon(self) -> None:
+        """Nothing to make up for."""
 
     async def close(self) -> None:
         """Nothing to end."""
@@ -51,9 +56,15 @@ def plan(
     return HandlerPlan(FunctionRunner(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
 
 
+def runner_plan(runner: Runner) -> HandlerPlan:
+    """The plan of a handler that is run by this runner."""
+    return HandlerPlan(runner, 3, Backoff.fixed(0.05), None)
+
+
 def delivery(
     data: object = 1,
     *,
+    job_id: str = "j",
     attempt: int = 1,
     made: HandlerPlan | None = None,
     retry: RetryOverride | None = None,
@@ -62,6 +73,6 @@ def delivery(
     read_at: float = 0.0,
 ) -> Delivery:
     """A job in its first delivery; `attempt` counts from 1."""
-    envelope = Envelope("j", PAYLOAD, 1000, attempt - 1, retry)
-    job: Job[Any] = Job("j", "greet", data, attempt, 1000, NoHost())
+    envelope = Envelope(job_id, PAYLOAD, 1000, attempt - 1, retry)
+    job: Job[Any] = Job(job_id, "greet", data, attempt, 1000, NoHost())
     return Delivery(b"1-1", envelope, job, made or plan(), b"greet", extras, read_at, timeout_s)

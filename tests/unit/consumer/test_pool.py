@@ -10,39 +10,10 @@ from tampu.consumer.intake import Delivery
 from tampu.consumer.pool import Pool
 from tampu.outcome import Done, Failed, Outcome, Released
 from tests.unit.consumer.deliveries import delivery, plan
+from tests.unit.consumer.pools import SOON, FakeSettler, pool_of
 from tests.waiting import wait_until
 
-SOON = 10.0
 Run = Callable[[Delivery], Awaitable[Outcome]]
-
-
-class FakeSettler:
-    """Records which attempts began, and the outcome of each."""
-
-    def __init__(self) -> None:
-        self.started: list[object] = []
-        self.outcomes: list[tuple[object, Outcome]] = []
-        self.room = 0
-        self.broken = False
-
-    def start(self, delivery: Delivery) -> None:
-        self.started.append(delivery.job.data)
-
-    def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
-        assert duration_ns >= 0
-        if self.broken:
-            raise OSError("a settler must not do that")
-        self.outcomes.append((delivery.job.data, outcome))
-
-    def on_room(self) -> None:
-        self.room += 1
-
-    async def until(self, count: int) -> None:
-        await wait_until(
-            lambda: len(self.outcomes) >= count,
-            within=SOON,
-            sentence=f"{count} attempts have ended",
-        )
 
 
 @pytest.fixture
@@ -53,11 +24,8 @@ def settler() -> FakeSettler:
 @pytest.fixture
 async def pool(settler: FakeSettler) -> AsyncIterator[Pool]:
     """A pool of three slots."""
-    opened = Pool(3, settler, on_room=settler.on_room)
-    yield opened
-    await opened.drain(0)
-    names = [task.get_name() for task in asyncio.all_tasks()]
-    assert not [name for name in names if name.startswith("tampu-slot")]
+    async with pool_of(3, settler) as opened:
+        yield opened
 
 
 def jobs(run: Run, count: int, *, first: int = 0, read_at: float = 0.0) -> list[Delivery]:

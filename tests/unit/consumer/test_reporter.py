@@ -9,7 +9,7 @@ from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import RetryEntry, Settlement
 from tampu.metrics import JobBuried, JobEnded, MemorySink, OutcomeKind, RetryScheduled
 from tampu.metrics.facts import SafeSink
-from tampu.outcome import Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import Cancelled, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tests.unit.consumer.deliveries import delivery
 
@@ -55,6 +55,7 @@ class TestFacts:
             (Snoozed(1), OutcomeKind.SNOOZED),
             (UnrecoverableFailure(FAILURE), OutcomeKind.UNRECOVERABLE),
             (Released(), OutcomeKind.RELEASED),
+            (Cancelled(), OutcomeKind.CANCELLED),
         ],
     )
     def test_each_outcome_has_a_kind(

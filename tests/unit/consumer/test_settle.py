@@ -11,13 +11,23 @@ from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
+    CloseEntry,
     ReleaseEntry,
     RetryEntry,
     SettleRules,
     plain_ack_outcome,
     settle,
 )
-from tampu.outcome import NO_RESULT, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import (
+    NO_RESULT,
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    UnrecoverableFailure,
+)
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
 from tests.unit.consumer.deliveries import delivery, plan
@@ -134,6 +144,11 @@ class TestOthers:
         assert isinstance(released, ReleaseEntry)
         assert decode_envelope(released.envelope).attempt == 3
 
+    @pytest.mark.parametrize("rules", [RULES, STORING], ids=["no results", "results"])
+    def test_a_cancelled_job_does_not_run_again(self, rules: SettleRules) -> None:
+        one = delivery()
+        assert settle(one, Cancelled(), rules) == CloseEntry(one, cancelled=True)
+
 
 OUTCOMES: list[Outcome] = [
     *(Done(value) for value in (None, 0, "x", object(), NO_RESULT)),
@@ -142,6 +157,7 @@ OUTCOMES: list[Outcome] = [
     Snoozed(1),
     UnrecoverableFailure(FAILURE),
     Released(),
+    Cancelled(),
 ]
 
 

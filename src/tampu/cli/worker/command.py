@@ -302,7 +302,8 @@ class LogFormatter(logging.Formatter):
         """The line, and the lines of the traceback."""
         when = iso_instant(datetime.fromtimestamp(record.created, UTC))
         message = " | ".join(_lines(record.getMessage()))
-        text = f"{when} {record.levelname} {os.getpid()} {record.name}: {escape_controls(message)}"
+        pid = record.process  # of a child process, if the record comes from one
+        text = f"{when} {record.levelname} {pid} {record.name}: {escape_controls(message)}"
         trace = record.exc_text or ""  # of a failed attempt: it may be from a child process
         if record.exc_info:
             trace = self.formatException(record.exc_info)

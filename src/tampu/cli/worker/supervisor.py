@@ -19,7 +19,7 @@ from tampu.cli.signals import ExitReason, StopRequest, wait_for_any
 from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, show_health
 from tampu.cli.worker.messages import ManagedProcess, ProcessStarted
 from tampu.cli.worker.options import WorkerCommandOptions
-from tampu.consumer.runners.children import describe_exit
+from tampu.consumer.runners.child_process import describe_exit
 from tampu.util.pauses import Pauses
 
 logger = logging.getLogger("tampu.supervisor")

@@ -4,7 +4,8 @@ This code runs in the child, but both sides use the messages. They are MessagePa
 length in four bytes, on a socket of their own, so a handler can use standard input and output.
 
     parent → child   ChildRequest
-    child → parent   Ready | NotReady once, then for each job: Progress ... and one outcome
+    child → parent   Ready | NotReady once, then for each job: Progress ... and one outcome;
+                     ChildLog at any time
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
+from tampu.consumer.runners.child_logs import ChildLog, LogLevels, send_logs
 from tampu.errors import DecodeError, EncodeError, WrongContext
 from tampu.job import Job, JobActions, enter_job
 from tampu.outcome import (
@@ -44,7 +46,7 @@ from tampu.wire.payload import decode_payload, encode_payload
 
 T = TypeVar("T")
 LENGTH_BYTES: Final = 4
-READ_BYTES: Final = 256 * 1024
+READ_BYTES: Final = 64 * 1024
 LEFT_TO_PARENT: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 """Terminals and service managers send these to every process; the parent decides what to do."""
 
@@ -77,21 +79,34 @@ class Progress(Struct, frozen=True, tag=True):
 
 
 Start: TypeAlias = Ready | NotReady
-Report: TypeAlias = Progress | Done | Failed | Snoozed | UnrecoverableFailure
-"""An outcome ends the job. The value of `Done` is sent as its MessagePack."""
+ChildOutcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure
+"""It ends the job. The value of `Done` is sent as its MessagePack."""
+Message: TypeAlias = Start | Progress | ChildOutcome | ChildLog
 _encode: Final = Encoder().encode
 _request: Final = Decoder(ChildRequest)
-START: Final[Decoder[Start]] = Decoder(Start)
-REPORT: Final[Decoder[Report]] = Decoder(Report)
+decode_message: Final[Callable[[bytes], Message]] = Decoder(Message).decode
 
 
-def encode_frame(message: ChildRequest | Start | Progress | Outcome) -> bytes:
+def encode_frame(message: ChildRequest | Message | Outcome) -> bytes:
     """The bytes of a message on the socket."""
     data = _encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-def main(reference: bytes, pipe: socket.socket) -> None:
+def take_frames(data: bytearray) -> list[bytes]:
+    """Remove the whole messages from the front of what has arrived, and return them."""
+    frames, begin = [], 0
+    while len(data) >= begin + LENGTH_BYTES:
+        end = begin + LENGTH_BYTES + int.from_bytes(data[begin : begin + LENGTH_BYTES], "big")
+        if len(data) < end:
+            break
+        frames.append(bytes(memoryview(data)[begin + LENGTH_BYTES : end]))
+        begin = end
+    del data[:begin]
+    return frames
+
+
+def main(reference: bytes, pipe: socket.socket, levels: LogLevels) -> None:
     """Run jobs for the parent at the other end of the pipe until it closes its side.
 
     The process ends as soon as the parent does. `reference` is the pickled handler: its name.
@@ -99,14 +114,16 @@ def main(reference: bytes, pipe: socket.socket) -> None:
     _leave_signals_to_parent()
     pipe.settimeout(None)
     pipe.set_inheritable(False)
-    os.register_at_fork(after_in_child=pipe.close)  # in a fork it would stay open after our end
-    threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), daemon=True).start()
     parent = _ChildPipe(pipe)
+    os.register_at_fork(after_in_child=parent.forget)
+    threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), daemon=True).start()
+    send_logs(parent.send, levels)
     try:
         function = pickle.loads(reference)  # noqa: S301 - from our own parent
     except BaseException as error:  # noqa: BLE001 - importing a user's module may raise anything
         parent.send(NotReady(failure_of(error)))
         return
+    send_logs(parent.send, levels)
     with suppress(ConnectionError), asyncio.Runner() as runner:
         parent.send(Ready())
         while (request := parent.receive()) is not None:
@@ -119,26 +136,28 @@ class _ChildPipe:
     def __init__(self, pipe: socket.socket) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
+        self._unread = bytearray()
 
-    def send(self, report: Start | Progress | Outcome) -> None:
+    def send(self, message: Message | Outcome) -> None:
         """Write one message; can be called from any thread."""
-        data = encode_frame(report)
+        data = encode_frame(message)
         with self._sending:
             self._pipe.sendall(data)
 
     def receive(self) -> ChildRequest | None:
         """The next request; None when the parent has closed its side."""
-        head = self._read(LENGTH_BYTES)
-        if len(head) < LENGTH_BYTES:
-            return None
-        return _request.decode(self._read(int.from_bytes(head, "big")))
+        while not (frames := take_frames(self._unread)):
+            part = self._pipe.recv(READ_BYTES)
+            if not part:
+                return None
+            self._unread += part
+        (request,) = frames  # the parent waits for the outcome before it sends another
+        return _request.decode(request)
 
-    def _read(self, size: int) -> bytearray:
-        """So many bytes, fewer at the end. (A file object could not be closed in a fork.)"""
-        data = bytearray()
-        while (missing := size - len(data)) and (part := self._pipe.recv(min(READ_BYTES, missing))):
-            data += part
-        return data
+    def forget(self) -> None:
+        """Close it in a fork, where it would stay open after our end."""
+        self._pipe.close()
+        self._sending = threading.Lock()  # another thread of the parent process may have held it
 
 
 class _ChildAttempt:

@@ -5,21 +5,20 @@ Each turns whatever the handler does into an outcome; only cancellation is raise
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from time import monotonic
-from typing import Any
+from typing import Any, Final
 
-from tampu.consumer.handler import Function, Handler, HandlerPlan, Runner, timeout_s_of
+from tampu.consumer.handler import Function, Handler, HandlerPlan, Place, Runner, timeout_s_of
 from tampu.consumer.intake import Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.reporter import wants_traceback
 from tampu.consumer.runners.child import ChildRequest
 from tampu.consumer.runners.children import Children
-from tampu.job import enter_job
-from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value, timeout_outcome
+from tampu.consumer.runners.threads import HandlerThreads
+from tampu.job import unmark_cancelled
+from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value
 from tampu.util.options import is_async
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
@@ -28,18 +27,15 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 class LoopRunner:
     """Runs async functions on the worker's loop."""
 
+    place: Final = Place.LOOP
+
     def __init__(self, function: Function) -> None:
         self._function: Any = function  # known to return an awaitable
 
     async def run(self, delivery: Delivery) -> Outcome:
-        """Await the function; it is cancelled at the time limit."""
-        job = delivery.job
-        enter_job(job)
+        """Await the function."""
         try:
-            if delivery.timeout_s is None:
-                value = await self._function(job)
-            else:
-                return await self._run_limited(delivery, delivery.timeout_s)
+            value = await self._function(delivery.job)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -48,15 +44,8 @@ class LoopRunner:
             return outcome_of_error(error, traced=wants_traceback(delivery))
         return Done(value) if type(value) in _PLAIN else outcome_of_value(value)
 
-    async def _run_limited(self, delivery: Delivery, limit_s: float) -> Outcome:
-        limit = asyncio.timeout(limit_s)
-        try:
-            async with limit:
-                return outcome_of_value(await self._function(delivery.job))
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return timeout_outcome(limit_s)
+    def abandon(self) -> None:
+        """Do nothing: it holds no thread."""
 
     async def close(self) -> None:
         """Do nothing: there is nothing to end."""
@@ -65,24 +54,18 @@ class LoopRunner:
 class ThreadRunner:
     """Runs plain functions in threads, each with the context of the worker's task."""
 
-    def __init__(self, function: Function, threads: ThreadPoolExecutor) -> None:
+    place: Final = Place.THREAD
+
+    def __init__(self, function: Function, threads: HandlerThreads) -> None:
         self._function = function
         self._threads = threads
 
     async def run(self, delivery: Delivery) -> Outcome:
-        """Call the function in a thread, to its end: after its time limit the attempt fails."""
-        enter_job(delivery.job)
-        loop = asyncio.get_running_loop()
-        began = monotonic()
-        outcome = await loop.run_in_executor(
-            self._threads, copy_context().run, self._call, delivery
-        )
+        """Call the function in a thread, to its end."""
+        outcome = await self._threads.call(partial(copy_context().run, self._call, delivery))
         if isinstance(outcome, Done) and isawaitable(outcome.value):
             # It was not a plain function after all: a lambda that calls an async one, for instance.
-            outcome = await self._await(outcome.value, delivery)
-        limit_s = delivery.timeout_s
-        if limit_s is not None and monotonic() - began > limit_s:
-            return timeout_outcome(limit_s)
+            return await self._await(outcome.value, delivery)
         return outcome
 
     async def _await(self, value: Awaitable[object], delivery: Delivery) -> Outcome:
@@ -98,14 +81,22 @@ class ThreadRunner:
             return outcome_of_value(self._function(delivery.job))
         except BaseException as error:  # noqa: BLE001 - border: user code may raise anything
             return outcome_of_error(error, traced=wants_traceback(delivery))
+        finally:
+            unmark_cancelled(delivery.job)
+
+    def abandon(self) -> None:
+        """Replace the thread of a function that goes on."""
+        self._threads.replace()
 
     async def close(self) -> None:
         """Start nothing more; a function that still runs goes on to its end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 class ProcessRunner:
     """Runs functions in child processes, which can be killed."""
+
+    place: Final = Place.PROCESS
 
     def __init__(self, function: Function, *, limit: int) -> None:
         self._children = Children(function, limit=limit)
@@ -127,6 +118,9 @@ class ProcessRunner:
             on_progress=partial(job.host.report_progress, job),
         )
 
+    def abandon(self) -> None:
+        """Do nothing: a killed process ends."""
+
     async def close(self) -> None:
         """End the children."""
         await self._children.close()
@@ -144,7 +138,7 @@ def make_plans(
     handlers: Mapping[str | None, Handler], settings: WorkerSettings
 ) -> dict[str | None, HandlerPlan]:
     """How to run the jobs of each name; starts no thread or process yet."""
-    threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="tampu-handler")
+    threads = HandlerThreads(settings.concurrency)
     return {
         name: HandlerPlan(
             _make_runner(handler, settings, threads),
@@ -156,7 +150,7 @@ def make_plans(
     }
 
 
-def _make_runner(handler: Handler, settings: WorkerSettings, threads: ThreadPoolExecutor) -> Runner:
+def _make_runner(handler: Handler, settings: WorkerSettings, threads: HandlerThreads) -> Runner:
     if (handler.isolation or settings.isolation) == "process":
         return ProcessRunner(handler.function, limit=settings.concurrency)
     if is_async(handler.function):

@@ -202,8 +202,9 @@ def test_a_handler_that_a_child_could_not_import_is_refused_at_once() -> None:
         pass
 
     for function in (local, lambda job: job):
-        with pytest.raises(OptionError, match="must be importable by a child process"):
+        with pytest.raises(OptionError, match="must be importable by a child process") as raised:
             Children(function, limit=1)
+        assert f"Invalid handler {__name__}.test_a_handler_that" in str(raised.value)
 
 
 def test_the_limit_must_be_at_least_one_child() -> None:

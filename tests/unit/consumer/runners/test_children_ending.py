@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tampu.consumer.runners import children as children_module
+from tampu.consumer.runners import child_process
 from tampu.outcome import Done, Failed, Released
 from tampu.wire.dead import Failure
 from tests.unit.consumer.runners import child_handlers as handlers
@@ -97,7 +97,7 @@ async def test_the_time_limit_does_not_count_the_start_of_a_child(
 async def test_cancelling_kills_the_child(
     make: Make, pid_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children_module, "END_LIMIT_S", 60)  # it is not left to end by itself
+    monkeypatch.setattr(child_process, "END_LIMIT_S", 60)  # it is not left to end by itself
     children = make(handlers.sleeps)
     task = asyncio.create_task(run(children, [str(pid_file), 60]))
     pid = await pid_in(pid_file)
@@ -111,7 +111,7 @@ async def test_cancelling_kills_the_child(
 async def test_cancelling_while_a_child_starts_leaves_none(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children_module, "END_LIMIT_S", 60)
+    monkeypatch.setattr(child_process, "END_LIMIT_S", 60)
     resource_tracker.ensure_running()
     before = children_of_this_process()
     children = make(handlers.echo)
@@ -150,7 +150,7 @@ async def test_programs_that_a_handler_starts_can_be_terminated(make: Make) -> N
 async def test_a_child_that_is_not_ready_in_time_is_killed(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children_module, "START_LIMIT_S", 0.001)
+    monkeypatch.setattr(child_process, "START_LIMIT_S", 0.001)
     before = children_of_this_process()
     children = make(handlers.echo)
     outcome = await run(children)
@@ -213,7 +213,7 @@ async def test_closing_kills_busy_children_and_releases_their_jobs(
 async def test_an_idle_child_that_does_not_end_by_itself_is_killed(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children_module, "END_LIMIT_S", 0.1)
+    monkeypatch.setattr(child_process, "END_LIMIT_S", 0.1)
     resource_tracker.ensure_running()
     before = children_of_this_process()
     children = make(handlers.leaves_a_thread)

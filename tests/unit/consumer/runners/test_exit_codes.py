@@ -2,7 +2,7 @@
 
 import signal
 
-from tampu.consumer.runners.children import describe_exit
+from tampu.consumer.runners.child_process import describe_exit
 
 
 def test_an_exit_code_is_named_by_its_number_and_a_signal_by_its_name() -> None:

@@ -3,14 +3,14 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import pytest
 
 from tampu.consumer.runners.local import LoopRunner, ProcessRunner, ThreadRunner
-from tampu.job import Job, current_job
+from tampu.consumer.runners.threads import HandlerThreads
+from tampu.job import Job, current_job, enter_job
 from tampu.outcome import Bury, Done, Failed, Outcome, Retry, Snooze, Snoozed, UnrecoverableFailure
 from tests.unit.consumer.deliveries import delivery
 from tests.unit.consumer.runners import child_handlers
@@ -21,13 +21,16 @@ _seen: ContextVar[str] = ContextVar("seen", default="nothing")
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
+async def threads() -> AsyncIterator[HandlerThreads]:
+    made = HandlerThreads(2)
+    yield made
+    made.close()
 
 
 async def run(runner: Any, **options: Any) -> Outcome:  # noqa: ANN401
-    outcome: Outcome = await runner.run(delivery(**options))
+    one = delivery(**options)
+    enter_job(one.job)  # as the pool does
+    outcome: Outcome = await runner.run(one)
     return outcome
 
 
@@ -54,33 +57,29 @@ def plain_handler(value: object = None, error: BaseException | None = None) -> A
 
 
 class TestBoth:
-    @pytest.mark.parametrize("timeout_s", [None, 5.0])
     @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize("value", [None, 0, "x", (1,), object()])
     async def test_a_returned_value_is_the_outcome(
         self,
         make: Make,
         value: object,
-        timeout_s: float | None,
-        threads: ThreadPoolExecutor,
+        threads: HandlerThreads,
     ) -> None:
         runner = LoopRunner(make(value)) if make is handler else ThreadRunner(make(value), threads)
-        assert await run(runner, timeout_s=timeout_s) == Done(value)
+        assert await run(runner) == Done(value)
 
-    @pytest.mark.parametrize("timeout_s", [None, 5.0])
     @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize("how", ["raised", "returned"])
     async def test_retry_snooze_and_bury_can_be_raised_or_returned(
         self,
         make: Make,
         how: str,
-        timeout_s: float | None,
-        threads: ThreadPoolExecutor,
+        threads: HandlerThreads,
     ) -> None:
         async def outcome_of(error: Exception) -> Outcome:
             function = make(error) if how == "returned" else make(error=error)
             runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
-            return await run(runner, timeout_s=timeout_s)
+            return await run(runner)
 
         assert await outcome_of(Snooze(2)) == Snoozed(2000)
         retry = await outcome_of(Retry("later", after=3))
@@ -88,7 +87,6 @@ class TestBoth:
         assert (retry.after_ms, retry.failure.message) == (3000, "later")
         assert isinstance(await outcome_of(Bury("enough")), UnrecoverableFailure)
 
-    @pytest.mark.parametrize("timeout_s", [None, 5.0])
     @pytest.mark.parametrize("make", [handler, plain_handler])
     @pytest.mark.parametrize(
         "error",
@@ -99,12 +97,11 @@ class TestBoth:
         self,
         make: Make,
         error: BaseException,
-        timeout_s: float | None,
-        threads: ThreadPoolExecutor,
+        threads: HandlerThreads,
     ) -> None:
         function = make(error=error)
         runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
-        outcome = await run(runner, timeout_s=timeout_s)
+        outcome = await run(runner)
         assert isinstance(outcome, Failed)
         assert outcome.failure.error_type == type(error).__name__
         assert outcome.failure.message == str(error)
@@ -113,7 +110,7 @@ class TestBoth:
     async def test_without_failures_in_the_log_only_the_last_attempt_has_a_traceback(
         self,
         make: Make,
-        threads: ThreadPoolExecutor,
+        threads: HandlerThreads,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level("ERROR", logger="tampu.consumer.reporter")
@@ -127,7 +124,7 @@ class TestBoth:
 
     @pytest.mark.parametrize("make", [handler, plain_handler])
     async def test_an_attempt_that_will_be_logged_has_a_traceback(
-        self, make: Make, threads: ThreadPoolExecutor
+        self, make: Make, threads: HandlerThreads
     ) -> None:
         function = make(error=ValueError("x"))
         runner = LoopRunner(function) if make is handler else ThreadRunner(function, threads)
@@ -137,45 +134,23 @@ class TestBoth:
 
 
 class TestOnTheLoop:
-    async def test_a_time_limit_cancels_it(self) -> None:
-        cancelled = asyncio.Event()
-
-        async def function(job: Job[Any]) -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-
-        outcome = await run(LoopRunner(function), timeout_s=0.01)
-        assert isinstance(outcome, Failed)
-        assert outcome.failure.error_type == "JobTimeout"
-        assert cancelled.is_set()
-
-    @pytest.mark.parametrize("timeout_s", [None, 5.0])
-    async def test_cancellation_passes(self, timeout_s: float | None) -> None:
+    async def test_cancellation_passes(self) -> None:
         begun = asyncio.Event()
 
         async def function(job: Job[Any]) -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        running = asyncio.create_task(run(LoopRunner(function), timeout_s=timeout_s))
+        running = asyncio.create_task(run(LoopRunner(function)))
         await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    async def test_the_current_job_is_the_one_that_runs(self) -> None:
-        async def function(job: Job[Any]) -> object:
-            await asyncio.sleep(0)
-            return [current_job() is job]
-
-        assert await run(LoopRunner(function)) == Done([True])
-
 
 class TestInAThread:
     async def test_it_knows_its_job_and_the_context_of_the_worker(
-        self, threads: ThreadPoolExecutor
+        self, threads: HandlerThreads
     ) -> None:
         _seen.set("by the worker")
 
@@ -189,15 +164,6 @@ class TestInAThread:
             outcome = await run(ThreadRunner(function, threads))
             assert outcome == Done([True, "by the worker", False])
 
-    async def test_an_attempt_that_takes_longer_than_its_limit_fails_whatever_it_returns(
-        self, threads: ThreadPoolExecutor
-    ) -> None:
-        waiting = threading.Event()
-        runner = ThreadRunner(lambda job: waiting.wait(0.03), threads)
-        outcome = await run(runner, timeout_s=0.01)
-        assert isinstance(outcome, Failed)
-        assert outcome.failure.error_type == "JobTimeout"
-
     async def test_closing_does_not_wait_for_running_functions(self) -> None:
         begun, opened = threading.Event(), threading.Event()
 
@@ -205,7 +171,7 @@ class TestInAThread:
             begun.set()
             opened.wait(20)
 
-        runner = ThreadRunner(function, ThreadPoolExecutor(1))
+        runner = ThreadRunner(function, HandlerThreads(1))
         running = asyncio.create_task(run(runner))
         await asyncio.to_thread(begun.wait, 20)
         await runner.close()
