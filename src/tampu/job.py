@@ -29,8 +29,8 @@ class JobOptions(TypedDict, total=False):
     delay: Duration | None  # run no earlier than this from now
     at: datetime | None  # or no earlier than this instant
     job_id: str | None  # a second job with the same id is not added
-    unique: Unique | None  # at most one job with the same key at a time
     unique_for: Duration | None  # how long the id stays taken after the job is due
+    unique: Unique | None  # at most one job with the same key at a time
     attempts: int | None
     backoff: Backoff | None
     timeout: Duration | None  # of one attempt
@@ -48,13 +48,13 @@ class NewJob(Struct, frozen=True):
     at: datetime | None = None
     job_id: str | None = None
     unique_for: Duration | None = None
+    unique: Unique | None = None
     attempts: int | None = None
     backoff: Backoff | None = None
     timeout: Duration | None = None
     expires: Duration | None = None
     headers: dict[str, str] | None = None
     tenant: str | None = None
-    unique: Unique | None = None
 
 
 class JobState(Enum):
