@@ -25,6 +25,7 @@ from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
+_RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
 
@@ -62,7 +63,8 @@ class App(Router):
     It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
     that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
     `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
-    workers; `max_payload` and `group` default to those of the queues.
+    workers; `max_payload` and `group` default to those of the queues. Workers of an app store
+    results for ten minutes, unless `worker` says otherwise.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class App(Router):
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
         parse_options(QueueSettings, "App", options)
-        self.worker = _worker_defaults(options) | _check_worker(worker)
+        self.worker = _RESULTS | _worker_defaults(options) | _check_worker(worker)
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)

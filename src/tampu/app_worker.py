@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.engine import Engine, QueueConfig, new_consumer
-from tampu.consumer.handler import Handler, handlers_by_name
+from tampu.consumer.handler import Handler, HandlerPlan, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
 from tampu.tasks.execution import Runtime, create_dependencies
-from tampu.tasks.handlers import app_steps, handler_of, parse_worker_options
+from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s
@@ -74,9 +74,12 @@ class AppWorker(Runnable):
             for name, task in app.tasks.items()
         }
         consumer = new_consumer(settings.name)
+        by_queue = {
+            queue: replace(settings, concurrency=slots) for queue, slots in self._queues.items()
+        }
         self._configs = [
-            _queue_config(queue, consumer, replace(settings, concurrency=slots), handlers=handlers)
-            for queue, slots in self._queues.items()
+            QueueConfig(QueueKeys(queue), consumer, own, plans=_task_plans(app, handlers, own))
+            for queue, own in by_queue.items()
         ]
         self._life = Lifetime(
             "app-worker", self._open, _RunningEngine.close, hurry=_RunningEngine.hurry
@@ -174,15 +177,13 @@ async def _in_own_task(
     task.result()
 
 
-def _queue_config(
-    queue: str,
-    consumer: bytes,
-    settings: WorkerSettings,
-    *,
-    handlers: Mapping[str, Handler],
-) -> QueueConfig:
-    plans = make_plans(handlers_by_name(handlers), settings)
-    return QueueConfig(QueueKeys(queue), consumer, settings, plans=plans)
+def _task_plans(
+    app: App, handlers: Mapping[str, Handler], settings: WorkerSettings
+) -> dict[str | None, HandlerPlan]:
+    return {
+        name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
+        for name, plan in make_plans(handlers_by_name(handlers), settings).items()
+    }
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

@@ -109,7 +109,7 @@ class ResultTimeout(TampuError, TimeoutError):
         self.job_id, self.waited_s = job_id, waited_s
         super().__init__(
             f"No result of job {job_id} within {waited_s:g} s. "
-            "Is a worker with store_results=True running on its queue?"
+            "Is a worker running on its queue, and does it store results?"
         )
 
 

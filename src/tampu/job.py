@@ -112,7 +112,7 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """Wait for the value that the handler returned.
 
         Raises `JobFailed` if the job was buried and `ResultTimeout` after `timeout`. The worker
-        must store results (`store_results=True`).
+        must store results: an `AppWorker` does, a `Worker` with `store_results=True`.
         """
         value: Any = await self.host.wait_for_result(self.id, timeout)
         return value  # type: ignore[no-any-return] # only the caller knows R

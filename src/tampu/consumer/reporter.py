@@ -108,6 +108,19 @@ class Reporter:
         record.exc_text = failure.traceback.rstrip() or None
         logger.handle(record)
 
+    def log_lost_result(self, delivery: Delivery, failure: Failure) -> None:
+        """Log that a job is done, but that its result could not be stored."""
+        job, error_type, error = delivery.job, failure.error_type, failure.message
+        logger.warning(
+            "job %s (%s) is done, but its result cannot be stored: %s: %s",
+            job.id,
+            job.name,
+            error_type,
+            error,
+            extra=self._facts(job.id, job.name, job.attempt)
+            | {"error_type": error_type, "error": error},
+        )
+
     def report_retry(self, retry: RetryEntry) -> None:
         """A failed job will run again."""
         job, wait_ms = retry.delivery.job, retry.wait_ms or 0

@@ -13,7 +13,7 @@ from tampu.outcome import NO_RESULT, Done, Failed, Outcome, Released, Snoozed, U
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
-from tampu.wire.result import encode_result
+from tampu.wire.result import encode_failure, encode_result
 
 
 class Ack(Struct, frozen=True, gc=False):
@@ -23,10 +23,15 @@ class Ack(Struct, frozen=True, gc=False):
 
 
 class AckWithResult(Struct, frozen=True, gc=False):
-    """Acknowledge and delete the entry, and store the result of its job."""
+    """Acknowledge and delete the entry, and store the result of its job.
+
+    With a `lost` result, `result` says for waiting callers why it could not be stored.
+    """
 
     delivery: Delivery
     result: bytes
+    ttl_s: int
+    lost: Failure | None = None
 
 
 class RetryEntry(Struct, frozen=True, gc=False):
@@ -52,7 +57,7 @@ Settlement: TypeAlias = Ack | AckWithResult | RetryEntry | BuryEntry | ReleaseEn
 
 
 class SettleRules(Struct, frozen=True, kw_only=True):
-    """What decides besides the outcome. With a `max_result` of None, results are not stored."""
+    """What decides besides the outcome. With a `max_result` of None, no result is stored."""
 
     max_result: int | None
     worker: str
@@ -92,14 +97,24 @@ def release(delivery: Delivery) -> ReleaseEntry:
 
 
 def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settlement:
-    if rules.max_result is None or value is NO_RESULT:
+    kept = delivery.plan.results
+    ttl_s = kept.none_ttl_s if value is None else kept.ttl_s
+    if rules.max_result is None or not ttl_s or value is NO_RESULT:
         return Ack(delivery)
     try:
-        return AckWithResult(delivery, encode_result(value, max_bytes=rules.max_result))
+        return AckWithResult(delivery, encode_result(value, max_bytes=rules.max_result), ttl_s)
     except EncodeError as error:
         # The work is done, and doing it again would give the same value.
-        failure = Failure("tampu.EncodeError", str(error))
+        return settle_lost_result(delivery, Failure("tampu.EncodeError", str(error)), rules)
+
+
+def settle_lost_result(delivery: Delivery, failure: Failure, rules: SettleRules) -> Settlement:
+    """The settlement of a job that is done, but whose result cannot be stored."""
+    kept = delivery.plan.results
+    if not kept.optional:
         return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
+    why = encode_failure(BuryReason.UNRECOVERABLE, failure)
+    return AckWithResult(delivery, why, kept.ttl_s, failure)
 
 
 def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> Settlement:
@@ -128,7 +143,8 @@ def _bury(
         buried_at_ms=rules.clock(),
         extras=delivery.extras or None,
     )
-    return BuryEntry(delivery.entry_id, delivery.job.id, reason, dead, delivery.read_at)
+    ttl_s = delivery.plan.results.ttl_s
+    return BuryEntry(delivery.entry_id, delivery.job.id, reason, dead, delivery.read_at, ttl_s)
 
 
 def _uncounted(delivery: Delivery) -> bytes:

@@ -18,6 +18,7 @@ from tampu.consumer.settle import (
     plain_ack_outcome,
     release,
     settle,
+    settle_lost_result,
 )
 from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
 from tampu.server.scripts.settling import (
@@ -64,7 +65,6 @@ class SettleTarget(Struct, frozen=True, kw_only=True):
     keys: QueueKeys
     group: bytes
     consumer: bytes
-    result_ttl_s: int | None  # None: results are not stored
     dead_max_len: int
 
 
@@ -121,6 +121,8 @@ class Settler:
         if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
+            if settlement.lost is not None:
+                self._reporter.log_lost_result(delivery, settlement.lost)
             self._results.put(settlement)
             return
         if isinstance(settlement, BuryEntry) and type(outcome) is Done:
@@ -152,8 +154,8 @@ class Settler:
         try:
             return settle(delivery, outcome, self._rules)
         except Exception as error:  # border: encoding calls methods of the user's result
-            logger.exception("the outcome of job %s cannot be settled", delivery.job.id)
-            return settle(delivery, UnrecoverableFailure(failure_of(error)), self._rules)
+            logger.exception("the result of job %s cannot be encoded", delivery.job.id)
+            return settle_lost_result(delivery, failure_of(error), self._rules)
 
     def _send(self, settlement: Settlement) -> None:
         match settlement:
@@ -206,20 +208,28 @@ class _Calls:
 
     async def send_results(self, batch: list[AckWithResult]) -> None:
         """Acknowledge entries and store the results of their jobs."""
+        for ttl_s, same in _by_ttl(batch, lambda each: each.ttl_s):
+            for part in parts_of(same, lambda each: len(each.result)):
+                await self._send_results(part, ttl_s)
+
+    async def _send_results(self, part: list[AckWithResult], ttl_s: int) -> None:
         keys = self._target.keys
-        for part in parts_of(batch, lambda each: len(each.result)):
-            deliveries = [each.delivery for each in part]
-            ids = [each.job.id for each in deliveries]
-            entries = [
-                FinishedEntry(each.delivery.entry_id, each.result, key)
-                for each, key in zip(part, keys.results(ids), strict=True)
-            ]
-            results = ResultTarget(
-                notices=keys.notices,
-                notice=encode_notice(ids),
-                ttl_s=self._target.result_ttl_s or 1,
-            )
-            await finish(self._lane, self._claim(deliveries), entries, target=results)
+        deliveries = [each.delivery for each in part]
+        ids = [each.job.id for each in deliveries]
+        entries = [
+            FinishedEntry(each.delivery.entry_id, each.result, key)
+            for each, key in zip(part, self._result_keys(part, ids), strict=True)
+        ]
+        results = ResultTarget(notices=keys.notices, notice=encode_notice(ids), ttl_s=ttl_s)
+        await finish(self._lane, self._claim(deliveries), entries, target=results)
+
+    def _result_keys(self, part: list[AckWithResult], ids: list[str]) -> list[bytes]:
+        keys = self._target.keys
+        found = keys.results(ids)
+        for number, each in enumerate(part):
+            if each.lost is not None:
+                found[number] = keys.failure(ids[number])
+        return found
 
     async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
         """Run jobs again, now or later; report those whose attempt counted."""
@@ -236,27 +246,31 @@ class _Calls:
 
     async def send_burials(self, batch: list[BuryEntry]) -> None:
         """Move entries to the dead letters, and report them."""
+        for ttl_s, same in _by_ttl(batch, lambda each: each.failure_ttl_s):
+            encoded = [(each, self._buried_entry(each)) for each in same]
+            for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
+                await self._send_burials(part, ttl_s)
+
+    async def _send_burials(self, part: list[tuple[BuryEntry, BuriedEntry]], ttl_s: int) -> None:
         target = self._target
         dead = DeadTarget(
             dead=target.keys.dead,
             notices=target.keys.notices,
             max_len=target.dead_max_len,
-            ttl_s=target.result_ttl_s or 1,
+            ttl_s=ttl_s or 1,
         )
-        encoded = [(each, self._buried_entry(each)) for each in batch]
-        for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
-            burials, entries = zip(*part, strict=True)
-            ids = [each.job_id for each, entry in part if entry.failure]
-            notice = encode_notice(ids) if ids else b""
-            claim = self._claim(burials)
-            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
-            for each, flag in zip(burials, flags, strict=True):
-                if flag == _SETTLED:
-                    self._reporter.report_burial(each)
+        burials, entries = zip(*part, strict=True)
+        ids = [each.job_id for each, entry in part if entry.failure]
+        notice = encode_notice(ids) if ids else b""
+        claim = self._claim(burials)
+        flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
+        for each, flag in zip(burials, flags, strict=True):
+            if flag == _SETTLED:
+                self._reporter.report_burial(each)
 
     def _buried_entry(self, burial: BuryEntry) -> BuriedEntry:
         entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
-        if self._target.result_ttl_s is None or not job_id:
+        if not burial.failure_ttl_s or not job_id:
             return BuriedEntry(entry_id, fields)
         failure = encode_failure(burial.reason, burial.failure)
         return BuriedEntry(entry_id, fields, failure, self._target.keys.failure(job_id))
@@ -275,6 +289,14 @@ def _retried_entry(each: RetryEntry | ReleaseEntry) -> RetriedEntry:
         return RetriedEntry(delivery.entry_id, None, each.envelope, name, extras)
     body = append_raw_extras(each.envelope, delivery.extras)
     return RetriedEntry(delivery.entry_id, wait_ms, join_member(delivery.raw_name, body))
+
+
+def _by_ttl(items: Iterable[T], ttl_s: Callable[[T], int]) -> Iterable[tuple[int, list[T]]]:
+    """The items by their time to live: one call has one for all of its entries."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        groups.setdefault(ttl_s(item), []).append(item)
+    return groups.items()
 
 
 def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, astuple
 
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
 from tampu.outcome import Unrecoverable
-from tampu.tasks.signature import Parameter, Signature
+from tampu.tasks.signature import NO_ANNOTATION, Parameter, Signature
 from tampu.wire.payload import decode_payload, encode_payload, is_model
 
 # MessagePack has bytes: text in their place is a mistake, not Base64.
@@ -30,7 +30,8 @@ _SPECIAL_TYPES: Final = (BytesType, ByteArrayType, MemoryViewType, CustomType)
 _ANY_SIZE: Final = 2**62
 _MISSING: Final = "required, but missing"
 _PATH: Final = re.compile(r" - at `\$([\w.\[\]]*)`\Z")
-_UNCONVERTED: Final = (Any, None, type(None), object, bool, int, float, str, bytes, list, dict)
+_PLAIN_TYPES: Final = (type(None), object, bool, int, float, str, bytes, list, dict)
+_UNCONVERTED: Final = (NO_ANNOTATION, Any, None, *_PLAIN_TYPES)
 
 
 class InvalidArguments(Unrecoverable):

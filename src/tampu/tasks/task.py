@@ -50,6 +50,7 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff | None
     timeout: Duration | None
     isolation: Isolation
+    result_ttl: Duration | None
     middleware: list[Middleware] | tuple[Middleware, ...]
 
 
@@ -59,10 +60,11 @@ class TaskSettings:
 
     name: str | None = None  # None: the name of the function
     queue: str | None = None  # None: the queue of the router, or of the app
-    attempts: int | None = None  # for this and the next three, None means the worker's option
+    attempts: int | None = None  # for this and the next four, None means the worker's option
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
+    result_ttl: Duration | None = None  # how long its results are kept; 0: not at all
     middleware: list[Middleware] | tuple[Middleware, ...] = ()
 
     def __post_init__(self) -> None:
@@ -139,6 +141,7 @@ class Task(Generic[P, R]):
             backoff=settings.backoff,
             timeout=settings.timeout,
             isolation=settings.isolation,
+            result_ttl=settings.result_ttl,
         )
         self._injected = check_parameters(function)
         self._function = function

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tampu.backoff import Backoff
-from tampu.consumer.handler import HandlerPlan
+from tampu.consumer.handler import NOTHING_KEPT, HandlerPlan, KeptResults
 from tampu.consumer.intake import Delivery
 from tampu.job import Job
 from tampu.outcome import Done, Outcome
@@ -47,8 +47,10 @@ def plan(
     attempts: int = 3,
     backoff: Backoff | None = None,
     timeout_s: float | None = None,
+    results: KeptResults = NOTHING_KEPT,
 ) -> HandlerPlan:
-    return HandlerPlan(FunctionRunner(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
+    runner = FunctionRunner(run)
+    return HandlerPlan(runner, attempts, backoff or Backoff.fixed(0.05), timeout_s, results)
 
 
 def delivery(
