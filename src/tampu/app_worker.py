@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from tampu.consumer.handler import Handler, HandlerPlan, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
+from tampu.schedules.model import Schedule
 from tampu.tasks.execution import Runtime, create_dependencies
 from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.tasks.middleware import ContextStack
@@ -117,9 +119,22 @@ class AppWorker(Runnable):
 
     async def _store_schedules(self) -> None:
         for each in self._schedules:
-            queue = self._app.queue(each.task.queue)
-            options = each.options_with_key()
-            await queue.schedule(each.task.name, each.rule, each.data(), **options)
+            await self._app.queue(each.task.queue).store_schedule(each)
+        for name in self._queues:
+            await self._forget_schedules(name)
+
+    async def _forget_schedules(self, queue_name: str) -> None:
+        """Report, or remove, the schedules of a queue that the app no longer declares."""
+        queue = self._app.queue(queue_name)
+        keys = {each.key for each in self._schedules if each.task.queue == queue_name}
+        packages = {_package(task.import_name) for task in self._app.tasks.values()}
+        for each in await queue.declared_schedules():
+            # Another app may declare schedules on the same queue.
+            if _package(each.declared_by or "") not in packages or each.key in keys:
+                continue
+            if self._app.prune_schedules:
+                await queue.remove_schedule(each)
+            _log_forgotten(each, queue_name, removed=self._app.prune_schedules)
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         await self._app.enter_lifespan(stack)
@@ -175,6 +190,29 @@ async def _in_own_task(
         leaving.set()
         await asyncio.wait([task])
     task.result()
+
+
+def _package(import_name: str) -> str:
+    return import_name.partition(".")[0]
+
+
+def _log_forgotten(schedule: Schedule, queue: str, *, removed: bool) -> None:
+    key, task = schedule.key, schedule.declared_by
+    facts = {"schedule": key, "queue": queue, "task": task}
+    if removed:
+        text = "removed schedule %r of queue %r: %s no longer declares it"
+        logger.warning(text, key, queue, task, extra=facts)
+        return
+    logger.warning(
+        "schedule %r of queue %r still fires, but %s no longer declares it; to remove it, run "
+        "`tampu schedule rm %s %s`, or set App(prune_schedules=True)",
+        key,
+        queue,
+        task,
+        shlex.quote(queue),
+        shlex.quote(key),
+        extra=facts,
+    )
 
 
 def _task_plans(

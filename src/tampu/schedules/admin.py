@@ -292,4 +292,5 @@ def _schedule(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedu
             fired=fired, missed=missed, overlapped=overlapped, outside=outside, paused=passed
         ),
         settings=settings,
+        declared_by=schedule.extras.declared_by or None,
     )

@@ -1,9 +1,11 @@
 """A task: a function that can still be called, and whose calls can be added as jobs."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -185,6 +187,12 @@ class Task(Generic[P, R]):
         return f"{self.__module__}.{name}"
 
     @property
+    def import_name(self) -> str:
+        """Its full name as other programs see it: the same if its module is the program itself."""
+        module = self.__module__
+        return _module_name(module) + self.full_name.removeprefix(module)
+
+    @property
     def middleware(self) -> tuple[Middleware, ...]:
         """Its middleware, outermost first: the app's, the router's, its own."""
         return (*self._registry.middleware, *self._settings.middleware)
@@ -319,6 +327,17 @@ class _ConvertingHost:
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Passed on."""
         self._host.report_progress(job, percent)
+
+
+def _module_name(module: str) -> str:
+    """The name of a module; that of the program's own one as others would import it."""
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return module if file is None else Path(file).stem
 
 
 def _function_name(function: Callable[..., object]) -> str:
