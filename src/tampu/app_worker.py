@@ -18,7 +18,7 @@ from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
 from tampu.schedules.model import Schedule
-from tampu.tasks.execution import Runtime, create_dependencies
+from tampu.tasks.execution import Creation, Runtime, create_dependencies
 from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
@@ -144,7 +144,7 @@ class AppWorker(Runnable):
     async def _app_dependencies(self) -> AsyncIterator[None]:
         stack, error = ContextStack(), None
         try:
-            await create_dependencies(self._steps, self._runtime.values, job=None, stack=stack)
+            await create_dependencies(self._steps, self._runtime.values, Creation(None, stack))
             yield
         except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
             error = raised
