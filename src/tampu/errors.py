@@ -28,7 +28,9 @@ repeating the call can help.
 """
 
 from enum import Enum, auto
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_UNITS_S: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 class Verdict(Enum):
@@ -37,6 +39,9 @@ class Verdict(Enum):
     RETRY = auto()  # nothing was done, and a later call may succeed
     GIVE_UP = auto()  # nothing was done, and repeating will not help
     UNKNOWN = auto()  # it may have been done: repeat only what is safe to repeat
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 class TampuError(Exception):
@@ -108,7 +113,7 @@ class ResultTimeout(TampuError, TimeoutError):
     def __init__(self, job_id: str, waited_s: float) -> None:
         self.job_id, self.waited_s = job_id, waited_s
         super().__init__(
-            f"No result of job {job_id} within {waited_s:g} s. "
+            f"No result of job {job_id} within {duration_text(waited_s)}. "
             "Is a worker running on its queue, and does it store results?"
         )
 
@@ -256,6 +261,17 @@ def _rebuild(
     error.args = args
     error.__dict__.update(fields)
     return error
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as people write it: "0.05 s", "1h30m", "30d"."""
+    if seconds < 60:
+        return f"{seconds:g} s"
+    left, text = round(seconds), ""
+    for unit, size in _UNITS_S:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return text
 
 
 def text_of(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from tampu.errors import text_of
+from tampu.errors import duration_text, text_of
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
 from tampu.wire.fields import clip_text, clip_text_front, decode_text
@@ -123,7 +123,8 @@ def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
 
 def timeout_outcome(limit_s: float) -> Failed:
     """The outcome of an attempt that took longer than its time limit."""
-    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit_s:g} s"))
+    limit = duration_text(limit_s)
+    return Failed(Failure("JobTimeout", f"it ran longer than its time limit of {limit}"))
 
 
 def failure_of(error: BaseException, *, traced: bool = True) -> Failure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -17,7 +16,7 @@ from tampu.server.inspection import groups_of, holder_of
 from tampu.server.scripts.delayed import Delayed, Move, cancel, reschedule, run_now
 from tampu.server.streams import entries_from, scan_members, score_of, values_of
 from tampu.util.clock import instant_if_any, now_ms
-from tampu.util.options import at_least
+from tampu.util.options import Word, at_least
 from tampu.wire.entry import deadline_of, decode_entry, decode_member, id_of_member, postpone
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.event import EventKind, encode_event
@@ -41,7 +40,7 @@ MAX_SEARCHED: Final = 10_000
 _PAGE: Final = 1000
 
 
-class JobState(Enum):
+class JobState(Word):
     """The state of a job."""
 
     WAITING = "waiting"

@@ -265,7 +265,7 @@ def _decode_body(entry: Entry, most: int) -> tuple[Envelope, Extras, bytes]:
 
 
 def _oversize(size: int, most: int, envelope: Envelope | None = None) -> _Refusal:
-    problem = f"{size} bytes, but at most {most} are allowed"
+    problem = f"it takes {size} bytes; max_payload is {most}"
     return _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem, envelope)
 
 

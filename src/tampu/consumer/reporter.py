@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import RetryEntry
+from tampu.errors import duration_text
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
 from tampu.outcome import Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
@@ -186,7 +187,7 @@ class Reporter:
 
 def _next_step(settlement: Settlement) -> str:
     if isinstance(settlement, RetryEntry):
-        return f"next in {(settlement.wait_ms or 0) / 1000:g} s"
+        return f"next in {duration_text((settlement.wait_ms or 0) / 1000)}"
     if isinstance(settlement, BuryEntry) and settlement.reason is BuryReason.RETRIES_EXHAUSTED:
         return "no attempts left"
     return "not retried"

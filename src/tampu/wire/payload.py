@@ -60,7 +60,8 @@ def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
 
 def _check_encoded(value: object, data: bytes, *, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
-        raise EncodeError(what, f"it takes {len(data)} bytes; the limit is {max_bytes}")
+        limit = "max_payload" if what == "payload" else "the limit"
+        raise EncodeError(what, f"it takes {len(data)} bytes; {limit} is {max_bytes}")
     if not may_nest_too_deep(data) or isinstance(value, Raw):
         return
     try:
