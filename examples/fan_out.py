@@ -43,7 +43,7 @@ async def count_book(chapters: list[str]) -> Count:
 
 async def main() -> None:
     book = ["call me what you", "the end", "or not yet"]
-    async with app, AppWorker(app, {"books": 2, "chapters": 8}, store_results=True):
+    async with app, AppWorker(app, {"books": 2, "chapters": 8}):
         job = await count_book.enqueue(book)
         found = await job.result(timeout=20)
         print(

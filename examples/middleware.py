@@ -52,7 +52,7 @@ async def divide(a: int, b: int) -> float:
 
 
 async def main() -> None:
-    async with app, AppWorker(app, store_results=True):
+    async with app, AppWorker(app):
         # Headers travel next to the arguments.
         half = await divide.options(headers={"request": "order-7"}).enqueue(1, 2)
         print(await half.result(timeout=10))

@@ -43,7 +43,7 @@ async def follow(events: QueueEvents, job_id: str) -> None:
 
 async def main() -> None:
     # Listen first, then add the job: earlier events are not shown.
-    async with app, AppWorker(app, store_results=True), QueueEvents("pictures") as events:
+    async with app, AppWorker(app), QueueEvents("pictures") as events:
         job = await shrink.enqueue(["a.png", "b.png", "c.png", "d.png"])
         await asyncio.wait_for(follow(events, job.id), timeout=20)
         print(await job.result(timeout=10))

@@ -27,7 +27,7 @@ async def welcome(name: str, job: Job = INJECTED) -> str:
 
 async def main() -> None:
     # In this example the worker is in the same program. Usually you run `tampu worker script:app`.
-    async with app, AppWorker(app, store_results=True):
+    async with app, AppWorker(app):
         ada = await welcome.enqueue("Ada")
         bob = await welcome.enqueue("Bob")
         later = await welcome.options(delay="300ms").enqueue("Cy")

@@ -42,7 +42,7 @@ def program() -> None:
 
 async def main() -> None:
     """Start the worker in the same program. Usually you run `tampu worker sync_code:app`."""
-    async with AppWorker(app, store_results=True):
+    async with AppWorker(app):
         await asyncio.to_thread(program)
 
 

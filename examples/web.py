@@ -46,7 +46,7 @@ async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     """Start the worker in the same program. Usually you run `tampu worker web:app`."""
-    async with app, AppWorker(app, store_results=True):
+    async with app, AppWorker(app):
         yield
 
 

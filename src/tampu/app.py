@@ -6,12 +6,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Final, Self, TypeAlias, Unpack
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
+from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
@@ -20,15 +22,37 @@ from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
 from tampu.util.lifecycle import Shared
-from tampu.util.options import check_type, is_async, parse_options, yields
+from tampu.util.options import check_flag, check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
+_RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
+_MOST_SCHEDULES: Final = 10_000
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
 
-class _AppQueue(Queue):
+class AppOptions(QueueOptions, total=False):
+    """Options of an `App`: those of its queues, and those of `AppSettings`."""
+
+    worker: WorkerOptions | None
+    prune_schedules: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings(QueueSettings):
+    """Options of an `App`, validated."""
+
+    worker: WorkerOptions | None = None  # for all of its workers
+    prune_schedules: bool = False  # workers remove schedules that are no longer declared
+
+    def __post_init__(self) -> None:
+        QueueSettings.__post_init__(self)
+        _check_worker(self.worker)
+        check_flag("prune_schedules", self.prune_schedules)
+
+
+class AppQueue(Queue):
     """A queue that has its connections together with the others of the app."""
 
     def __init__(
@@ -37,13 +61,26 @@ class _AppQueue(Queue):
         super().__init__(name, **options)
         self._shared = shared
 
+    async def store_schedule(self, declared: DeclaredSchedule) -> None:
+        """Store a schedule that the app declares."""
+        await self.schedules.store(declared.to_store(self._rules.max_payload))
+
+    async def declared_schedules(self) -> list[Schedule]:
+        """The schedules that an app has declared, this one or another one."""
+        stored = await self.schedules.list(_MOST_SCHEDULES)
+        return [each for each in stored if each.declared_by is not None]
+
+    async def remove_schedule(self, schedule: Schedule) -> None:
+        """Remove a stored schedule."""
+        await self.schedules.remove(schedule.raw_key)
+
 
 class _LoopQueues:
     """The queues that one event loop uses, and the `async with app:` blocks that share them."""
 
     def __init__(self, shared: Shared[SharedParts]) -> None:
         self.shared = shared
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, AppQueue] = {}
         self.blocks = Shared(self._open, _LoopQueues.close)
 
     async def _open(self) -> Self:
@@ -62,7 +99,9 @@ class App(Router):
     It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
     that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
     `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
-    workers; `max_payload` and `group` default to those of the queues.
+    workers; `max_payload` and `group` default to those of the queues. Workers of an app store
+    results for ten minutes, unless `worker` says otherwise. With `prune_schedules` a worker that
+    starts removes the schedules that the app has declared before and no longer declares.
     """
 
     def __init__(
@@ -73,18 +112,18 @@ class App(Router):
         middleware: Sequence[Middleware] = (),
         default_queue: str = "default",
         credentials: CredentialCallback | None = None,
-        worker: WorkerOptions | None = None,
-        **options: Unpack[QueueOptions],
+        **options: Unpack[AppOptions],
     ) -> None:
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
-        parse_options(QueueSettings, "App", options)
-        self.worker = _worker_defaults(options) | _check_worker(worker)
+        settings = parse_options(AppSettings, "App", options)
+        self.worker = _RESULTS | _worker_defaults(options) | (settings.worker or {})
+        self.prune_schedules = settings.prune_schedules
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
         self._routers: list[Router] = []
-        self._options = options
+        self._options = _queue_options(options)
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopQueues] = {}
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the id of its process
@@ -149,7 +188,7 @@ class App(Router):
 
     # --- producing ------------------------------------------------------------------------------
 
-    def queue(self, name: str | None = None) -> Queue:
+    def queue(self, name: str | None = None) -> "AppQueue":
         """The queue with this name, or the default one. One event loop always gets the same.
 
         It is closed by `close()` and at the end of `async with app:`.
@@ -158,7 +197,7 @@ class App(Router):
         here = self._loop_queues()
         found = here.queues.get(name)
         if found is None:
-            found = here.queues[name] = _AppQueue(here.shared, name, **self._options)
+            found = here.queues[name] = AppQueue(here.shared, name, **self._options)
         return found
 
     def portal(self) -> Portal:
@@ -204,16 +243,21 @@ class App(Router):
             stack.callback(self._states.pop, worker)
 
 
-def _check_worker(given: WorkerOptions | None) -> WorkerOptions:
+def _check_worker(given: WorkerOptions | None) -> None:
     checked: object = {} if given is None else given
     if not isinstance(checked, dict):
-        expected = 'expected a dict of worker options, such as {"store_results": True}'
+        expected = 'expected a dict of worker options, such as {"attempts": 5}'
         raise OptionError("worker", checked, expected)
     parse_worker_options("a worker", given or {})
-    return given or {}
 
 
-def _worker_defaults(options: QueueOptions) -> WorkerOptions:
+def _queue_options(options: AppOptions) -> QueueOptions:
+    known = QueueOptions.__annotations__
+    own = {name: value for name, value in options.items() if name in known}
+    return cast("QueueOptions", own)
+
+
+def _worker_defaults(options: AppOptions) -> WorkerOptions:
     """Options that workers share with queues: a worker buries payloads that are too large."""
     defaults: WorkerOptions = {}
     if "max_payload" in options:

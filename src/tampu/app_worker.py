@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,12 +13,13 @@ from msgspec import Struct
 
 from tampu.app import App
 from tampu.consumer.engine import Engine, QueueConfig, new_consumer
-from tampu.consumer.handler import Handler, handlers_by_name
+from tampu.consumer.handler import Handler, HandlerPlan, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
-from tampu.tasks.execution import Runtime, create_dependencies
-from tampu.tasks.handlers import app_steps, handler_of, parse_worker_options
+from tampu.schedules.model import Schedule
+from tampu.tasks.execution import Creation, Runtime, create_dependencies
+from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.tasks.middleware import ContextStack
 from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s
@@ -74,9 +76,12 @@ class AppWorker(Runnable):
             for name, task in app.tasks.items()
         }
         consumer = new_consumer(settings.name)
+        by_queue = {
+            queue: replace(settings, concurrency=slots) for queue, slots in self._queues.items()
+        }
         self._configs = [
-            _queue_config(queue, consumer, replace(settings, concurrency=slots), handlers=handlers)
-            for queue, slots in self._queues.items()
+            QueueConfig(QueueKeys(queue), consumer, own, plans=_task_plans(app, handlers, own))
+            for queue, own in by_queue.items()
         ]
         self._life = Lifetime(
             "app-worker", self._open, _RunningEngine.close, hurry=_RunningEngine.hurry
@@ -119,9 +124,22 @@ class AppWorker(Runnable):
 
     async def _store_schedules(self) -> None:
         for each in self._schedules:
-            queue = self._app.queue(each.task.queue)
-            options = each.options_with_key()
-            await queue.schedules.add(each.task.name, each.rule, each.data(), **options)
+            await self._app.queue(each.task.queue).store_schedule(each)
+        for name in self._queues:
+            await self._forget_schedules(name)
+
+    async def _forget_schedules(self, queue_name: str) -> None:
+        """Report, or remove, the schedules of a queue that the app no longer declares."""
+        queue = self._app.queue(queue_name)
+        keys = {each.key for each in self._schedules if each.task.queue == queue_name}
+        packages = {_package(task.import_name) for task in self._app.tasks.values()}
+        for each in await queue.declared_schedules():
+            # Another app may declare schedules on the same queue.
+            if _package(each.declared_by or "") not in packages or each.key in keys:
+                continue
+            if self._app.prune_schedules:
+                await queue.remove_schedule(each)
+            _log_forgotten(each, queue_name, removed=self._app.prune_schedules)
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         await self._app.enter_lifespan(stack)
@@ -131,7 +149,7 @@ class AppWorker(Runnable):
     async def _app_dependencies(self) -> AsyncIterator[None]:
         stack, error = ContextStack(), None
         try:
-            await create_dependencies(self._steps, self._runtime.values, job=None, stack=stack)
+            await create_dependencies(self._steps, self._runtime.values, Creation(None, stack))
             yield
         except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
             error = raised
@@ -179,15 +197,36 @@ async def _in_own_task(
     task.result()
 
 
-def _queue_config(
-    queue: str,
-    consumer: bytes,
-    settings: WorkerSettings,
-    *,
-    handlers: Mapping[str, Handler],
-) -> QueueConfig:
-    plans = make_plans(handlers_by_name(handlers), settings)
-    return QueueConfig(QueueKeys(queue), consumer, settings, plans=plans)
+def _package(import_name: str) -> str:
+    return import_name.partition(".")[0]
+
+
+def _log_forgotten(schedule: Schedule, queue: str, *, removed: bool) -> None:
+    key, task = schedule.key, schedule.declared_by
+    facts = {"schedule": key, "queue": queue, "task": task}
+    if removed:
+        text = "removed schedule %r of queue %r: %s no longer declares it"
+        logger.warning(text, key, queue, task, extra=facts)
+        return
+    logger.warning(
+        "schedule %r of queue %r still fires, but %s no longer declares it; to remove it, run "
+        "`tampu schedule rm %s %s`, or set App(prune_schedules=True)",
+        key,
+        queue,
+        task,
+        shlex.quote(queue),
+        shlex.quote(key),
+        extra=facts,
+    )
+
+
+def _task_plans(
+    app: App, handlers: Mapping[str, Handler], settings: WorkerSettings
+) -> dict[str | None, HandlerPlan]:
+    return {
+        name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
+        for name, plan in make_plans(handlers_by_name(handlers), settings).items()
+    }
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

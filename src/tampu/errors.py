@@ -35,6 +35,7 @@ from types import FunctionType, MethodType
 from typing import ClassVar, Final
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+_UNITS_S: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 class Verdict(Enum):
@@ -43,6 +44,9 @@ class Verdict(Enum):
     RETRY = auto()  # nothing was done, and a later call may succeed
     GIVE_UP = auto()  # nothing was done, and repeating will not help
     UNKNOWN = auto()  # it may have been done: repeat only what is safe to repeat
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 class TampuError(Exception):
@@ -130,8 +134,8 @@ class ResultTimeout(TampuError, TimeoutError):
     def __init__(self, job_id: str, waited_s: float) -> None:
         self.job_id, self.waited_s = job_id, waited_s
         super().__init__(
-            f"No result of job {job_id} within {waited_s:g} s. "
-            "Is a worker with store_results=True running on its queue?"
+            f"No result of job {job_id} within {duration_text(waited_s)}. "
+            "Is a worker running on its queue, and does it store results?"
         )
 
 
@@ -285,6 +289,17 @@ def _show(given: object) -> str:
     if isinstance(given, FunctionType | MethodType):
         return f"{given.__module__}.{given.__qualname__}"
     return _ADDRESS.sub("", repr(given))
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as people write it: "0.05 s", "1h30m", "30d"."""
+    if seconds < 60:
+        return f"{seconds:g} s"
+    left, text = round(seconds), ""
+    for unit, size in _UNITS_S:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return text
 
 
 def text_of(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
-from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from tampu.backoff import Backoff
 from tampu.errors import WrongContext
 from tampu.unique import Unique
 from tampu.util.clock import Duration, instant
+from tampu.util.options import Word
 from tampu.util.portal import Blocking, iterate
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
@@ -57,7 +57,7 @@ class NewJob(Struct, frozen=True):
     tenant: str | None = None
 
 
-class JobState(Enum):
+class JobState(Word):
     """The state of a job."""
 
     WAITING = "waiting"
@@ -70,7 +70,7 @@ class JobState(Enum):
     UNKNOWN = "unknown"  # done without a result, purged, or never added
 
 
-class CancelState(Enum):
+class CancelState(Word):
     """What became of a job that was to be cancelled."""
 
     CANCELLED = "cancelled"  # it will not run
@@ -250,7 +250,8 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """Wait for the value that the handler returned.
 
         Raises `JobFailed` if the job was buried, `JobCancelled` if it was cancelled, and
-        `ResultTimeout` after `timeout`. The worker must store results (`store_results=True`).
+        `ResultTimeout` after `timeout`. The worker must store results: an `AppWorker` does, a
+        `Worker` with `store_results=True`.
         """
         value: Any = await self.host.wait_for_result(self.id, timeout)
         return value  # type: ignore[no-any-return] # only the caller knows R

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from tampu.errors import text_of
+from tampu.errors import duration_text, text_of
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
 from tampu.wire.fields import clip_text, clip_text_front, decode_text
@@ -158,7 +158,7 @@ def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
 
 
 def _timeout_failure(limit_s: float, traceback_text: str = "") -> Failure:
-    text = f"it ran longer than its time limit of {limit_s:g} s"
+    text = f"it ran longer than its time limit of {duration_text(limit_s)}"
     return Failure("JobTimeout", text, traceback_text)
 
 

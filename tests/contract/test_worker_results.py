@@ -64,7 +64,7 @@ class TestStored:
         await harness.until_settled()
         keys = [KEYS.result(echo.id), KEYS.failure(bad.id), KEYS.notices]
         assert harness.admin.exists(*keys) == 0
-        with pytest.raises(ResultTimeout, match="store_results=True"):
+        with pytest.raises(ResultTimeout, match="does it store results"):
             await echo.result(timeout=0.05)
 
     async def test_a_retried_job_has_the_result_of_its_last_attempt(self, harness: Harness) -> None:

@@ -116,7 +116,8 @@ def test_the_commands_of_the_readme_work(newcomer: Newcomer) -> None:
     worker, add, look = COMMANDS[COMMANDS.index("tampu worker shop:app") :][:3]
     before = newcomer.types(look).stdout.count("completed")
     with newcomer.leaves_running(worker) as log:
-        assert newcomer.types(add).returncode == 0
+        added = newcomer.types(add)
+        assert (added.returncode, added.stdout) == (0, "hello Bob\n"), added.stderr
         block_until(
             lambda: newcomer.types(look).stdout.count("completed") > before,
             within=20,

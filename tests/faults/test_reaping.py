@@ -4,8 +4,13 @@ import asyncio
 import time
 
 import pytest
+import redis
 
 from tampu import Queue
+from tampu.admin.workers import workers_of
+from tampu.server.connect import connect
+from tampu.server.lane import Lane
+from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.faults.conftest import QUEUE, StartWorker
 from tests.faults.jobs import GROUP, STREAM, add_all, held_by_consumer
@@ -18,6 +23,13 @@ pytestmark = pytest.mark.every_server
 
 PEER = "c-peer"
 LEASE_S = 1.0
+
+
+def looks_at_clients(admin: redis.Redis) -> int:
+    """How often the server was asked for its connections; before 7.0 with calls like it."""
+    stats: dict[str, dict[str, int]] = admin.info("commandstats")
+    found = stats.get("cmdstat_client|list") or stats.get("cmdstat_client") or {"calls": 0}
+    return found["calls"]
 
 
 async def test_short_lived_workers_leave_no_consumer_and_no_key(
@@ -64,6 +76,63 @@ async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
             within=10,
             sentence="the dead are cleared away",
         )
+
+
+async def test_a_killed_worker_that_was_idle_counts_as_gone_and_goes_long_before_its_lease_ends(
+    running: RunningServer, queue: Queue, start_worker: StartWorker, ledger: Ledger
+) -> None:
+    killed = await start_worker(lease="10m")
+    await add_all(queue, ledger, "short", [1])
+    await wait_until(
+        lambda: list(held_by_consumer(running).values()) == [0], within=10, sentence="it is idle"
+    )
+
+    async def states() -> list[str]:
+        return [str(each.state) for each in await workers_of(lane, QueueKeys(QUEUE), b"default")]
+
+    async def is_gone() -> bool:
+        return await states() == ["gone"]
+
+    async with await connect(running.url) as server, await Lane.open(server, b"k") as lane:
+        assert await states() == ["alive"]
+        await killed.kill()
+        await wait_until(is_gone, within=30, sentence="its closed connection is seen")
+        handlers = Handlers(ledger, lambda: worker.id)
+        async with Worker(QUEUE, handlers.by_name(), running.url, lease="10m") as worker:
+            await wait_until(
+                lambda: not set(held_by_consumer(running)) - {worker.id},
+                within=30,
+                sentence="it is cleared away",
+            )
+            assert await states() == ["alive"]
+
+
+async def test_an_idle_worker_whose_process_is_stopped_stays(
+    running: RunningServer, queue: Queue, start_worker: StartWorker, ledger: Ledger
+) -> None:
+    """Its heartbeats stop, but its connection is open: it may only be slow."""
+    stopped = await start_worker(lease="1s")
+    await add_all(queue, ledger, "short", [1])
+    await wait_until(
+        lambda: list(held_by_consumer(running).values()) == [0], within=10, sentence="it is idle"
+    )
+    (name,) = held_by_consumer(running)
+    key = QueueKeys(QUEUE).worker(name.encode())
+    handlers = Handlers(ledger, lambda: worker.id)
+    with running.admin() as admin:
+        stopped.pause()
+        try:
+            async with Worker(QUEUE, handlers.by_name(), running.url, lease="1s") as worker:
+                admin.pexpire(key, 60_000)  # late for a lease of a second, and not expired
+                looks = looks_at_clients(admin)
+                await wait_until(
+                    lambda: looks_at_clients(admin) >= looks + 3,
+                    within=30,
+                    sentence="the other worker has looked at it",
+                )
+                assert name in held_by_consumer(running)
+        finally:
+            stopped.resume()
 
 
 async def test_a_peers_consumer_keeps_its_entries_for_a_lease(

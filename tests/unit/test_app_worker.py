@@ -35,8 +35,10 @@ def test_queues_are_names_with_their_concurrency(queues: Any) -> None:  # noqa: 
 
 def test_workers_share_options_with_the_queues() -> None:
     local = App(max_payload=5_000_000, group="blue", events=True, worker={"attempts": 2})
-    assert local.worker == {"max_payload": 5_000_000, "group": "blue", "attempts": 2}
-    assert App(max_payload=5, worker={"max_payload": 7}).worker == {"max_payload": 7}
+    results = {"store_results": True, "result_ttl": "10m"}
+    own = {"max_payload": 5_000_000, "group": "blue", "attempts": 2}
+    assert local.worker == results | own
+    assert App(max_payload=5, worker={"max_payload": 7}).worker == results | {"max_payload": 7}
 
 
 def test_the_default_is_all_queues_of_the_tasks() -> None:

@@ -15,6 +15,7 @@ from tampu.errors import (
     StoreFailed,
     TampuError,
     Verdict,
+    duration_text,
 )
 
 
@@ -73,3 +74,18 @@ def test_an_error_survives_copying_and_pickling(again: Callable[[QueueFull], Que
 def test_every_server_error_has_a_verdict() -> None:
     kinds: set[type[ServerError]] = {ServerError, *ServerError.__subclasses__()}
     assert all(isinstance(kind.verdict, Verdict) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.05, "0.05 s"),
+        (59, "59 s"),
+        (90, "1m30s"),
+        (5400, "1h30m"),
+        (2_592_000, "30d"),
+    ],
+)
+def test_durations_are_written_as_people_write_them(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text

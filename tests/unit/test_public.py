@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,10 @@ import pytest
 
 import tampu
 from tampu import errors
+from tampu.admin.jobs import JobState
+from tampu.admin.workers import WorkerState
+from tampu.metrics.facts import OutcomeKind
+from tampu.scheduler.events import RunStatus
 
 
 def test_public_names_are_the_listed_ones() -> None:
@@ -59,3 +64,20 @@ def test_the_tree_in_the_docstring_is_complete() -> None:
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert f" {kind.__name__} " in drawn.replace("\n", " \n"), kind.__name__
+
+
+@pytest.mark.parametrize(
+    ("member", "text"),
+    [
+        (tampu.EventKind.ADDED, "added"),
+        (tampu.Overlap.QUEUE_ONE, "queue_one"),
+        (tampu.BuryReason.RETRIES_EXHAUSTED, "retries_exhausted"),
+        (JobState.WAITING, "waiting"),
+        (OutcomeKind.DONE, "done"),
+        (RunStatus.SUCCESS, "success"),
+        (WorkerState.GONE, "gone"),
+        (tampu.Verdict.GIVE_UP, "give_up"),
+    ],
+)
+def test_members_of_enums_print_as_words(member: Enum, text: str) -> None:
+    assert f"{member}" == text

@@ -1,7 +1,6 @@
 """Whether a server is set up well for queues: collects facts, then judges them."""
 
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from tampu.server.dialect import USED
 from tampu.server.inspection import Node, groups_of, nodes_of
 from tampu.server.lane import Lane
 from tampu.util.clock import now_ms
+from tampu.util.options import Word
 from tampu.wire.fields import decode_text
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, must_expire
 
@@ -126,7 +126,7 @@ FAIL_SKEW_MS: Final = 60_000
 _MAX_LISTED: Final = 3
 
 
-class Grade(Enum):
+class Grade(Word):
     """How serious a finding is."""
 
     OK = "ok"

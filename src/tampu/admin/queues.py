@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +16,7 @@ from tampu.server.scripts.control import is_paused
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
+from tampu.util.options import Word
 from tampu.util.pauses import Pauses
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
 
@@ -152,7 +152,7 @@ def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
 _JOBS_PER_CALL: Final = 500
 
 
-class Purgeable(Enum):
+class Purgeable(Word):
     """States in which jobs can be purged. An active job belongs to its worker."""
 
     WAITING = "waiting"

@@ -2,24 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from enum import Enum
 
 from msgspec import Struct
 
 from tampu.errors import DecodeError
 from tampu.server.lane import Lane
-from tampu.server.streams import ConsumerInfo, consumers, values_of
+from tampu.server.streams import ConsumerInfo, consumers, is_connected, ttl_ms, values_of
 from tampu.util.clock import instant
+from tampu.util.lifecycle import run_all
+from tampu.util.options import Word
 from tampu.wire.fields import decode_text
 from tampu.wire.holders import CONSUMER_PREFIX, WorkerHeartbeat, decode_heartbeat
 from tampu.wire.keys import QueueKeys
 
 
-class WorkerState(Enum):
+class WorkerState(Word):
     """The state of a worker, seen from outside."""
 
     ALIVE = "alive"  # its heartbeat is there
-    GONE = "gone"  # its heartbeat has expired
+    GONE = "gone"  # its heartbeat has expired, or is late and its connection is closed
     UNKNOWN = "unknown"  # a peer's worker: those have no heartbeat
 
 
@@ -47,16 +48,32 @@ async def workers_of(lane: Lane, keys: QueueKeys, group: bytes) -> list[WorkerIn
     if not found:
         return []
     heartbeats = await values_of(lane, [keys.worker(each.name) for each in found])
-    return [_worker_info(each, raw) for each, raw in zip(found, heartbeats, strict=True)]
+    states = await run_all(
+        _state_of(lane, keys.worker(each.name), consumer=each, raw=raw)
+        for each, raw in zip(found, heartbeats, strict=True)
+    )
+    return [_worker_info(*each) for each in zip(found, heartbeats, states, strict=True)]
 
 
-def _worker_info(consumer: ConsumerInfo, raw: bytes | None) -> WorkerInfo:
+async def _state_of(
+    lane: Lane, key: bytes, *, consumer: ConsumerInfo, raw: bytes | None
+) -> WorkerState:
+    """Its state, judged as the other workers do it."""
     heartbeat = _heartbeat(raw)
-    ours = consumer.name.startswith(CONSUMER_PREFIX)
-    state = WorkerState.GONE if ours else WorkerState.UNKNOWN
+    if raw is None:
+        ours = consumer.name.startswith(CONSUMER_PREFIX)
+        return WorkerState.GONE if ours else WorkerState.UNKNOWN
+    if heartbeat is None or not heartbeat.client_id:
+        return WorkerState.ALIVE
+    if not heartbeat.is_late(await ttl_ms(lane, key)):
+        return WorkerState.ALIVE
+    connected = await is_connected(lane, heartbeat.client_id)
+    return WorkerState.GONE if connected is False else WorkerState.ALIVE
+
+
+def _worker_info(consumer: ConsumerInfo, raw: bytes | None, state: WorkerState) -> WorkerInfo:
+    heartbeat = _heartbeat(raw)
     name, active, idle_ms = decode_text(consumer.name), consumer.pending, consumer.idle_ms
-    if raw is not None:
-        state = WorkerState.ALIVE
     if heartbeat is None:
         return WorkerInfo(id=name, state=state, active=active, idle_ms=idle_ms)
     return WorkerInfo(

@@ -118,7 +118,7 @@ async def play(orders: int, counts: ShopCounts) -> DemoReport:
     Removes the schedule at the end, but leaves the dead letters for the user to look at.
     """
     began = perf_counter()
-    async with shop.app, AppWorker(shop.app, _SLOTS, store_results=True, metrics=counts):
+    async with shop.app, AppWorker(shop.app, _SLOTS, metrics=counts):
         followed = await _follow_all(orders, counts)
         await shop.app.queue(ORDERS).schedules.remove(report_backlog.name)
         dead = await shop.app.queue(EMAILS).dead.peek()

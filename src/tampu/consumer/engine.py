@@ -44,7 +44,6 @@ from tampu.util.clock import now_ms, to_ms
 from tampu.util.ids import new_id
 from tampu.util.lifecycle import run_all
 from tampu.wire.holders import CONSUMER_PREFIX, HolderKind, LockHolder, new_holder
-from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,21 +89,20 @@ class QueueConfig:
     @property
     def settle_target(self) -> SettleTarget:
         """Where it settles entries."""
-        settings = self.settings
-        ttl_ms = to_ms("result_ttl", settings.result_ttl)
         return SettleTarget(
             keys=self.keys,
-            group=settings.group.encode(),
+            group=self.settings.group.encode(),
             consumer=self.consumer,
-            result_ttl_s=result_ttl_s(ttl_ms) if settings.store_results else None,
-            dead_max_len=settings.dead_max_len or 0,
+            dead_max_len=self.settings.dead_max_len or 0,
         )
 
     @property
     def rules(self) -> SettleRules:
         """What decides about its settlements."""
+        kept = [plan.results for plan in self.plans.values()]
+        stores = any(each.ttl_s or each.none_ttl_s for each in kept)
         return SettleRules(
-            max_result=MAX_RESULT_BYTES if self.settings.store_results else None,
+            max_result=MAX_RESULT_BYTES if stores else None,
             worker=self.consumer.decode(),
             rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         )
@@ -117,6 +115,7 @@ class QueueConfig:
             worker=self.consumer.decode(),
             host=host,
             raw=self.settings.raw,
+            failure_ttl_s=self.settings.kept_results().ttl_s,
         )
 
 

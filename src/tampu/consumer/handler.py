@@ -4,15 +4,18 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from tampu.backoff import Backoff, check_retrying
 from tampu.errors import OptionError
 from tampu.job import Job
 from tampu.outcome import Outcome
-from tampu.util.clock import Duration, to_positive_ms
+from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import yields
 from tampu.wire.keys import check_job_name
+from tampu.wire.result import result_ttl_s
 
 Isolation: TypeAlias = Literal["process"] | None
 Function: TypeAlias = Callable[[Job[Any]], Awaitable[object]] | Callable[[Job[Any]], object]
@@ -31,6 +34,7 @@ class Handler:
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
+    result_ttl: Duration | None = None  # 0: its results are not stored
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -38,6 +42,8 @@ class Handler:
         if yields(self.function):
             raise OptionError("handler", self.function, "must return, not yield")
         check_policy(self.attempts, self.backoff, timeout=self.timeout, isolation=self.isolation)
+        if self.result_ttl is not None:
+            to_ms("result_ttl", self.result_ttl)
 
 
 Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
@@ -68,6 +74,28 @@ class Runner(Protocol):
         """End threads or processes."""
 
 
+class KeptResults(Struct, frozen=True):
+    """How long results of a handler are kept, in seconds; 0: they are not stored.
+
+    A job whose result cannot be stored is buried, unless results are `optional`: then it is done,
+    and whoever waits for the result gets the error.
+    """
+
+    ttl_s: int = 0
+    none_ttl_s: int = 0  # for a result of None
+    optional: bool = False
+
+    @classmethod
+    def of(cls, ttl: Duration) -> "KeptResults":
+        """All results are kept for that long."""
+        ttl_ms = to_ms("result_ttl", ttl)
+        ttl_s = result_ttl_s(ttl_ms) if ttl_ms else 0
+        return cls(ttl_s, ttl_s)
+
+
+NOTHING_KEPT: Final = KeptResults()
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerPlan:
     """How to run the jobs of one name."""
@@ -76,6 +104,7 @@ class HandlerPlan:
     attempts: int
     backoff: Backoff
     timeout_s: float | None
+    results: KeptResults = NOTHING_KEPT
 
 
 def check_policy(

@@ -56,6 +56,7 @@ class BuryEntry(Struct, frozen=True):
     reason: BuryReason
     dead: DeadEntry
     read_at: float  # monotonic
+    failure_ttl_s: int = 0  # how long waiting callers can read why; 0: it is not stored
 
     @property
     def failure(self) -> Failure | None:
@@ -89,7 +90,8 @@ class Accepted(Struct, frozen=True):
 class Intake:
     """Decodes entries. `plans` are by job name; the one under None takes all other names.
 
-    With `raw`, payloads stay bytes and are not checked.
+    With `raw`, payloads stay bytes and are not checked. `failure_ttl_s` is for refused entries that
+    no plan takes.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class Intake:
         worker: str,
         host: Host,
         raw: bool = False,
+        failure_ttl_s: int = 0,
     ) -> None:
         self._plans = plans
+        self._failure_ttl_s = failure_ttl_s
         self._max_payload = max_payload
         self._raw = raw
         self._quick_up_to = -1 if raw else max_payload  # larger entries take the slow way
@@ -218,7 +222,9 @@ class Intake:
             entry=pack_fields(fields) if refusal.reason is BuryReason.MALFORMED else None,
         )
         job_id = "" if envelope is None else envelope.id
-        return BuryEntry(entry_id, job_id, refusal.reason, dead, arrival.read_at)
+        plan = self._look_up(entry.raw_name)[1]
+        ttl_s = self._failure_ttl_s if plan is None else plan.results.ttl_s
+        return BuryEntry(entry_id, job_id, refusal.reason, dead, arrival.read_at, ttl_s)
 
 
 class _Refusal(Exception):
@@ -259,7 +265,7 @@ def _decode_body(entry: Entry, most: int) -> tuple[Envelope, Extras, bytes]:
 
 
 def _oversize(size: int, most: int, envelope: Envelope | None = None) -> _Refusal:
-    problem = f"{size} bytes, but at most {most} are allowed"
+    problem = f"it takes {size} bytes; max_payload is {most}"
     return _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem, envelope)
 
 

@@ -106,7 +106,7 @@ class WorkerLease:
     async def give_up(self, lane: Lane) -> None:
         """Remove the consumer if it holds nothing."""
         try:
-            await reap(lane, self.member, own_heartbeat=self._body)
+            await reap(lane, self.member, last_heartbeat=self._body)
         except ServerError as error:
             facts = {"worker": self._worker, "problem": str(error)}
             logger.warning("worker %s could not be removed: %s", self._worker, error, extra=facts)

@@ -6,7 +6,7 @@ from typing import TypedDict
 from msgspec import Struct
 
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
-from tampu.consumer.handler import Isolation, check_policy
+from tampu.consumer.handler import Isolation, KeptResults, check_policy
 from tampu.errors import OptionError
 from tampu.metrics.facts import MetricsSink, check_sink
 from tampu.util.clock import Duration, to_ms, to_positive_ms
@@ -83,6 +83,11 @@ class WorkerSettings:
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
         check_sink("metrics", self.metrics)
+
+    def kept_results(self, own_ttl: Duration | None = None) -> KeptResults:
+        """What is kept of results, if the handler has a time of its own or none."""
+        ttl = self.result_ttl if self.store_results else 0
+        return KeptResults.of(ttl if own_ttl is None else own_ttl)
 
 
 class WorkerHealth(Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import RetryEntry
+from tampu.errors import duration_text
 from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
 from tampu.outcome import Cancelled, Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.clock import now_ms
@@ -109,6 +110,19 @@ class Reporter:
         record.exc_text = failure.traceback.rstrip() or None
         logger.handle(record)
 
+    def log_lost_result(self, delivery: Delivery, failure: Failure) -> None:
+        """Log that a job is done, but that its result could not be stored."""
+        job, error_type, error = delivery.job, failure.error_type, failure.message
+        logger.warning(
+            "job %s (%s) is done, but its result cannot be stored: %s: %s",
+            job.id,
+            job.name,
+            error_type,
+            error,
+            extra=self._facts(job.id, job.name, job.attempt)
+            | {"error_type": error_type, "error": error},
+        )
+
     def report_retry(self, delivery: Delivery, wait_ms: int) -> None:
         """A failed job will run again."""
         job = delivery.job
@@ -181,7 +195,7 @@ class Reporter:
 
 def _next_step(settlement: Settlement) -> str:
     if isinstance(settlement, RetryEntry):
-        return f"next in {(settlement.wait_ms or 0) / 1000:g} s"
+        return f"next in {duration_text((settlement.wait_ms or 0) / 1000)}"
     if isinstance(settlement, BuryEntry) and settlement.reason is BuryReason.RETRIES_EXHAUSTED:
         return "no attempts left"
     return "not retried"

@@ -24,7 +24,7 @@ from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
 from tampu.wire.extras import encode_extras
 from tampu.wire.keys import UniqueUntil
-from tampu.wire.result import encode_result
+from tampu.wire.result import encode_failure, encode_result
 
 
 class Ack(Struct, frozen=True, gc=False):
@@ -34,10 +34,15 @@ class Ack(Struct, frozen=True, gc=False):
 
 
 class AckWithResult(Struct, frozen=True, gc=False):
-    """Acknowledge and delete the entry, and store the result of its job."""
+    """Acknowledge and delete the entry, and store the result of its job.
+
+    With a `lost` result, `result` says for waiting callers why it could not be stored.
+    """
 
     delivery: Delivery
     result: bytes
+    ttl_s: int
+    lost: Failure | None = None
 
 
 class RetryEntry(Struct, frozen=True, gc=False):
@@ -61,6 +66,7 @@ class CloseEntry(Struct, frozen=True, gc=False):
 
     delivery: Delivery
     result: bytes = b""  # b"": none is stored
+    ttl_s: int = 0
     cancelled: bool = False
 
 
@@ -78,7 +84,7 @@ Settlement: TypeAlias = Ack | AckWithResult | CloseEntry | RetryEntry | BuryEntr
 
 
 class SettleRules(Struct, frozen=True, kw_only=True):
-    """What decides besides the outcome. With a `max_result` of None, results are not stored."""
+    """What decides besides the outcome. With a `max_result` of None, no result is stored."""
 
     max_result: int | None
     worker: str
@@ -126,17 +132,34 @@ def cancel(delivery: Delivery) -> CloseEntry:
 
 
 def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settlement:
-    held = delivery.job.extras.unique
-    is_freed = held is not None and held.until is UniqueUntil.DONE
-    if rules.max_result is None or value is NO_RESULT:
+    kept, is_freed = delivery.plan.results, _frees_a_key(delivery)
+    ttl_s = kept.none_ttl_s if value is None else kept.ttl_s
+    if rules.max_result is None or not ttl_s or value is NO_RESULT:
         return CloseEntry(delivery) if is_freed else Ack(delivery)
     try:
         result = encode_result(value, max_bytes=rules.max_result)
-        return CloseEntry(delivery, result) if is_freed else AckWithResult(delivery, result)
+        if is_freed:
+            return CloseEntry(delivery, result, ttl_s)
+        return AckWithResult(delivery, result, ttl_s)
     except EncodeError as error:
         # The work is done, and doing it again would give the same value.
-        failure = Failure("tampu.EncodeError", str(error))
+        return settle_lost_result(delivery, Failure("tampu.EncodeError", str(error)), rules)
+
+
+def settle_lost_result(delivery: Delivery, failure: Failure, rules: SettleRules) -> Settlement:
+    """The settlement of a job that is done, but whose result cannot be stored."""
+    kept = delivery.plan.results
+    if not kept.optional:
         return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
+    if _frees_a_key(delivery):
+        return CloseEntry(delivery)
+    why = encode_failure(BuryReason.UNRECOVERABLE, failure)
+    return AckWithResult(delivery, why, kept.ttl_s, failure)
+
+
+def _frees_a_key(delivery: Delivery) -> bool:
+    held = delivery.job.extras.unique
+    return held is not None and held.until is UniqueUntil.DONE
 
 
 def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> Settlement:
@@ -175,7 +198,8 @@ def _bury(
         buried_at_ms=rules.clock(),
         extras=delivery.extras or None,
     )
-    return BuryEntry(delivery.entry_id, delivery.job.id, reason, dead, delivery.read_at)
+    ttl_s = delivery.plan.results.ttl_s
+    return BuryEntry(delivery.entry_id, delivery.job.id, reason, dead, delivery.read_at, ttl_s)
 
 
 def _uncounted(delivery: Delivery) -> bytes:

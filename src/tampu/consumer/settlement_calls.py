@@ -57,7 +57,6 @@ class SettleTarget(Struct, frozen=True, kw_only=True):
     keys: QueueKeys
     group: bytes
     consumer: bytes
-    result_ttl_s: int | None  # None: results are not stored
     dead_max_len: int
 
 
@@ -105,20 +104,28 @@ class SettlementCalls:
 
     async def send_results(self, batch: list[AckWithResult]) -> None:
         """Acknowledge entries and store the results of their jobs."""
+        for ttl_s, same in _by_ttl(batch, lambda each: each.ttl_s):
+            for part in parts_of(same, lambda each: len(each.result)):
+                await self._send_results(part, ttl_s)
+
+    async def _send_results(self, part: list[AckWithResult], ttl_s: int) -> None:
         keys = self._target.keys
-        for part in parts_of(batch, lambda each: len(each.result)):
-            deliveries = [each.delivery for each in part]
-            ids = [each.job.id for each in deliveries]
-            entries = [
-                FinishedEntry(each.delivery.entry_id, each.result, key)
-                for each, key in zip(part, keys.results(ids), strict=True)
-            ]
-            results = ResultTarget(
-                notices=keys.notices,
-                notice=encode_notice(ids),
-                ttl_s=self._target.result_ttl_s or 1,
-            )
-            await finish(self._lane, self._claim(deliveries), entries, target=results)
+        deliveries = [each.delivery for each in part]
+        ids = [each.job.id for each in deliveries]
+        entries = [
+            FinishedEntry(each.delivery.entry_id, each.result, key)
+            for each, key in zip(part, self._result_keys(part, ids), strict=True)
+        ]
+        results = ResultTarget(notices=keys.notices, notice=encode_notice(ids), ttl_s=ttl_s)
+        await finish(self._lane, self._claim(deliveries), entries, target=results)
+
+    def _result_keys(self, part: list[AckWithResult], ids: list[str]) -> list[bytes]:
+        keys = self._target.keys
+        found = keys.results(ids)
+        for number, each in enumerate(part):
+            if each.lost is not None:
+                found[number] = keys.failure(ids[number])
+        return found
 
     async def send_retries(self, batch: list[RetryEntry | ReleaseEntry]) -> None:
         """Run jobs again, now or later; report those whose attempt counted."""
@@ -135,41 +142,45 @@ class SettlementCalls:
 
     async def send_burials(self, batch: list[BuryEntry]) -> None:
         """Move entries to the dead letters, and report them."""
+        for ttl_s, same in _by_ttl(batch, lambda each: each.failure_ttl_s):
+            encoded = [(each, self._buried_entry(each)) for each in same]
+            for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
+                await self._send_burials(part, ttl_s)
+
+    async def _send_burials(self, part: list[tuple[BuryEntry, BuriedEntry]], ttl_s: int) -> None:
         target = self._target
         dead = DeadTarget(
             dead=target.keys.dead,
             notices=target.keys.notices,
             max_len=target.dead_max_len,
-            ttl_s=target.result_ttl_s or 1,
+            ttl_s=ttl_s or 1,
         )
-        encoded = [(each, self._buried_entry(each)) for each in batch]
-        for part in parts_of(encoded, lambda pair: sum(map(len, pair[1].fields))):
-            burials, entries = zip(*part, strict=True)
-            ids = [each.job_id for each, entry in part if entry.failure]
-            notice = encode_notice(ids) if ids else b""
-            claim = self._claim(burials)
-            flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
-            for each, flag in zip(burials, flags, strict=True):
-                if flag == _SETTLED:
-                    self._reporter.report_burial(each)
+        burials, entries = zip(*part, strict=True)
+        ids = [each.job_id for each, entry in part if entry.failure]
+        notice = encode_notice(ids) if ids else b""
+        claim = self._claim(burials)
+        flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
+        for each, flag in zip(burials, flags, strict=True):
+            if flag == _SETTLED:
+                self._reporter.report_burial(each)
 
     async def send_closings(self, batch: list[CloseEntry]) -> None:
         """Settle entries of jobs that hold a unique key or were cancelled; report the latter."""
-        target, keys = self._target, self._target.keys
-        for part in parts_of(batch, lambda each: len(_value_of(each))):
-            deliveries = [each.delivery for each in part]
-            told = [each.delivery.job.id for each in part if _value_of(each)]
-            results = ResultTarget(
-                notices=keys.notices,
-                notice=encode_notice(told) if told else b"",
-                ttl_s=target.result_ttl_s or CANCELLED_TTL_S,
-            )
-            entries = [self._closed_entry(each) for each in part]
-            claim = self._claim(deliveries)
-            flags = await close(self._lane, claim, entries, target=results, requests=keys.cancelled)
-            for each, flag in zip(part, flags, strict=True):
-                if flag == _SETTLED and each.cancelled:
-                    self._reporter.report_cancelled(each.delivery)
+        for ttl_s, same in _by_ttl(batch, lambda each: each.ttl_s):
+            for part in parts_of(same, lambda each: len(_value_of(each))):
+                await self._send_closings(part, ttl_s or CANCELLED_TTL_S)
+
+    async def _send_closings(self, part: list[CloseEntry], ttl_s: int) -> None:
+        keys = self._target.keys
+        told = [each.delivery.job.id for each in part if _value_of(each)]
+        notice = encode_notice(told) if told else b""
+        results = ResultTarget(notices=keys.notices, notice=notice, ttl_s=ttl_s)
+        entries = [self._closed_entry(each) for each in part]
+        claim = self._claim([each.delivery for each in part])
+        flags = await close(self._lane, claim, entries, target=results, requests=keys.cancelled)
+        for each, flag in zip(part, flags, strict=True):
+            if flag == _SETTLED and each.cancelled:
+                self._reporter.report_cancelled(each.delivery)
 
     def _closed_entry(self, each: CloseEntry) -> ClosedEntry:
         delivery, keys = each.delivery, self._target.keys
@@ -213,7 +224,7 @@ class SettlementCalls:
             return BuriedEntry(entry_id, fields)
         keys = self._target.keys
         markers = all_markers(keys, job_id, _extras_of(burial))
-        if self._target.result_ttl_s is None:
+        if not burial.failure_ttl_s:
             return BuriedEntry(entry_id, fields, job_id=job_id, markers=markers)
         failure = encode_failure(burial.reason, burial.failure)
         return BuriedEntry(entry_id, fields, failure, keys.failure(job_id), job_id, markers)
@@ -234,6 +245,14 @@ def _extras_of(burial: BuryEntry) -> Extras:
         return decode_extras(burial.dead.extras)
     except DecodeError:
         return NO_EXTRAS
+
+
+def _by_ttl(items: Iterable[T], ttl_s: Callable[[T], int]) -> Iterable[tuple[int, list[T]]]:
+    """The items by their time to live: one call has one for all of its entries."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        groups.setdefault(ttl_s(item), []).append(item)
+    return groups.items()
 
 
 def parts_of(items: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:

@@ -18,6 +18,7 @@ from tampu.consumer.settle import (
     plain_ack_outcome,
     release,
     settle,
+    settle_lost_result,
 )
 from tampu.consumer.settlement_calls import SettlementCalls
 from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
@@ -97,6 +98,8 @@ class Settler:
         if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
+            if settlement.lost is not None:
+                self._reporter.log_lost_result(delivery, settlement.lost)
             self._results.put(settlement)
             return
         if isinstance(settlement, BuryEntry) and type(outcome) is Done:
@@ -135,8 +138,8 @@ class Settler:
         try:
             return settle(delivery, outcome, self._rules)
         except Exception as error:  # border: encoding calls methods of the user's result
-            logger.exception("the outcome of job %s cannot be settled", delivery.job.id)
-            return settle(delivery, UnrecoverableFailure(failure_of(error)), self._rules)
+            logger.exception("the result of job %s cannot be encoded", delivery.job.id)
+            return settle_lost_result(delivery, failure_of(error), self._rules)
 
     def _send(self, settlement: Settlement) -> None:
         match settlement:

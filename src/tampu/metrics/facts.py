@@ -3,16 +3,17 @@
 import logging
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import auto
 from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from tampu.errors import OptionError
+from tampu.util.options import Word
 from tampu.wire.dead import BuryReason
 
 
-class OutcomeKind(Enum):
+class OutcomeKind(Word):
     """How an attempt ended."""
 
     DONE = auto()

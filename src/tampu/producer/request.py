@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from tampu.backoff import check_retrying
-from tampu.errors import OptionError
+from tampu.errors import OptionError, duration_text
 from tampu.job import JobOptions, NewJob
 from tampu.unique import OnConflict, Unique
 from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
@@ -156,8 +156,8 @@ def due_of(
         return b"", 0
     if delay_ms > rules.max_delay_ms:
         option, given = ("delay", delay) if at is None else ("at", at)
-        longest_s = rules.max_delay_ms / 1000
-        raise OptionError(option, given, f"exceeds max_delay, {longest_s:g} s")
+        longest = duration_text(rules.max_delay_ms / 1000)
+        raise OptionError(option, given, f"exceeds max_delay, {longest}")
     return due, delay_ms
 
 

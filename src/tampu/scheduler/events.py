@@ -9,11 +9,12 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct, structs
 
 from tampu.util.clock import instant
+from tampu.util.options import Word
 
 logger = logging.getLogger("tampu.scheduler")
 
 
-class Source(Enum):
+class Source(Word):
     """Where the state of a task came from when the task was added."""
 
     NEW = auto()  # nothing was stored
@@ -22,7 +23,7 @@ class Source(Enum):
     REPAIRED = auto()  # the stored state was invalid
 
 
-class SkipReason(Enum):
+class SkipReason(Word):
     """Why an occurrence did not run."""
 
     MISSED = auto()  # too late, by the missed policy
@@ -36,7 +37,7 @@ class SkipReason(Enum):
     GUARD_UNREACHABLE = auto()  # the guard could not be reached
 
 
-class RunStatus(Enum):
+class RunStatus(Word):
     """How a run ended."""
 
     SUCCESS = auto()
@@ -45,7 +46,7 @@ class RunStatus(Enum):
     LOST = auto()  # its lease was lost, so its result does not count
 
 
-class StopReason(Enum):
+class StopReason(Word):
     """Why a task is no longer scheduled."""
 
     TERMINAL = auto()  # its rule has no more instants, or it has had all its runs
@@ -54,7 +55,7 @@ class StopReason(Enum):
     FAILED = auto()  # by an error that `run` or `serve` raises
 
 
-class StoreOperation(Enum):
+class StoreOperation(Word):
     """The call of a store that failed."""
 
     LOAD = auto()

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from enum import Enum, auto
+from enum import auto
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,13 +20,14 @@ from tampu.scheduler.events import (
     LeaseRenewed,
     LeaseRenewFailed,
 )
+from tampu.util.options import Word
 
 T = TypeVar("T")
 _RETRY_FACTOR: Final = 4
 """After a failed renewal, the next one comes this many times sooner than usual."""
 
 
-class Scope(Enum):
+class Scope(Word):
     """What a lease excludes."""
 
     OCCURRENCE = auto()  # other runs of the same instant on the same resource
@@ -49,7 +50,7 @@ class Lease(Struct, frozen=True):
     token: str
 
 
-class Refusal(Enum):
+class Refusal(Word):
     """Why a guard refuses a slot."""
 
     HELD = auto()  # somebody else holds it

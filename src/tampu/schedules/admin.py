@@ -94,7 +94,7 @@ class Schedules:
         settings = parse_options(ScheduleSettings, "a schedule", options)
         checked = check_rule(rule, settings)
         payload = encode_payload(data, max_bytes=self._max_payload)
-        return await self._store(NewSchedule(check_job_name(name), checked, payload, settings))
+        return await self.store(NewSchedule(check_job_name(name), checked, payload, settings))
 
     async def list(self, limit: int = 100) -> Found:
         """The schedules, ordered by next instant. An unreadable one has a `problem`."""
@@ -174,8 +174,8 @@ class Schedules:
         count = n if not limit else min(n, max(0, limit - found.fired))
         return [instant(at_ms) for at_ms in _upcoming(found, count)]
 
-    async def _store(self, new: NewSchedule) -> Schedule:
-        """Store a schedule. With the same key and rule, the next instant and the counts stay."""
+    async def store(self, new: NewSchedule) -> Schedule:
+        """As `add`, for a schedule that is checked and encoded; called by apps."""
         raw_key = new.key.encode()
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
@@ -315,4 +315,5 @@ def _schedule(armed: Armed, fields: RawFields | None, *, paused: bool) -> Schedu
             fired=fired, missed=missed, overlapped=overlapped, outside=outside, paused=passed
         ),
         settings=settings,
+        declared_by=schedule.extras.declared_by or None,
     )

@@ -122,6 +122,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     paused: bool = False
     counts: ScheduleCounts = ScheduleCounts()
     settings: ScheduleSettings = ScheduleSettings()
+    declared_by: str | None = None  # the task of an app that declares it; None: stored by hand
     problem: str | None = None
 
     def __repr__(self) -> str:

@@ -140,6 +140,7 @@ class NewSchedule(Struct, frozen=True):
     rule: Every | Cron
     payload: bytes
     settings: ScheduleSettings
+    declared_by: str = ""
 
     @property
     def key(self) -> str:
@@ -223,6 +224,7 @@ class NewSchedule(Struct, frozen=True):
             timeout_ms=_ms("timeout", settings.timeout),
             grace_ms=None if missed.grace_ms == GRACE_MS else missed.grace_ms,
             catch_up_ms=None if missed.catch_up_ms == CATCH_UP_MS else missed.catch_up_ms,
+            declared_by=self.declared_by,
         )
 
 

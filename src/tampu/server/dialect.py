@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from redis.exceptions import NoPermissionError
 
 from tampu.errors import ServerTooOld
 from tampu.server.protocol import pack
 from tampu.server.redis_py import Connection
+from tampu.util.options import Word
 
 NEEDED = "Redis 6.2 or newer, or any Valkey"
 
@@ -31,7 +31,7 @@ _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _PRE_RELEASE = re.compile(r"[^0-9.].*")
 
 
-class Product(Enum):
+class Product(Word):
     """The make of a server."""
 
     REDIS = "Redis"

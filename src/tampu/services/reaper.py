@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from random import random
+from random import random, sample
 from time import monotonic
 from typing import Final, Protocol
 
@@ -19,7 +19,7 @@ from tampu.server.streams import (
     values_of,
 )
 from tampu.util.clock import until_tick
-from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat
+from tampu.wire.holders import CONSUMER_PREFIX, decode_heartbeat, heartbeat_s, suspect_s
 from tampu.wire.keys import QueueKeys
 
 # A worker under constant load has no free slots, but must still take over from the dead.
@@ -30,6 +30,7 @@ _SURPLUS_S: Final = 0.1  # whoever takes over may take more than it has slots fo
 _PEER_GONE_MS: Final = 3_600_000
 # All workers of a group together look about so often for each heartbeat, however many they are.
 _LOOKS_A_HEARTBEAT: Final = 4
+_IDLE_A_LOOK: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class LeaseTerms:
     @property
     def heartbeat_s(self) -> float:
         """From one heartbeat to the next."""
-        return min(1.0, self.lease_ms / 6000)
+        return heartbeat_s(self.lease_ms)
 
     @property
     def suspect_s(self) -> float:
         """A worker without heartbeat for so long is dead if its connection is closed as well."""
-        return 3 * self.heartbeat_s
+        return suspect_s(self.lease_ms)
 
     @property
     def renew_s(self) -> float:
@@ -126,7 +127,13 @@ class ReapingService(Service):
         self._fleet.has_peers = not all(map(_is_ours, others))
         if others:
             heartbeats = await values_of(lane, [self._keys.worker(each.name) for each in others])
-            for consumer, heartbeat in zip(others, heartbeats, strict=True):
+            found_with = list(zip(others, heartbeats, strict=True))
+            idle = [each for each in found_with if each[1] is not None and not each[0].pending]
+            for consumer, heartbeat in found_with:
+                if consumer.pending or heartbeat is None:
+                    await self._check(consumer, heartbeat)
+            # Few at a time: a dead one that holds nothing is in nobody's way.
+            for consumer, heartbeat in sample(idle, min(len(idle), _IDLE_A_LOOK)):
                 await self._check(consumer, heartbeat)
 
     async def _check(self, consumer: ConsumerInfo, heartbeat: bytes | None) -> None:
@@ -136,8 +143,8 @@ class ReapingService(Service):
             consumer=consumer.name,
             key=self._keys.worker(consumer.name),
         )
-        if not consumer.pending:
-            if heartbeat is None and (_is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS):
+        if heartbeat is None and not consumer.pending:
+            if _is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS:
                 await reap(self._lane, member)
             return
         left_ms, connected = 0, None
@@ -147,8 +154,13 @@ class ReapingService(Service):
         judgement = judge(
             consumer, heartbeat, left_ms=left_ms, is_connected=connected, terms=self._terms
         )
-        if judgement is not None:
+        if judgement is None:
+            return
+        if consumer.pending:
             await self._take_over(member, judgement)
+        elif heartbeat is not None:
+            # Not if it has connected again: its heartbeat would be another one.
+            await reap(self._lane, member, last_heartbeat=heartbeat)
 
     async def _take_over(self, dead: Membership, judgement: Judgement) -> None:
         async def claim(free_slots: int) -> list[TakenEntry]:
@@ -175,7 +187,7 @@ def judge(
     is_connected: bool | None,
     terms: LeaseTerms,
 ) -> Judgement | None:
-    """Whether a consumer that holds entries is dead, with what the takeover script checks again.
+    """Whether a consumer is dead, with what the takeover script checks again.
 
     A worker of ours is dead when its heartbeat has expired, or when it is late and the connection
     it came from is closed. A ChasquiMQ consumer has no heartbeat: its entries are taken one by one
@@ -184,12 +196,9 @@ def judge(
     if heartbeat is None:
         return Judgement(idle_ms=0 if _is_ours(consumer) else terms.lease_ms)
     try:
-        theirs = LeaseTerms(decode_heartbeat(heartbeat).lease_ms)
+        is_late = decode_heartbeat(heartbeat).is_late(left_ms)
     except DecodeError:
         return None
-    silent_s = (theirs.lease_ms - left_ms) / 1000
-    # Below 0: it has more time left than a heartbeat gives, so the server's clock was set back.
-    is_late = silent_s >= theirs.suspect_s or silent_s < 0
     if is_connected is False and is_late:
         return Judgement(heartbeat=heartbeat, left_ms=left_ms)
     return None

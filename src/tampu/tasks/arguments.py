@@ -1,58 +1,47 @@
 """Arguments of a task: bound to its signature, sent by name, converted by their annotations."""
 
-import inspect
-import re
 from collections.abc import Mapping
-from functools import cache
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import MsgspecError, Struct, convert, defstruct, field
-from msgspec.inspect import (
-    ByteArrayType,
-    BytesType,
-    CustomType,
-    Field,
-    MemoryViewType,
-    Type,
-    type_info,
-)
-from msgspec.msgpack import Decoder
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, replace
 
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
 from tampu.outcome import Unrecoverable
-from tampu.tasks.signature import Parameter, Signature
-from tampu.wire.payload import decode_payload, encode_payload, is_model
+from tampu.tasks.hints import (
+    Unsupported,
+    convert_to,
+    converts_simply,
+    describe_hint,
+    invalid_part,
+    prepare_hint,
+)
+from tampu.tasks.signature import NO_ANNOTATION, Parameter, Signature
+from tampu.wire.payload import decode_payload, encode_payload
 
-# MessagePack has bytes: text in their place is a mistake, not Base64.
-_BYTES_TYPES: Final = (bytes, bytearray, memoryview)
-_SPECIAL_TYPES: Final = (BytesType, ByteArrayType, MemoryViewType, CustomType)
 _ANY_SIZE: Final = 2**62
 _MISSING: Final = "required, but missing"
-_PATH: Final = re.compile(r" - at `\$([\w.\[\]]*)`\Z")
-_UNCONVERTED: Final = (Any, None, type(None), object, bool, int, float, str, bytes, list, dict)
+_PLAIN_TYPES: Final = (type(None), object, bool, int, float, str, bytes, list, dict)
+_UNCONVERTED: Final = (NO_ANNOTATION, Any, None, *_PLAIN_TYPES)
 
 
 class InvalidArguments(Unrecoverable):
     """A job whose data does not fit the task's signature; retrying cannot help."""
 
 
-class _InvalidModel(ValueError):
-    """A value that a pydantic model rejects; the message is the name of the field."""
-
-
 class Arguments:
     """The arguments of one task. Errors contain names and types, never values."""
 
     def __init__(self, task: str, signature: Signature) -> None:
-        parameters = signature.parameters
+        parameters = tuple(_prepare(task, each) for each in signature.parameters)
         self._task = task
         self._injected = signature.injected
         self._parameters = {each.name: each for each in parameters}
         self._positional = [each.name for each in parameters if each.by_position]
         self._required = [each.name for each in parameters if each.required]
-        self._struct = _make_struct(task, parameters)
-        self._convert = convert if _is_simple(self._struct) else _convert
+        self._struct = _make_struct(parameters)
+        self._convert = convert if converts_simply(self._struct) else convert_to
 
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The arguments of a call by name; `ArgumentError` if they do not fit."""
@@ -120,11 +109,10 @@ class Arguments:
     def _type_error(self, name: str, value: object) -> ArgumentError | None:
         hint = self._parameters[name].hint
         try:
-            _convert(value, hint)
+            convert_to(value, hint)
         except MsgspecError as error:
-            path = _error_path(error)
-            expected = f"expected {describe_hint(hint)}"
-            return self._error(name, f"{expected}; invalid at {path}" if path else expected)
+            part, expected = invalid_part(error), f"expected {describe_hint(hint)}"
+            return self._error(name, f"{expected}; {part}" if part else expected)
         return None
 
     def _unknown(self, name: object) -> ArgumentError:
@@ -143,72 +131,29 @@ class ReturnType:
     """Converts a task's result to the annotated return type, where that makes a difference."""
 
     def __init__(self, hint: Any) -> None:  # noqa: ANN401 - an annotation
-        self._hint = hint
-        self.converts = not any(hint is each for each in _UNCONVERTED) and _is_supported(hint)
+        self._hint, self.converts = hint, False
+        if not any(hint is each for each in _UNCONVERTED):
+            with suppress(Unsupported):
+                self._hint, self.converts = prepare_hint(hint), True
 
     def convert(self, value: object) -> object:
         """The result, converted; `DecodeError` if it has another type."""
         try:
-            return _convert(value, self._hint)
+            return convert_to(value, self._hint)
         except MsgspecError:
             raise DecodeError("result", f"expected {describe_hint(self._hint)}") from None
 
 
-def describe_hint(hint: Any) -> str:  # noqa: ANN401 - an annotation
-    """An annotation as text."""
-    if isinstance(hint, type) and not hasattr(hint, "__args__"):
-        return hint.__qualname__
-    return str(hint).replace("typing.", "")
+def _prepare(task: str, parameter: Parameter) -> Parameter:
+    """The parameter with a hint that msgspec can convert to."""
+    try:
+        return replace(parameter, hint=prepare_hint(parameter.hint))
+    except Unsupported as error:
+        name, given = f"{task}({parameter.name})", describe_hint(parameter.hint)
+        raise OptionError(name, given, str(error)) from None
 
 
-def _convert(value: object, hint: Any) -> Any:  # noqa: ANN401 - of that type
-    return convert(value, hint, builtin_types=_BYTES_TYPES, dec_hook=_decode_custom)
-
-
-def _is_simple(kind: type[Struct]) -> bool:
-    """Whether msgspec can convert it without our keywords: neither bytes nor custom types.
-
-    That takes half the time, because the keywords cost as much as a small conversion.
-    """
-    todo: list[object] = [type_info(kind)]
-    seen: set[int] = set()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, _SPECIAL_TYPES):
-            return False
-        if id(each) in seen or not isinstance(each, Type | Field | tuple):
-            continue
-        seen.add(id(each))
-        todo.extend(each if isinstance(each, tuple) else astuple(each))
-    return True
-
-
-def _decode_custom(kind: Any, value: object) -> object:  # noqa: ANN401 - unknown to msgspec
-    if is_model(kind):
-        try:
-            return kind.model_validate(value, **_validate_options(kind))
-        except ValueError as error:
-            raise _InvalidModel(_rejected_field(kind, error)) from None
-    if isinstance(value, kind):  # for `object` every value will do
-        return value
-    raise TypeError
-
-
-@cache
-def _validate_options(model: Any) -> dict[str, bool]:  # noqa: ANN401 - a pydantic model
-    """Models are sent by field name. Before pydantic 2.11, only aliases are accepted."""
-    known = inspect.signature(model.model_validate).parameters
-    return {"by_alias": True, "by_name": True} if "by_name" in known else {}
-
-
-def _make_struct(task: str, parameters: tuple[Parameter, ...]) -> type[Struct]:
-    for each in parameters:
-        if not _is_supported(each.hint):
-            problem = (
-                "not supported as the type of an argument; types of a union must differ in "
-                "MessagePack"
-            )
-            raise OptionError(f"{task}({each.name})", describe_hint(each.hint), problem)
+def _make_struct(parameters: tuple[Parameter, ...]) -> type[Struct]:
     return defstruct(
         "Arguments",
         [_field(each) for each in parameters],
@@ -224,31 +169,3 @@ def _field(parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     default = parameter.default
     # A factory, because msgspec would copy a mutable default.
     return parameter.name, parameter.hint, field(default_factory=lambda: default)
-
-
-def _is_supported(hint: Any) -> bool:  # noqa: ANN401 - an annotation
-    try:
-        Decoder(hint, dec_hook=_decode_custom)
-    except (TypeError, NameError):
-        return False
-    return True
-
-
-def _error_path(error: MsgspecError) -> str:
-    """Where in a value the error is: names of fields and indexes, no values."""
-    found = _PATH.search(str(error))
-    path = found[1] if found else ""
-    if isinstance(error.__cause__, _InvalidModel):
-        path = f"{path}.{error.__cause__}"
-    return path.strip(".")
-
-
-def _rejected_field(model: Any, error: ValueError) -> str:  # noqa: ANN401 - a pydantic model
-    """The field that pydantic rejects; empty if it is not a field but a key of the user's data."""
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return ""
-    where = errors(include_input=False, include_url=False, include_context=False)[0]["loc"]
-    fields = model.model_fields
-    known = {*fields, *(each.alias for each in fields.values())} - {"root"}
-    return where[0] if where and where[0] in known else ""

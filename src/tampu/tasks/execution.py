@@ -2,11 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import copy_context
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from inspect import isawaitable, unwrap
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -45,6 +51,14 @@ class TaskDefinition(Struct, frozen=True):
         if is_async(self.function) or is_async(unwrap(self.function)):
             return True
         return any(step.kind.needs_loop for step in self.steps)
+
+    @property
+    def needs_one_thread(self) -> bool:
+        """Whether it and a dependency are plain: then both must run in the same thread."""
+        if is_async(self.function) or is_async(unwrap(self.function)):
+            return False
+        own = [step.kind for step in self.steps if step.dependency.scope == "job"]
+        return not all(kind.needs_loop for kind in own)
 
     @property
     def has_cleanup(self) -> bool:
@@ -110,15 +124,26 @@ class _TaskCall:
         self._runtime = runtime
         self._middleware = middleware
         self._is_async = is_async(definition.function)
+        self._shares_thread = definition.needs_one_thread
         self._awaits = bool(runtime.threads or definition.has_cleanup or middleware)
 
     async def __call__(self, job: Job[Any]) -> object:
+        threads = self._runtime.threads
+        if threads is None:
+            return await self._run(job, None)
+        thread = AttemptThread(threads, self._runtime)
+        try:
+            return await self._run(job, thread)
+        finally:
+            thread.end()
+
+    async def _run(self, job: Job[Any], thread: "AttemptThread | None") -> object:
         stack = ContextStack(job)
         value, error = None, None
         try:
             for each in self._middleware:
                 await stack.enter(each(job), essential=False)
-            value = await self._call(job, stack)
+            value = await self._call(job, stack, thread)
             if isinstance(value, Retry | Snooze | Unrecoverable):
                 raise value  # so that middleware and dependencies see it  # noqa: TRY301
         except GeneratorExit:
@@ -133,63 +158,134 @@ class _TaskCall:
         finally:
             del error  # it refers to this frame: a cycle that only the collector would find
 
-    async def _call(self, job: Job[Any], stack: ContextStack) -> object:
+    async def _call(
+        self, job: Job[Any], stack: ContextStack, thread: "AttemptThread | None"
+    ) -> object:
         definition = self._definition
         arguments = definition.arguments.convert(job.data)
         values = dict(self._runtime.values)
-        await create_dependencies(definition.steps, values, job=job, stack=stack)
+        create = Creation(job, stack, thread if self._shares_thread else None)
+        await create_dependencies(definition.steps, values, create)
         arguments.update(dict.fromkeys(definition.signature.job_parameters, job))
         for name, dependency in definition.signature.dependencies.items():
             arguments[name] = values[dependency]
         call = partial(definition.function, **arguments)
         if self._is_async:
             return await call()
-        threads = self._runtime.threads
-        value = call() if threads is None else await self._call_in_thread(threads, call)
+        value = call() if thread is None else await thread.call(call)
         # A decorator may hide an async function: await it before the stack is left.
         return await value if self._awaits and isawaitable(value) else value
 
-    async def _call_in_thread(self, threads: ThreadPoolExecutor, call: Callable[[], Any]) -> object:
-        """Call it in a thread, which cannot be interrupted.
+
+class _ThreadCall(Struct, frozen=True):
+    call: Callable[[], Any]
+    variables: list[tuple[ContextVar[Any], object]]  # to set before
+    captured: "Future[tuple[Any, BaseException | None]]"
+
+
+class AttemptThread:
+    """One thread of a pool for all plain code of an attempt: some objects belong to their thread.
+
+    The code shares one context, which follows the context of the attempt.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, runtime: Runtime) -> None:
+        self._pool = pool
+        self._runtime = runtime
+        self._context: Context | None = None  # of the attempt, at the last call; None: no call yet
+        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
+        self._is_left = False  # whether a call still runs that nobody waits for
+
+    async def call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
+        """Call it in the thread, which cannot be interrupted.
 
         After a timeout we wait for the thread, because what it uses is closed next. When the worker
-        stops we do not: the job goes back to the queue.
+        stops we do not: the job goes back to the queue, and the thread closes what it has used.
         """
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(threads, copy_context().run, _capture, call)
+        wanted = _ThreadCall(call, self._follow_context(), Future())
+        self._calls.put(wanted)
+        if self._is_left:
+            return None
+        running = asyncio.wrap_future(wanted.captured)
         try:
             value, error = await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not self._runtime.stopping:
+            if self._runtime.stopping:
+                self._is_left = True
+            else:
                 await asyncio.wait([running])
             raise
         if error is not None:
             raise error
         return value
 
+    def end(self) -> None:
+        """Give the thread back to the pool, after its last call."""
+        if self._context is not None:
+            self._calls.put(None)
 
-async def create_dependencies(
-    steps: Sequence[Step], values: Values, *, job: Job[Any] | None, stack: ContextStack
-) -> None:
+    def _follow_context(self) -> list[tuple[ContextVar[Any], object]]:
+        """The variables that the attempt has set since the last call; starts the thread."""
+        before, now = self._context, copy_context()
+        self._context = now
+        if before is None:
+            self._pool.submit(now.copy().run, self._serve)
+            return []
+        return [(var, value) for var, value in now.items() if before.get(var) is not value]
+
+    def _serve(self) -> None:
+        while (wanted := self._calls.get()) is not None:
+            for variable, value in wanted.variables:
+                variable.set(value)
+            wanted.captured.set_result(_capture(wanted.call))
+            del wanted  # it may refer to what the attempt closes
+
+
+class Creation(Struct, frozen=True):
+    """What dependencies are created with: their job, what closes them, the thread of plain ones."""
+
+    job: Job[Any] | None
+    stack: ContextStack
+    thread: AttemptThread | None = None  # None: plain factories run where they are called
+
+
+async def create_dependencies(steps: Sequence[Step], values: Values, creation: Creation) -> None:
     """Add to `values` what the steps create, unless it is there already."""
     for step in steps:
         if step.dependency not in values:
             arguments = {name: values[needed] for name, needed in step.needs}
-            arguments.update(dict.fromkeys(step.job_parameters, job))
-            values[step.dependency] = await _create(step, arguments, stack)
+            arguments.update(dict.fromkeys(step.job_parameters, creation.job))
+            factory = partial(step.dependency.factory, **arguments)
+            values[step.dependency] = await _create(step.kind, factory, creation)
 
 
-async def _create(step: Step, arguments: dict[str, Any], stack: ContextStack) -> object:
-    factory = step.dependency.factory
-    match step.kind:
+async def _create(kind: FactoryKind, factory: Callable[[], Any], creation: Creation) -> object:
+    stack, thread = creation.stack, creation.thread
+    match kind:
         case FactoryKind.PLAIN:
-            return factory(**arguments)
+            return factory() if thread is None else await thread.call(factory)
         case FactoryKind.ASYNC:
-            return await factory(**arguments)
+            return await factory()
         case FactoryKind.GENERATOR:
-            return await stack.enter(contextmanager(factory)(**arguments), essential=True)
+            manager = contextmanager(factory)()
+            inside = manager if thread is None else _ThreadManager(manager, thread)
+            return await stack.enter(inside, essential=True)
         case FactoryKind.ASYNC_GENERATOR:
-            return await stack.enter(asynccontextmanager(factory)(**arguments), essential=True)
+            return await stack.enter(asynccontextmanager(factory)(), essential=True)
+
+
+class _ThreadManager(AbstractAsyncContextManager[object]):
+    """A plain context manager that is entered and left in the thread of its attempt."""
+
+    def __init__(self, manager: AbstractContextManager[object], thread: AttemptThread) -> None:
+        self._manager, self._thread = manager, thread
+        self.gen = getattr(manager, "gen", None)  # for messages
+
+    async def __aenter__(self) -> object:
+        return await self._thread.call(self._manager.__enter__)
+
+    async def __aexit__(self, *exc: Any) -> bool | None:  # noqa: ANN401 - as the protocol has it
+        return bool(await self._thread.call(partial(self._manager.__exit__, *exc)))
 
 
 def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:

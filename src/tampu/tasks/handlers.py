@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from tampu.consumer.handler import Function, Handler, Isolation
+from tampu.consumer.handler import Function, Handler, Isolation, KeptResults
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import OptionError
 from tampu.job import Job
@@ -13,6 +13,8 @@ from tampu.tasks.execution import Runtime, handler_function
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.task import AnyTask
 from tampu.util.options import parse_options
+
+_SIGN_TTL_S: Final = 60
 
 
 class ChildFunction:
@@ -60,6 +62,17 @@ def handler_of(task: AnyTask, runtime: Runtime, isolation: Isolation) -> Handler
             )
             raise OptionError("isolation", "process", problem)
     return replace(task.handler, function=ChildFunction(task, middleware))
+
+
+def kept_results(task: AnyTask, kept: KeptResults) -> KeptResults:
+    """What is kept of the results of a task, given the options.
+
+    A None that only says that the function has returned is kept for a minute at most, unless the
+    task has a time of its own: most tasks return nothing, and few callers wait for them.
+    """
+    is_sign = task.definition.signature.returns_nothing and task.handler.result_ttl is None
+    none_ttl_s = min(kept.ttl_s, _SIGN_TTL_S) if is_sign else kept.ttl_s
+    return KeptResults(kept.ttl_s, none_ttl_s, optional=True)
 
 
 def app_steps(tasks: Iterable[AnyTask]) -> list[Step]:

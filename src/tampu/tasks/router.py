@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tampu.errors import OptionError, WrongContext
 from tampu.schedules.model import ScheduleOptions, ScheduleSettings, check_rule
+from tampu.schedules.storing import NewSchedule
 from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.tasks.task import (
     AnyTask,
@@ -21,6 +22,7 @@ from tampu.tasks.task import (
 from tampu.timing import Rule
 from tampu.util.options import check_type, is_async, parse_options
 from tampu.wire.keys import check_queue_name
+from tampu.wire.payload import encode_payload
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +44,17 @@ class DeclaredSchedule(Struct, frozen=True):
     def options_with_key(self) -> ScheduleOptions:
         """Its options, including its key."""
         return {**self.options, "key": self.key}
+
+    def to_store(self, max_payload: int) -> NewSchedule:
+        """What a worker stores: like any schedule, and marked with the task that declares it."""
+        settings = parse_options(ScheduleSettings, "a schedule", self.options_with_key())
+        return NewSchedule(
+            self.task.name,
+            check_rule(self.rule, settings),
+            encode_payload(self.data(), max_bytes=max_payload),
+            settings,
+            declared_by=self.task.import_name,
+        )
 
     def data(self) -> dict[str, object]:
         """The data of its jobs; `ArgumentError` if the arguments do not fit the task."""

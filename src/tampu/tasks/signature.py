@@ -68,6 +68,7 @@ INJECTED: Final[Any] = _Injected()
 """The default of a `Job` parameter: tells type checkers that callers leave it out."""
 
 NO_DEFAULT: Final = inspect.Parameter.empty
+NO_ANNOTATION: Final = inspect.Signature.empty
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -91,7 +92,12 @@ class Signature(Struct, frozen=True):
     parameters: tuple[Parameter, ...]
     job_parameters: tuple[str, ...]
     dependencies: Mapping[str, Dependency]
-    returns: Any
+    returns: Any  # NO_ANNOTATION if it has none
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether a result of None only says that the function has returned."""
+        return any(self.returns is each for each in (NO_ANNOTATION, None, type(None)))
 
     @property
     def injected(self) -> frozenset[str]:
@@ -142,7 +148,7 @@ def signature_of(function: Callable[..., object]) -> Signature:
         else:
             by_position = each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
             parameters.append(Parameter(name, hint, each.default, by_position))
-    returns = hints.get("return", Any)
+    returns = hints.get("return", NO_ANNOTATION)
     return Signature(tuple(parameters), tuple(job_parameters), dependencies, returns)
 
 

@@ -1,9 +1,11 @@
 """A task: a function that can still be called, and whose calls can be added as jobs."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -53,6 +55,7 @@ class TaskOptions(TypedDict, total=False):
     timeout: Duration | None
     isolation: Isolation
     unique: Unique | None
+    result_ttl: Duration | None
     middleware: list[Middleware] | tuple[Middleware, ...]
 
 
@@ -62,11 +65,12 @@ class TaskSettings:
 
     name: str | None = None  # None: the name of the function
     queue: str | None = None  # None: the queue of the router, or of the app
-    attempts: int | None = None  # for this and the next three, None means the worker's option
+    attempts: int | None = None  # for this and the next four, None means the worker's option
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
     unique: Unique | None = None  # at most one job with the same arguments at a time
+    result_ttl: Duration | None = None  # how long its results are kept; 0: not at all
     middleware: list[Middleware] | tuple[Middleware, ...] = ()
 
     def __post_init__(self) -> None:
@@ -145,6 +149,7 @@ class Task(Generic[P, R]):
             backoff=settings.backoff,
             timeout=settings.timeout,
             isolation=settings.isolation,
+            result_ttl=settings.result_ttl,
         )
         self._injected = check_parameters(function)
         self._function = function
@@ -186,6 +191,12 @@ class Task(Generic[P, R]):
         """The name of the function with its module."""
         name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
         return f"{self.__module__}.{name}"
+
+    @property
+    def import_name(self) -> str:
+        """Its full name as other programs see it: the same if its module is the program itself."""
+        module = self.__module__
+        return _module_name(module) + self.full_name.removeprefix(module)
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
@@ -345,6 +356,17 @@ class _ConvertingHost:
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Passed on."""
         self._host.report_progress(job, percent)
+
+
+def _module_name(module: str) -> str:
+    """The name of a module; that of the program's own one as others would import it."""
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return module if file is None else Path(file).stem
 
 
 def _function_name(function: Callable[..., object]) -> str:

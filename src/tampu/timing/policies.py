@@ -2,12 +2,13 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import auto
 from typing import ClassVar, Final, NamedTuple, Self
 
 from tampu.errors import OptionError
 from tampu.timing.rule import Rule, duration_text
 from tampu.util.clock import Duration, to_ms
+from tampu.util.options import Word
 
 GRACE_MS: Final = 60_000
 CATCH_UP_MS: Final = 86_400_000
@@ -17,7 +18,7 @@ FIRES_AT_ONCE: Final = 1000
 _MOST_ON_THE_WIRE: Final = 2**32 - 1
 
 
-class Overlap(Enum):
+class Overlap(Word):
     """What to do when an instant comes while the previous run of the same schedule is active.
 
     - `ALLOW`: run at the same time. The default for a queue's schedules.
@@ -33,7 +34,7 @@ class Overlap(Enum):
     CANCEL_RUNNING = auto()
 
 
-class MissedKind(Enum):
+class MissedKind(Word):
     """Which of the missed instants run."""
 
     SKIP = auto()  # none

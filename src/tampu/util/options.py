@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from enum import Enum
 from math import inf
 from types import UnionType
 from typing import TYPE_CHECKING, TypeVar
@@ -44,6 +45,13 @@ def at_least(option: str, given: object, least: int, *, most: float = inf) -> No
         return
     bounds = f"of at least {least}" if most == inf else f"from {least} to {most}"
     raise OptionError(option, given, f"must be a whole number {bounds}")
+
+
+class Word(Enum):
+    """An enum whose members print as a word: `f"{EventKind.ADDED}"` is "added"."""
+
+    def __str__(self) -> str:
+        return self.value if isinstance(self.value, str) else self.name.lower()
 
 
 def check_flag(option: str, given: object) -> None:

@@ -1,11 +1,11 @@
 """Entries of the dead stream: the fields `d, [n], source_id, reason, [detail]`, then ours."""
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 
+from tampu.util.options import Word
 from tampu.wire.fields import (
     clip_text,
     clip_text_front,
@@ -19,7 +19,7 @@ MAX_MESSAGE_BYTES: Final = 8_192
 MAX_TRACEBACK_BYTES: Final = 32_768
 
 
-class BuryReason(Enum):
+class BuryReason(Word):
     """Why a job was buried, spelled as on the wire."""
 
     RETRIES_EXHAUSTED = "retries_exhausted"

@@ -1,19 +1,19 @@
 """Entries of the events stream: `e, id, ts, [n], …` in plain text."""
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.msgpack import Encoder
 
+from tampu.util.options import Word
 from tampu.wire.fields import clip_text, decode_number, decode_text, encode_text, pair_fields
 
 MAX_TEXT_BYTES: Final = 8_192
 """The limit for texts in events. A reason can be an exception's text of any length."""
 
 
-class EventKind(Enum):
+class EventKind(Word):
     """Kinds of events, spelled as on the wire."""
 
     WAITING = "waiting"  # a delayed job was promoted; peers leave out the name

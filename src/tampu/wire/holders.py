@@ -47,6 +47,19 @@ CONSUMER_PREFIX: Final = b"t-"
 """The prefix of our workers' consumer names. One without a heartbeat is dead."""
 
 
+_HEARTBEATS_LATE: Final = 3
+
+
+def heartbeat_s(lease_ms: int) -> float:
+    """From one heartbeat to the next."""
+    return min(1.0, lease_ms / 6000)
+
+
+def suspect_s(lease_ms: int) -> float:
+    """A worker without heartbeat for so long is dead if its connection is closed as well."""
+    return _HEARTBEATS_LATE * heartbeat_s(lease_ms)
+
+
 class WorkerHeartbeat(Struct, frozen=True, array_like=True):
     """Which connection sends the heartbeats, and where the worker runs."""
 
@@ -56,6 +69,12 @@ class WorkerHeartbeat(Struct, frozen=True, array_like=True):
     started_at_ms: int
     concurrency: int
     lease_ms: int  # the expiry that each heartbeat gives its key
+
+    def is_late(self, left_ms: int) -> bool:
+        """Whether the next one should have come, if this one lasts for `left_ms`."""
+        silent_s = (self.lease_ms - left_ms) / 1000
+        # Below 0: it has more time left than a heartbeat gives, so the server's clock was set back.
+        return silent_s >= suspect_s(self.lease_ms) or silent_s < 0
 
 
 _encode: Final = Encoder().encode

@@ -5,10 +5,10 @@ str, bytes, list, tuple and dict, and for subclasses of these. Tuples arrive as 
 
 Further types are written as msgspec does: an aware datetime as the MessagePack timestamp, which
 arrives as an equal datetime in UTC; sets as arrays; dataclasses and structs as maps; enums as
-their value; UUID, Decimal, date, time, timedelta and naive datetimes as text; models of pydantic
-as their `model_dump(mode="json", round_trip=True)`. Everything else is refused. Of these types
-only an aware datetime arrives as the same type. Values are not walked to check their types: that
-took five times as long as encoding them.
+their value; UUID, Decimal, date, time, timedelta, naive datetimes and paths as text; models of
+pydantic as their `model_dump(mode="json", round_trip=True)`. Everything else is refused. Of these
+types only an aware datetime arrives as the same type. Values are not walked to check their types:
+that took five times as long as encoding them.
 
 An extension type of another writer arrives as `msgspec.msgpack.Ext`.
 
@@ -16,6 +16,7 @@ A `msgspec.Raw` is written as the bytes it holds, unchecked: for programs with a
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, Final
 
 from msgspec import MsgspecError, Raw
@@ -59,7 +60,8 @@ def encode_payloads(values: Sequence[object], *, max_bytes: int) -> list[bytes]:
 
 def _check_encoded(value: object, data: bytes, *, max_bytes: int, what: str) -> None:
     if len(data) > max_bytes:
-        raise EncodeError(what, f"it takes {len(data)} bytes; the limit is {max_bytes}")
+        limit = "max_payload" if what == "payload" else "the limit"
+        raise EncodeError(what, f"it takes {len(data)} bytes; {limit} is {max_bytes}")
     if not may_nest_too_deep(data) or isinstance(value, Raw):
         return
     try:
@@ -125,6 +127,8 @@ def _as_plain(value: Any) -> object:  # noqa: ANN401 - any type that msgspec doe
     """A subclass of a plain type as that type, as python-msgpack writes it."""
     if is_model(type(value)):
         return value.model_dump(mode="json", round_trip=True)
+    if isinstance(value, PurePath):
+        return str(value)
     for plain, convert in _PLAIN:
         if isinstance(value, plain):
             return convert(value)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from tampu.backoff import Backoff
-from tampu.consumer.handler import HandlerPlan, Place, Runner
+from tampu.consumer.handler import NOTHING_KEPT, HandlerPlan, KeptResults, Place, Runner
 from tampu.consumer.intake import Delivery
 from tampu.job import Job
 from tampu.outcome import Done, Outcome
@@ -52,8 +52,10 @@ def plan(
     attempts: int = 3,
     backoff: Backoff | None = None,
     timeout_s: float | None = None,
+    results: KeptResults = NOTHING_KEPT,
 ) -> HandlerPlan:
-    return HandlerPlan(FunctionRunner(run), attempts, backoff or Backoff.fixed(0.05), timeout_s)
+    runner = FunctionRunner(run)
+    return HandlerPlan(runner, attempts, backoff or Backoff.fixed(0.05), timeout_s, results)
 
 
 def runner_plan(runner: Runner) -> HandlerPlan:

@@ -159,7 +159,7 @@ class TestRefused:
     def test_an_envelope_that_is_too_large_is_not_decoded(self) -> None:
         dead = refuse([b"d", bytes(3001), b"n", b"greet"]).dead
         assert dead.reason is BuryReason.OVERSIZE_PAYLOAD
-        assert dead.detail == "3001 bytes, but at most 1000 are allowed"
+        assert dead.detail == "it takes 3001 bytes; max_payload is 1000"
         assert len(dead.envelope) == 3001
 
     def test_the_limit_is_on_the_payload_not_on_the_envelope(self) -> None:
@@ -167,7 +167,7 @@ class TestRefused:
         assert deliver([b"d", body(largest), b"n", b"greet"]).job.data == largest
         one = refuse([b"d", body(largest + "x"), b"n", b"greet"])
         assert one.dead.reason is BuryReason.OVERSIZE_PAYLOAD
-        assert one.dead.detail == "1001 bytes, but at most 1000 are allowed"
+        assert one.dead.detail == "it takes 1001 bytes; max_payload is 1000"
         assert one.job_id == "j"
 
     def test_a_name_without_a_handler_is_refused_and_the_known_names_are_listed(self) -> None:

@@ -7,6 +7,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from tampu.backoff import Backoff
+from tampu.consumer.handler import KeptResults
 from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.consumer.settle import (
     Ack,
@@ -30,11 +31,14 @@ from tampu.outcome import (
 )
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
+from tampu.wire.result import decode_failure
 from tests.unit.consumer.deliveries import delivery, plan
 
 RULES = SettleRules(max_result=None, worker="t-1", rng=Random(1), clock=lambda: 77)  # noqa: S311
 STORING = replace(RULES, max_result=10)
 FAILURE = Failure("ValueError", "boom", "Traceback ...")
+KEPT = plan(results=KeptResults(30, 30))
+TASK = plan(results=KeptResults(30, 5, optional=True))
 
 
 class TestDone:
@@ -44,9 +48,29 @@ class TestDone:
 
     @pytest.mark.parametrize("value", [None, 0, "", b"x", [1]])
     def test_with_results_the_value_is_stored(self, value: object) -> None:
-        stored = settle(delivery(), Done(value), STORING)
+        stored = settle(delivery(made=KEPT), Done(value), STORING)
         assert isinstance(stored, AckWithResult)
         assert stored.result
+        assert stored.ttl_s == 30
+
+    def test_a_handler_whose_results_are_not_kept_is_acknowledged(self) -> None:
+        one = delivery()
+        assert settle(one, Done(7), STORING) == Ack(one)
+
+    @pytest.mark.parametrize(("value", "ttl_s"), [(None, 5), (0, 30), (False, 30), ("", 30)])
+    def test_none_has_a_time_of_its_own(self, value: object, ttl_s: int) -> None:
+        stored = settle(delivery(made=TASK), Done(value), STORING)
+        assert isinstance(stored, AckWithResult)
+        assert (stored.ttl_s, stored.lost) == (ttl_s, None)
+
+    @pytest.mark.parametrize("value", [object(), "x" * 11, 2**70])
+    def test_an_optional_result_that_cannot_be_stored_leaves_the_job_done(
+        self, value: object
+    ) -> None:
+        done = settle(delivery(made=TASK), Done(value), STORING)
+        assert isinstance(done, AckWithResult)
+        assert done.lost is not None
+        assert decode_failure(done.result).error_type == "tampu.EncodeError"
 
     @pytest.mark.parametrize("rules", [RULES, STORING])
     def test_a_handler_can_ask_that_no_result_is_stored(self, rules: SettleRules) -> None:
@@ -54,13 +78,13 @@ class TestDone:
         assert settle(one, Done(NO_RESULT), rules) == Ack(one)
 
     def test_raw_bytes_are_stored_as_they_are(self) -> None:
-        stored = settle(delivery(), Done(Raw(b"\xc1\x00")), STORING)
+        stored = settle(delivery(made=KEPT), Done(Raw(b"\xc1\x00")), STORING)
         assert isinstance(stored, AckWithResult)
         assert stored.result == b"\xc1\x00"
 
     @pytest.mark.parametrize("value", [object(), "x" * 11, 2**70])
     def test_a_value_that_cannot_be_stored_buries_the_job(self, value: object) -> None:
-        buried = settle(delivery(), Done(value), STORING)
+        buried = settle(delivery(made=KEPT), Done(value), STORING)
         assert isinstance(buried, BuryEntry)
         assert buried.reason is BuryReason.UNRECOVERABLE
         assert buried.dead.failure is not None

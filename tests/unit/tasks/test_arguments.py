@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 import pydantic
@@ -49,6 +50,31 @@ class Pair(NamedTuple):
 class Line(pydantic.BaseModel):
     article: str
     price: Decimal
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+
+
+@dataclasses.dataclass
+class Bounded:
+    size: Annotated[int, pydantic.Field(gt=0)]
+
+
+class Plain:
+    """A class that nothing can encode."""
+
+
+class Speaking(Protocol):
+    def speak(self) -> str: ...
+
+
+def refuse(value: str) -> str:
+    raise ValueError(value)
 
 
 class Prices(pydantic.RootModel[dict[str, int]]):
@@ -181,6 +207,15 @@ VALUES = [
     (Prices, Prices({"a": 1})),
     (Camel, Camel.model_validate({"unitPrice": "1.5", "named": {"no": 1}})),
     (dict[str, Line], {"a": Line(article="a", price=Decimal(1))}),
+    (Line | Named, Named.model_validate({"no": 1})),
+    (list[Line | Named], [Line(article="a", price=Decimal(1))]),
+    (Annotated[Cat | Dog, pydantic.Field(discriminator="kind")], Dog(kind="dog")),
+    (Annotated[int, pydantic.Field(gt=0)], 1),
+    (pydantic.PositiveInt | None, None),
+    (Bounded, Bounded(3)),
+    (Path, Path("a/b")),
+    (PurePosixPath, PurePosixPath("/a")),
+    (dict[str, list[Path]], {"a": [Path("b")]}),
     (Any, {"what": ["ever", 1]}),
     (object, {"what": ["ever", 1]}),
     (dict[str, object], {"what": None}),
@@ -220,6 +255,20 @@ class TestConversion:
             with pytest.raises(InvalidArguments, match="argument 'raw': expected "):
                 arguments_of(function).convert({"raw": value})
 
+    @pytest.mark.parametrize("hint", [Plain, list[Plain], complex, Callable, Speaking])
+    def test_a_type_that_no_argument_can_have_is_refused(self, hint: object) -> None:
+        def task(value: Any) -> None: ...  # noqa: ANN401 - set below
+
+        task.__annotations__["value"] = hint
+        with pytest.raises(OptionError, match=r"send\(value\).*MessagePack has no type for "):
+            arguments_of(task)
+
+    def test_a_type_that_pydantic_does_not_know_is_refused_with_its_words(self) -> None:
+        def task(value: Annotated[Plain, pydantic.Field(description="a thing")]) -> None: ...
+
+        with pytest.raises(OptionError, match="pydantic does not support it: Unable to generate"):
+            arguments_of(task)
+
     def test_a_union_of_types_that_look_alike_is_refused(self) -> None:
         def task(what: Address | Picky) -> None: ...
 
@@ -246,6 +295,13 @@ WRONG = [
     (Prices, {SECRET: SECRET}, "expected Prices"),
     (Named, {"no": SECRET}, "expected Named; invalid at no"),
     (Annotated[int, msgspec.Meta(gt=0)], -1, "expected .*Meta"),
+    (Annotated[int, pydantic.Field(gt=0)], -1, "expected int; input should be greater than 0"),
+    (list[pydantic.PositiveInt], [1, -1], "input should be greater than 0"),
+    (Annotated[str, pydantic.Field(pattern="^A+$")], SECRET, r"match pattern '\^A\+\$'"),
+    (Annotated[str, pydantic.AfterValidator(refuse)], SECRET, "pydantic refuses it: value_error"),
+    (Line | Named, {SECRET: 1}, "pydantic refuses it: missing"),
+    (Bounded, {"size": -1}, "expected Bounded; input should be greater than 0"),
+    (Path, 5, "expected Path"),
 ]
 
 

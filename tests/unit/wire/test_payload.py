@@ -38,7 +38,7 @@ def test_a_plain_value_takes_the_bytes_of_msgpack_and_comes_back(value: object) 
 def test_raw_bytes_are_written_as_they_are_up_to_the_limit(data: bytes) -> None:
     assert encode(Raw(data)) == data
     assert encode_payloads([Raw(data), 1], max_bytes=LIMIT) == [data, b"\x01"]
-    with pytest.raises(EncodeError, match="the limit is"):
+    with pytest.raises(EncodeError, match="max_payload is"):
         encode_payload(Raw(data + b"x"), max_bytes=len(data))
 
 
@@ -170,7 +170,7 @@ def test_a_lone_surrogate_is_refused_without_quoting_the_text() -> None:
 
 def test_a_payload_may_be_as_large_as_the_limit_and_no_larger() -> None:
     assert len(encode_payload("x" * 98, max_bytes=100)) == 100
-    with pytest.raises(EncodeError, match="101 bytes; the limit is 100"):
+    with pytest.raises(EncodeError, match="101 bytes; max_payload is 100"):
         encode_payload("x" * 99, max_bytes=100)
 
 

@@ -145,6 +145,7 @@ def make_plans(
             handler.attempts or settings.attempts,
             handler.backoff or settings.backoff,
             timeout_s_of(settings.timeout if handler.timeout is None else handler.timeout),
+            settings.kept_results(handler.result_ttl),
         )
         for name, handler in handlers.items()
     }

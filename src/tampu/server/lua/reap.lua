@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- reap: remove a dead consumer that holds nothing.
 -- KEYS  1 stream   2 heartbeat of its worker
--- ARGV  1 group   2 consumer   3 the heartbeat, if the worker itself asks ('': another one asks)
+-- ARGV  1 group   2 consumer   3 its last heartbeat, if that is no sign of life ('': it is)
 -- reply 1 removed | 0 it is alive, or it holds entries, or it does not exist
 -- Atomic because removing a consumer drops the entries that it holds.
 local stream, heartbeat = KEYS[1], KEYS[2]

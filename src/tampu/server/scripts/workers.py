@@ -94,9 +94,12 @@ async def takeover(
     return [TakenEntry(*entry) for entry in reply]  # type: ignore[misc] # three values each
 
 
-async def reap(lane: Lane, member: Membership, *, own_heartbeat: bytes = b"") -> bool:
-    """Remove a dead consumer that holds nothing; a worker removes itself by its own heartbeat."""
-    args = (member.group, member.consumer, own_heartbeat)
+async def reap(lane: Lane, member: Membership, *, last_heartbeat: bytes = b"") -> bool:
+    """Remove a consumer that holds nothing and has no heartbeat, or only its last one.
+
+    So a worker removes itself, and others remove one whose connection is closed.
+    """
+    args = (member.group, member.consumer, last_heartbeat)
     return bool(await _REAP.run(lane, (member.stream, member.key), args, repeatable=True))
 
 
