@@ -66,7 +66,7 @@ async def _worker(bench: Bench, handle: Handle, others: int) -> AsyncIterator[No
         QueueConfig(QueueKeys(name), consumer, settings, plans=plans)
         for name in (QUEUE, *(f"other-{number}" for number in range(others)))
     ]
-    engine = await Engine.open(configs, bench.url, None)
+    engine = await Engine.open(configs, bench.url, None, on_drain=lambda: None)
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ async def main(url: str, queue: str, workers: int) -> None:
         )
         for _ in range(workers)
     ]
-    engine = await Engine.open(configs, url, None)
+    engine = await Engine.open(configs, url, None, on_drain=lambda: None)
     print("started", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await engine.close(0)

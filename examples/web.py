@@ -63,7 +63,7 @@ async def start(year: int) -> dict[str, str]:
 async def get_result(job_id: str) -> object:
     """Return the result of a job, if there is one."""
     try:
-        return await app.queue().result(job_id, timeout=0)
+        return await app.queue().job(job_id).result(0)
     except ResultTimeout:
         raise HTTPException(404, "no result yet") from None
     except JobFailed as failed:

@@ -99,7 +99,7 @@ class TestResults:
         await app.queue().add("other")
         async with app, Worker("default", seen, app.url, store_results=True):
             job = await send.enqueue("ada")
-            assert await app.queue().result(job.id) == {"to": "ada"}
+            assert await app.queue().job(job.id).result() == {"to": "ada"}
 
     async def test_other_programs_can_add_its_jobs_by_name(self, app: App) -> None:
         @app.task

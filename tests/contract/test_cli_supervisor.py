@@ -162,7 +162,7 @@ async def test_burst_stops_when_every_process_has_stopped(
         with run_worker(running, home, "-p", "2", "--burst", "--json") as worker:
             assert worker.wait() == 0
             assert json.loads(worker.out)["processes"] == 2
-        assert [await queue.result(job.id, 1) for job in jobs] == [n + 1 for n in range(100)]
+        assert [await queue.job(job.id).result(1) for job in jobs] == [n + 1 for n in range(100)]
 
 
 async def test_a_recycled_process_is_replaced_at_once(running: RunningServer, home: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Queue
+from tampu import CancelState, Queue
 from tests.contract.cli import tampu
 from tests.contract.worker_command import SHOP, SOON, run_worker
 from tests.servers import RunningServer, free_port
@@ -141,10 +141,10 @@ async def test_burst_stops_when_no_job_waits_runs_or_is_due(
         with run_worker(running, home, "--burst") as worker:
             assert worker.wait() == 0
             assert "stopping (nothing left to do)" in worker.err
-        assert await queue.result(last.id, 1)
+        assert await queue.job(last.id).result(1)
         counts = await queue.counts()
         assert (counts.waiting, counts.active) == (0, 0)
-        assert await queue.cancel(later.id)
+        assert await queue.job(later.id).cancel() is CancelState.CANCELLED
 
 
 @pytest.mark.parametrize(

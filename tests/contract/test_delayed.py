@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tampu import EventKind, NewJob, OptionError, Queue, SyncQueue
+from tampu import CancelState, EventKind, NewJob, OptionError, Queue, SyncQueue
 from tampu.server.lane import Lane
 from tampu.server.scripts.delayed import count_unfinished
 from tampu.wire.entry import decode_member, encode_member
@@ -29,6 +29,8 @@ from tests.servers import RunningServer
 pytestmark = pytest.mark.every_server
 
 HOUR_MS = 3_600_000
+CANCELLED = CancelState.CANCELLED
+TOO_LATE = CancelState.TOO_LATE
 
 
 @pytest.fixture
@@ -38,9 +40,14 @@ def admin(running: RunningServer) -> Iterator[Any]:
 
 
 def keys_left(admin: redis.Redis) -> set[bytes]:
-    """What the queue has on the server, but for what producers are remembered by and the bell."""
+    """What the queue has on the server, but for what expires soon: memory, wakeups, notices."""
     found: Any = admin.keys("*")
-    return {key for key in found if b":producer:" not in key and key != KEYS.wakeup}
+    passing = {KEYS.wakeup, KEYS.notices}
+    return {
+        key
+        for key in found
+        if b":producer:" not in key and b":failure:" not in key and key not in passing
+    }
 
 
 def ids_delayed(admin: redis.Redis) -> set[str]:
@@ -75,30 +82,31 @@ class TestCancel:
         self, queue: Queue, admin: redis.Redis, name: str
     ) -> None:
         await queue.add(name, job_id="x", delay=60)
-        assert await queue.cancel("x") is True
+        assert await queue.job("x").cancel() is CANCELLED
         assert keys_left(admin) == set()
-        assert await queue.cancel("x") is False
+        assert await queue.job("x").cancel() is TOO_LATE
 
     async def test_a_job_without_an_id_of_the_user_s_can_be_cancelled_too(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         job, other = await queue.add_each("a", [1, 2], delay=60)
         assert admin.get(KEYS.index(job.id)) is not None
-        assert await queue.cancel(job.id) is True
+        assert await queue.job(job.id).cancel() is CANCELLED
         assert ids_delayed(admin) == {other.id}
         assert keys_left(admin) == {KEYS.delayed, KEYS.index(other.id)}
 
     async def test_an_unknown_id_changes_nothing(self, queue: Queue, admin: redis.Redis) -> None:
         await queue.add("a", job_id="x", delay=60)
         before = keys_left(admin)
-        assert await queue.cancel("y") is False
+        assert await queue.job("y").cancel() is TOO_LATE
         assert keys_left(admin) == before
 
     async def test_a_miss_leaves_the_marker_of_a_job_that_waits(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", job_id="x")
-        assert await queue.cancel("x") is False
+        assert await queue.job("x").run_now() is False
+        assert await queue.actions.cancel_delayed(["x", "x"]) == [False, False]
         assert admin.exists(KEYS.marker("x")) == 1
         assert waiting_ids(admin) == ["x"]
 
@@ -106,7 +114,7 @@ class TestCancel:
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", 1, job_id="x", delay=60)
-        await queue.cancel("x")
+        await queue.job("x").cancel()
         again = await queue.add("a", 2, job_id="x", delay=60)
         assert not again.duplicate
         assert ids_delayed(admin) == {"x"}
@@ -116,14 +124,15 @@ class TestCancel:
     ) -> None:
         jobs = await queue.add_each("a", range(5), delay=60)
         asked = [jobs[3].id, "unknown", jobs[0].id, jobs[3].id]
-        assert await queue.cancel_many(asked) == [True, False, True, False]
+        assert await queue.cancel_many(asked) == [CANCELLED, TOO_LATE, CANCELLED, CANCELLED]
         assert ids_delayed(admin) == {jobs[1].id, jobs[2].id, jobs[4].id}
 
     async def test_many_take_few_calls(self, queue: Queue, admin: redis.Redis) -> None:
         jobs = await queue.add_each("a", range(1200), delay=60)
-        await queue.cancel("load the script")
+        await (await queue.add("load the script", delay=60)).cancel()
         admin.config_resetstat()
-        assert all(await queue.cancel_many([job.id for job in jobs]))
+        answers = await queue.cancel_many([job.id for job in jobs])
+        assert set(answers) == {CANCELLED}
         assert script_calls(admin) == 3
         assert keys_left(admin) == set()
 
@@ -155,7 +164,7 @@ class TestWithoutAnIndex:
         put_delayed(admin, job_id)
         put_delayed(admin, "abc")
         put_delayed(admin, "x")
-        assert await queue.cancel(job_id) is True
+        assert await queue.job(job_id).cancel() is CANCELLED
         assert ids_delayed(admin) == {"abc", "x"}
 
     async def test_an_id_inside_another_jobs_data_does_not_match(
@@ -163,9 +172,9 @@ class TestWithoutAnIndex:
     ) -> None:
         await queue.add("wanted", {"id": "wanted"}, job_id="wanted-not", delay=60)
         put_delayed(admin, "unwanted", name="wanted")
-        assert await queue.cancel("wanted") is False
-        assert await queue.run_now("wanted") is False
-        assert await queue.reschedule("wanted", delay=1) is False
+        assert await queue.job("wanted").cancel() is TOO_LATE
+        assert await queue.job("wanted").run_now() is False
+        assert await queue.job("wanted").reschedule(delay=1) is False
         assert ids_delayed(admin) == {"wanted-not", "unwanted"}
 
     async def test_a_retry_that_waits_is_cancelled_and_frees_its_id(
@@ -173,7 +182,7 @@ class TestWithoutAnIndex:
     ) -> None:
         admin.set(KEYS.marker("x"), "1")
         put_delayed(admin, "x", attempt=2)
-        assert await queue.cancel("x") is True
+        assert await queue.job("x").cancel() is CANCELLED
         assert keys_left(admin) == set()
 
     async def test_an_index_of_another_member_is_left_alone(
@@ -181,7 +190,7 @@ class TestWithoutAnIndex:
     ) -> None:
         put_delayed(admin, "x", attempt=1)
         admin.set(KEYS.index("x"), b"promoted before")
-        assert await queue.run_now("x") is True
+        assert await queue.job("x").run_now() is True
         assert admin.get(KEYS.index("x")) == b"promoted before"
 
     async def test_an_index_that_outlived_its_member_finds_nothing(
@@ -191,9 +200,9 @@ class TestWithoutAnIndex:
         ((member, _),) = delayed(admin)
         admin.zrem(KEYS.delayed, member)  # as a promoter does, before it deletes the index
         before = keys_left(admin)
-        assert await queue.cancel("x") is False
-        assert await queue.reschedule("x", delay=1) is False
-        assert await queue.run_now("x") is False
+        assert await queue.job("x").cancel() is TOO_LATE
+        assert await queue.job("x").reschedule(delay=1) is False
+        assert await queue.job("x").run_now() is False
         assert keys_left(admin) == before == {KEYS.index("x"), KEYS.marker("x")}
 
     async def test_many_are_found_among_thousands_and_among_poison(
@@ -204,9 +213,9 @@ class TestWithoutAnIndex:
         for job_id in ("p1", "p2", "p3"):
             put_delayed(admin, job_id)
         asked = ["p3", "none", "p1", "p3"]
-        assert await queue.cancel_many(asked) == [True, False, True, False]
+        assert await queue.cancel_many(asked) == [CANCELLED, TOO_LATE, CANCELLED, CANCELLED]
         assert admin.zcard(KEYS.delayed) == 3003
-        assert await queue.run_now("p2") is True
+        assert await queue.job("p2").run_now() is True
         assert waiting_ids(admin) == ["p2"]
 
 
@@ -218,7 +227,7 @@ class TestReschedule:
         await queue.add("a", {"n": 1}, job_id="x", delay="1h", timeout=5)
         ((member, _),) = delayed(admin)
         delay_s = 7200 if later else 60
-        assert await queue.reschedule("x", delay=delay_s) is True
+        assert await queue.job("x").reschedule(delay=delay_s) is True
         ((moved, _),) = delayed(admin)
         assert moved == member == admin.get(KEYS.index("x"))
         assert delay_s * 1000 - 1000 < due_in_ms(admin) <= delay_s * 1000
@@ -231,7 +240,7 @@ class TestReschedule:
     ) -> None:
         job = await queue.add("a", delay=60)
         at = datetime.now(UTC).replace(microsecond=123_000) + timedelta(hours=1)
-        assert await queue.reschedule(job.id, at=at) is True
+        assert await queue.job(job.id).reschedule(at=at) is True
         ((_, score),) = delayed(admin)
         assert score == round(at.timestamp() * 1000)
         assert admin.exists(KEYS.marker(job.id)) == 0
@@ -240,12 +249,12 @@ class TestReschedule:
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", job_id="x", delay=60, unique_for="1d")
-        await queue.reschedule("x", delay=660)
+        await queue.job("x").reschedule(delay=660)
         assert 86_400 + 655 < int(str(admin.ttl(KEYS.marker("x")))) <= 86_400 + 662
 
     async def test_expiry_moves_with_the_due_time(self, queue: Queue, admin: redis.Redis) -> None:
         await queue.add("a", 1, job_id="x", delay="1h", expires="10m", tenant="t")
-        assert await queue.reschedule("x", delay="2h") is True
+        assert await queue.job("x").reschedule(delay="2h") is True
         ((member, score),) = delayed(admin)
         parts = decode_member(member)
         extras = decode_extras(parts.extras)
@@ -253,21 +262,21 @@ class TestReschedule:
         assert abs(extras.deadline_ms - score - 600_000) < 2000
         assert (parts.name, extras.tenant) == ("a", "t")
         assert admin.get(KEYS.index("x")) == member
-        assert await queue.cancel("x") is True
+        assert await queue.job("x").cancel() is CANCELLED
 
     @pytest.mark.parametrize("options", [{"delay": 0}, {"at": datetime(2001, 1, 1, tzinfo=UTC)}])
     async def test_a_time_that_has_passed_makes_it_due(
         self, queue: Queue, admin: redis.Redis, options: dict[str, Any]
     ) -> None:
         job = await queue.add("a", delay=60)
-        assert await queue.reschedule(job.id, **options) is True
+        assert await queue.job(job.id).reschedule(**options) is True
         assert due_in_ms(admin) <= 0
 
     async def test_a_job_without_an_index_is_rescheduled_without_one(
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         put_delayed(admin, "x", attempt=1)
-        assert await queue.reschedule("x", delay=60) is True
+        assert await queue.job("x").reschedule(delay=60) is True
         assert 59_000 < due_in_ms(admin) <= 60_000
         assert keys_left(admin) == {KEYS.delayed}
 
@@ -276,7 +285,7 @@ class TestReschedule:
     ) -> None:
         await queue.add("a", job_id="x")
         before = keys_left(admin)
-        assert await queue.reschedule("x", delay=60) is False
+        assert await queue.job("x").reschedule(delay=60) is False
         assert keys_left(admin) == before
 
     @pytest.mark.parametrize(
@@ -296,7 +305,7 @@ class TestReschedule:
         await queue.add("a", job_id="x", delay=60)
         before = delayed(admin)
         with pytest.raises(OptionError) as refused:
-            await queue.reschedule("x", **options)
+            await queue.job("x").reschedule(**options)
         assert refused.value.option == option
         assert delayed(admin) == before
 
@@ -306,12 +315,12 @@ class TestRunNow:
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         await queue.add("a", {"n": 1}, job_id="x", delay="1h", attempts=3)
-        assert await queue.run_now("x") is True
+        assert await queue.job("x").run_now() is True
         (job,) = waiting(admin)
         assert (job.envelope.id, job.name, job.data) == ("x", "a", {"n": 1})
         assert job.envelope.retry is not None
         assert keys_left(admin) == {KEYS.stream, KEYS.marker("x")}
-        assert await queue.run_now("x") is False
+        assert await queue.job("x").run_now() is False
         assert (await queue.add("a", job_id="x")).duplicate
 
     async def test_a_member_that_no_job_can_be_made_of_is_not_run(
@@ -319,12 +328,12 @@ class TestRunNow:
     ) -> None:
         admin.set(KEYS.index("x"), b"xy")
         admin.zadd(KEYS.delayed, {b"xy": 1e15})
-        assert await queue.run_now("x") is False
+        assert await queue.job("x").run_now() is False
         assert admin.zcard(KEYS.delayed) == 1
 
     async def test_of_many_at_once_one_moves_it(self, queue: Queue, admin: redis.Redis) -> None:
         job = await queue.add("a", delay=60)
-        moved = await asyncio.gather(*[queue.run_now(job.id) for _ in range(10)])
+        moved = await asyncio.gather(*[queue.job(job.id).run_now() for _ in range(10)])
         assert moved.count(True) == 1
         assert waiting_ids(admin) == [job.id]
 
@@ -337,8 +346,8 @@ class TestTelling:
             await queue.add_many(
                 [NewJob("a", job_id=job_id, delay=60) for job_id in ("x", "y", "z")]
             )
-            assert await queue.cancel_many(["x", "none"]) == [True, False]
-            assert await queue.run_now("y") is True
+            assert await queue.cancel_many(["x", "none"]) == [CANCELLED, TOO_LATE]
+            assert await queue.job("y").run_now() is True
         told = [event for event in events(admin) if event.kind is not EventKind.DELAYED]
         assert {(event.kind, event.job_id, event.name) for event in told} == {
             (EventKind.CANCELLED, "x", "a"),
@@ -350,18 +359,18 @@ class TestTelling:
         self, queue: Queue, admin: redis.Redis
     ) -> None:
         jobs = await queue.add_each("a", [1, 2], delay=60)
-        await queue.cancel(jobs[0].id)
-        await queue.run_now(jobs[1].id)
+        await queue.job(jobs[0].id).cancel()
+        await queue.job(jobs[1].id).run_now()
         assert admin.exists(KEYS.events) == 0
 
 
 def test_a_queue_for_threads_does_the_same(running: RunningServer, admin: redis.Redis) -> None:
     with SyncQueue(QUEUE, running.url) as queue:
         first, second, third, fourth = queue.add_each("a", range(4), delay=60)
-        assert queue.cancel(first.id) is True
-        assert queue.cancel_many([first.id, second.id]) == [False, True]
-        assert queue.reschedule(third.id, delay="2h") is True
-        assert queue.run_now(fourth.id) is True
+        assert queue.job(first.id).cancel() is CANCELLED
+        assert queue.cancel_many([second.id, first.id]) == [CANCELLED, TOO_LATE]
+        assert queue.job(third.id).reschedule(delay="2h") is True
+        assert queue.job(fourth.id).run_now() is True
     assert ids_delayed(admin) == {third.id}
     assert due_in_ms(admin) > HOUR_MS
     assert waiting_ids(admin) == [fourth.id]

@@ -12,7 +12,17 @@ import pytest
 import redis
 from redis.utils import str_if_bytes
 
-from tampu import AccessDenied, Backoff, Every, Job, JobFailed, Queue, QueueEvents, Worker
+from tampu import (
+    AccessDenied,
+    Backoff,
+    CancelState,
+    Every,
+    Job,
+    JobFailed,
+    Queue,
+    QueueEvents,
+    Worker,
+)
 from tampu.admin.health import Grade, examine, judge_server
 from tampu.admin.queues import purge_jobs, queue_names, remove_queue, summarise_queue
 from tampu.scheduler import Lease, RedisGuard, RedisStore, Scope, Slot
@@ -116,9 +126,9 @@ async def test_a_user_with_the_rule_tends_jobs(url: str) -> None:
     async with Queue(QUEUE, url) as queue:
         for name in ("a", "b", "c"):
             await queue.add("work", name, delay="1h", job_id=name)
-        assert await queue.cancel("a")
-        assert await queue.reschedule("b", delay="2h")
-        assert await queue.run_now("c")
+        assert await queue.job("a").cancel() is CancelState.CANCELLED
+        assert await queue.job("b").reschedule(delay="2h")
+        assert await queue.job("c").run_now()
         async with Worker(QUEUE, {"other": work}, url):
             await wait_until(lambda: _is_buried(queue), within=SOON, sentence="it is buried")
         assert await queue.dead.replay() == 1

@@ -176,7 +176,8 @@ async def fleet(
     harness: Harness, handler: Callable[[Job[Any]], Awaitable[object]], size: int
 ) -> AsyncIterator[Engine]:
     """Workers of one queue that know of each other."""
-    engine = await Engine.open([config(handler) for _ in range(size)], harness.running.url, None)
+    configs = [config(handler) for _ in range(size)]
+    engine = await Engine.open(configs, harness.running.url, None, on_drain=lambda: None)
     try:
         yield engine
     finally:

@@ -141,10 +141,10 @@ class TestCountsAndResults:
         job = await queue.add("a")
         admin.set(KEYS.result(job.id), b"\x81\xa2ok\x01")
         assert await job.result(timeout=10) == {"ok": 1}
-        assert await queue.result(job.id) == {"ok": 1}
+        assert await queue.job(job.id).result() == {"ok": 1}
         assert await queue.results([job.id, "unknown"]) == {job.id: {"ok": 1}}
         with pytest.raises(ResultTimeout):
-            await queue.result("unknown", timeout=0.05)
+            await queue.job("unknown").result(0.05)
 
     async def test_a_producer_cannot_report_progress(self, queue: Queue) -> None:
         job = await queue.add("a")

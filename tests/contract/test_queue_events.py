@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tampu.errors import OptionError, ServerError, ServerUnreachable, WrongContext
-from tampu.events import EventWriter, JobEvent, QueueEvents, job_event
+from tampu.events import EventWriter, QueueEvents, job_event
+from tampu.job import JobEvent
 from tampu.server.lane import Lane
 from tampu.server.scripts.settling import emit
 from tampu.wire.event import EventKind, encode_event, pack_events

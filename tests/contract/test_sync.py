@@ -58,7 +58,7 @@ def test_methods_work_as_those_of_queue(queue: SyncQueue, admin: redis.Redis) ->
     found = queue.counts()
     assert (found.waiting, found.delayed) == (3, 1)
     admin.set(KEYS.result(one.id), b"\x01")
-    assert one.result(timeout=10) == queue.result(one.id) == 1
+    assert one.result(timeout=10) == queue.job(one.id).result() == 1
     assert queue.results([one.id, two.id]) == {one.id: 1}
     with pytest.raises(ResultTimeout):
         two.result(timeout=0.05)

@@ -105,9 +105,9 @@ class TestWaking:
     ) -> None:
         jobs = await harness.queue.add_each("a", [1, 2], delay=60)
         take_wakeups(harness)
-        assert await harness.queue.reschedule(jobs[0].id, delay=120)
+        assert await harness.queue.job(jobs[0].id).reschedule(delay=120)
         assert take_wakeups(harness) == 0
-        assert await harness.queue.reschedule(jobs[0].id, delay=30)
+        assert await harness.queue.job(jobs[0].id).reschedule(delay=30)
         assert take_wakeups(harness) == 1
 
     async def test_a_wakeup_key_of_a_wrong_type_does_not_prevent_adding(
@@ -115,7 +115,7 @@ class TestWaking:
     ) -> None:
         harness.admin.set(KEYS.wakeup, "a string")
         job = await harness.queue.add("a", delay=60)
-        assert await harness.queue.reschedule(job.id, delay=30)
+        assert await harness.queue.job(job.id).reschedule(delay=30)
         assert harness.admin.zcard(KEYS.delayed) == 1
         assert harness.admin.get(KEYS.wakeup) == b"a string"
 
@@ -165,7 +165,7 @@ class TestListening:
         await harness.start_worker(calls)
         job = await harness.queue.add("a", delay=3600)
         await wait_until_listening(harness)
-        assert await harness.queue.reschedule(job.id, delay=0.05)
+        assert await harness.queue.job(job.id).reschedule(delay=0.05)
         await calls.until(1)
 
     async def test_a_promoter_that_could_not_listen_listens_again(

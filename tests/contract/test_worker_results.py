@@ -36,7 +36,7 @@ class TestStored:
         job = await harness.queue.add("echo", 7)
         assert await job.result() == 7
         assert await job.result() == 7
-        assert await harness.queue.result(job.id) == 7
+        assert await harness.queue.job(job.id).result() == 7
 
     async def test_a_result_expires(self, harness: Harness) -> None:
         await harness.start_worker(Calls(), store_results=True, result_ttl=1)

@@ -60,12 +60,12 @@ async def test_a_worker_that_was_stopped_goes_on_working(
     gate_of(ledger, 1).touch()
     worker = await start_worker(lease="1s", store_results=True)
     (first_id,) = await add_all(queue, ledger, "value", [0])
-    await queue.result(first_id, timeout=10)
+    await queue.job(first_id).result(10)
     worker.pause()
     await asyncio.sleep(1.5)  # longer than its lease: time itself is the subject
     (new_id,) = await add_all(queue, ledger, "value", [1])
     worker.resume()
-    assert await queue.result(new_id, timeout=10) == worker.id
+    assert await queue.job(new_id).result(10) == worker.id
     await worker.stop()
     check(ledger.lines()).assert_sound()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Backoff, Job, Promoter
+from tampu import Backoff, CancelState, Job, Promoter
 from tampu.util.clock import instant
 from tampu.wire.envelope import RetryOverride
 from tests.contract.workers import Calls
@@ -132,8 +132,8 @@ async def test_we_cancel_a_job_that_the_peer_delayed(
     given = await shared.peer_add("job", 1, delay_ms=HOUR_MS, job_id=job_id)
     if job_id is None:
         assert await shared.ask("cancel", job_id=given) is False
-    assert await shared.queue.cancel(given) is True
-    assert await shared.queue.cancel(given) is False
+    assert await shared.queue.job(given).cancel() is CancelState.CANCELLED
+    assert await shared.queue.job(given).cancel() is CancelState.TOO_LATE
     assert [key for key in shared.admin.keys(b"*") if b":tampu:" not in key] == []
 
 
@@ -147,8 +147,11 @@ async def test_a_job_is_cancelled_or_run_whoever_promotes(shared: SharedQueue) -
         await shared.peer_add("job", n, delay_ms=50, job_id=f"{n}")
     cancelled = set()
     for n in range(60):
-        cancel = shared.queue.cancel(f"{n}") if n % 2 else shared.ask("cancel", job_id=f"{n}")
-        if await cancel:
+        if n % 2:
+            (gone,) = await shared.queue.actions.cancel_delayed([f"{n}"])
+        else:
+            gone = await shared.ask("cancel", job_id=f"{n}")
+        if gone:
             cancelled.add(f"{n}")
     await shared.settled()
     assert len(ours) == 30
@@ -193,8 +196,8 @@ async def test_we_reschedule_and_promote_a_job_that_the_peer_delayed(shared: Sha
     for job_id in ("moved", "hurried"):
         await shared.peer_add("job", job_id, delay_ms=HOUR_MS, job_id=job_id, attempts=3)
     worker = await shared.start_peer_worker()
-    assert await shared.queue.run_now("hurried")
-    assert await shared.queue.reschedule("moved", delay=0.05)
+    assert await shared.queue.job("hurried").run_now()
+    assert await shared.queue.job("moved").reschedule(delay=0.05)
     calls = await shared.called(worker, 2)
     assert sorted(call["data"] for call in calls) == ["hurried", "moved"]
     await shared.settled()
@@ -202,7 +205,7 @@ async def test_we_reschedule_and_promote_a_job_that_the_peer_delayed(shared: Sha
 
 async def test_the_peer_cancels_a_job_that_we_rescheduled(shared: SharedQueue) -> None:
     await shared.queue.add("job", 1, delay="1h", expires="1h", job_id="moved")
-    assert await shared.queue.reschedule("moved", delay="2h")
+    assert await shared.queue.job("moved").reschedule(delay="2h")
     assert await shared.ask("cancel", job_id="moved")
     assert shared.delayed() == []
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Backoff, EventKind, JobEvent, Queue, QueueEvents
+from tampu import Backoff, CancelState, EventKind, JobEvent, Queue, QueueEvents
 from tests.contract.workers import Calls
 from tests.interop.shared_queue import SOON, SharedQueue
 
@@ -115,7 +115,7 @@ async def test_kinds_that_only_we_write_reach_the_peer_as_they_are(shared: Share
     async with Queue(shared.name, shared.url, events=True) as queue:
         job = await queue.add("job", 1, delay="1h", job_id="later")
         await queue.add("job", 1)
-        assert await queue.cancel(job.id)
+        assert await queue.job(job.id).cancel() is CancelState.CANCELLED
     told = {event["name"]: event for event in await heard_there(shared, "cancelled")}
     assert set(told) == {"delayed", "added", "cancelled"}
     assert told["delayed"]["fields"]["delay_ms"] == 3_600_000

@@ -7,7 +7,7 @@ import pytest
 from tampu import OptionError
 from tampu.cli.events import event_line, start_id
 from tampu.cli.output import escape_controls
-from tampu.events import JobEvent
+from tampu.job import JobEvent
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 EVIL = "\x1b]0;mine\x07\x1b[2J\x9b31m\u2028\u202e"

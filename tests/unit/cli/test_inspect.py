@@ -27,6 +27,7 @@ SUMMARY = QueueSummary(
     counts=Counts(waiting=1_000_000, active=100, delayed=20_000, dead=3000, schedules=12),
     oldest_waiting_at=NOW - timedelta(seconds=90),
     next_due_at=NOW - timedelta(seconds=3),
+    paused=False,
     workers=[ALIVE, GONE],
 )
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tampu.backoff import Backoff
 from tampu.consumer.handler import NOTHING_KEPT, HandlerPlan, KeptResults, Place, Runner
 from tampu.consumer.intake import Delivery
-from tampu.job import Job
+from tampu.job import Job, JobActions
 from tampu.outcome import Done, Outcome
 from tampu.util.clock import Duration
 from tampu.wire.envelope import Envelope, RetryOverride
@@ -16,6 +16,10 @@ PAYLOAD = b"\x01"
 
 class NoHost:
     """A host that supports nothing."""
+
+    @property
+    def actions(self) -> JobActions:
+        raise NotImplementedError
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         raise NotImplementedError

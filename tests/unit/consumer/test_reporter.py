@@ -54,6 +54,7 @@ class TestFacts:
             (Failed(FAILURE), OutcomeKind.FAILED),
             (Snoozed(1), OutcomeKind.SNOOZED),
             (UnrecoverableFailure(FAILURE), OutcomeKind.UNRECOVERABLE),
+            (Cancelled(), OutcomeKind.CANCELLED),
             (Released(), OutcomeKind.RELEASED),
             (Cancelled(), OutcomeKind.CANCELLED),
         ],
@@ -64,13 +65,12 @@ class TestFacts:
         reporter(sink).report_end(delivery(attempt=2), outcome, 5_999)
         assert sink.of(JobEnded) == [JobEnded("greet", 2, kind, 5)]
 
-    @pytest.mark.parametrize(("wait_ms", "backoff_ms"), [(40, 40), (None, 0)])
+    @pytest.mark.parametrize("wait_ms", [40, 0])
     def test_a_retry_has_the_number_of_the_next_attempt(
-        self, sink: MemorySink, wait_ms: int | None, backoff_ms: int
+        self, sink: MemorySink, wait_ms: int
     ) -> None:
-        retry = RetryEntry(delivery(attempt=2), b"", wait_ms, counted=True)
-        reporter(sink).report_retry(retry)
-        assert sink.of(RetryScheduled) == [RetryScheduled("greet", 3, backoff_ms)]
+        reporter(sink).report_retry(delivery(attempt=2), wait_ms)
+        assert sink.of(RetryScheduled) == [RetryScheduled("greet", 3, wait_ms)]
 
     def test_a_burial_has_its_reason(self, sink: MemorySink) -> None:
         reporter(sink).report_burial(burial(BuryReason.EXPIRED, attempt=0))
@@ -87,7 +87,8 @@ class TestSilence:
         one = delivery()
         silent.report_start(one)
         silent.report_end(one, Failed(FAILURE), 1)
-        silent.report_retry(RetryEntry(one, b"", 1, counted=True))
+        silent.report_retry(one, 1)
+        silent.report_cancelled(one)
         silent.report_progress(one.job, 50)
         silent.report_drained()
         assert silent.backlog == 0
@@ -97,8 +98,8 @@ class TestLog:
     @pytest.mark.parametrize(
         ("settlement", "follows"),
         [
-            (RetryEntry(delivery(), b"", 1500, counted=True), "next in 1.5 s"),
-            (RetryEntry(delivery(), b"", None, counted=True), "next in 0 s"),
+            (RetryEntry(delivery(), b"", b"", 1500, counted=True), "next in 1.5 s"),
+            (RetryEntry(delivery(), b"", b"", None, counted=True), "next in 0 s"),
             (burial(BuryReason.RETRIES_EXHAUSTED), "no attempts left"),
             (burial(BuryReason.UNRECOVERABLE), "not retried"),
         ],

@@ -1,6 +1,6 @@
 """Settlements are split into calls."""
 
-from tampu.consumer.settler import parts_of
+from tampu.consumer.settlement_calls import parts_of
 
 MIB = 1_048_576
 

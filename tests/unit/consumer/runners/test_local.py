@@ -107,7 +107,7 @@ class TestBoth:
         assert outcome.failure.message == str(error)
 
     @pytest.mark.parametrize("make", [handler, plain_handler])
-    async def test_without_failures_in_the_log_only_the_last_attempt_has_a_traceback(
+    async def test_without_failures_in_the_log_only_the_last_attempt_has_a_whole_traceback(
         self,
         make: Make,
         threads: HandlerThreads,
@@ -119,8 +119,10 @@ class TestBoth:
         first, last = await run(runner, attempt=1), await run(runner, attempt=3)
         assert isinstance(first, Failed)
         assert isinstance(last, Failed)
-        assert first.failure.traceback == ""
+        assert "in function" in first.failure.traceback
+        assert "raise error" not in first.failure.traceback, "the source costs the time"
         assert "in function" in last.failure.traceback
+        assert "raise error" in last.failure.traceback
 
     @pytest.mark.parametrize("make", [handler, plain_handler])
     async def test_an_attempt_that_will_be_logged_has_a_traceback(
