@@ -297,10 +297,10 @@ class TestSchedules:
         for app in (old, new):
             app.schedule(Every("1h"))(app.task(name="tick")(lambda: None))
         async with working(old):
-            await old.queue().schedule("tick", Every("2h"), key="by hand")
+            await old.queue().schedules.add("tick", Every("2h"), key="by hand")
         assert caplog.messages == []
         async with working(new):
-            assert len(await new.queue().schedules()) == 3
+            assert len(await new.queue().schedules.list()) == 3
         (told,) = caplog.messages
         assert told.startswith("schedule 'nightly report' of queue 'default' still fires, but ")
         assert "tampu schedule rm default 'nightly report'" in told
@@ -314,10 +314,10 @@ class TestSchedules:
         old.schedule(Every("1h"))(old.task(name="report")(lambda: None))
         new.task(name="tick")(lambda: None)
         async with working(old):
-            await old.queue().schedule("tick", Every("2h"), key="by hand")
-            await old.queue().pause("report")  # a paused one is removed, too
+            await old.queue().schedules.add("tick", Every("2h"), key="by hand")
+            await old.queue().schedules.pause("report")  # a paused one is removed, too
         async with working(new):
-            (stored,) = await new.queue().schedules()
+            (stored,) = await new.queue().schedules.list()
         assert (stored.key, stored.declared_by) == ("by hand", None)
 
     async def test_those_of_another_program_stay(
@@ -331,7 +331,7 @@ class TestSchedules:
         async with working(other):
             pass
         async with working(own):
-            (stored,) = await own.queue().schedules()
+            (stored,) = await own.queue().schedules.list()
         assert (stored.key, caplog.messages) == ("report", [])
         assert str(stored.declared_by).startswith("shop.reports.")
 

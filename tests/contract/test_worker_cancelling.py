@@ -2,38 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
-from tampu.consumer.handler import Handlers, handlers_by_name
-from tampu.consumer.options import WorkerSettings
-from tampu.consumer.runners.local import make_plans
-from tampu.job import Job
+from tampu.job import CancelState, Job
 from tampu.metrics import JobEnded, MemorySink, OutcomeKind
-from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Harness
+from tests.contract.workers import KEYS, SOON, Calls, Harness
 from tests.unit.consumer.runners import child_handlers
 from tests.unit.consumer.runners.child_runs import is_gone, pid_in
 from tests.waiting import wait_until
-
-Cancel = Callable[..., bool]
-
-
-@asynccontextmanager
-async def worker(harness: Harness, handler: Handlers, **options: Any) -> AsyncIterator[Cancel]:  # noqa: ANN401
-    """A worker; gives the function that cancels one of its jobs."""
-    settings = WorkerSettings(concurrency=1, store_results=True, **options)
-    plans = make_plans(handlers_by_name(handler), settings)
-    config = QueueConfig(KEYS, new_consumer(None), settings, plans=plans)
-    engine = await Engine.open([config], harness.running.url, None)
-    try:
-        yield lambda job_id, **options: engine.cancel(QUEUE, job_id, **options)
-    finally:
-        await engine.close(0)
 
 
 def outcomes(sink: MemorySink) -> list[OutcomeKind]:
@@ -66,11 +45,10 @@ class TestCancelling:
             finally:
                 ended.set()
 
-        async with worker(harness, handler, metrics=sink) as cancel:
+        async with harness.make_worker(handler, concurrency=1, store_results=True, metrics=sink):
             job = await harness.queue.add("slow")
             await asyncio.wait_for(begun.wait(), SOON)
-            assert cancel("another") is False
-            assert cancel(job.id) is True
+            assert await job.cancel() is CancelState.CANCELLING
             await until_cancelled(harness, sink)
             assert ended.is_set()
 
@@ -85,20 +63,19 @@ class TestCancelling:
                 if job.cancelled:
                     raise RuntimeError("told to stop")
 
-        async with worker(harness, handler, metrics=sink) as cancel:
+        async with harness.make_worker(handler, concurrency=1, store_results=True, metrics=sink):
             job = await harness.queue.add("slow")
             await wait_until(begun.is_set, within=SOON, sentence="it runs")
-            assert cancel(job.id) is True
+            assert await job.cancel() is CancelState.CANCELLING
             await until_cancelled(harness, sink)
 
     async def test_a_child_process_is_killed(
         self, harness: Harness, sink: MemorySink, tmp_path: Path
     ) -> None:
-        options = {"isolation": "process", "metrics": sink}
-        async with worker(harness, child_handlers.sleeps, **options) as cancel:
+        async with harness.make_worker(child_handlers.sleeps, isolation="process", metrics=sink):
             job = await harness.queue.add("slow", [str(tmp_path / "pid"), 60])
             pid = await pid_in(tmp_path / "pid")
-            assert cancel(job.id) is True
+            assert await job.cancel() is CancelState.CANCELLING
             await until_cancelled(harness, sink)
             await wait_until(lambda: is_gone(pid), within=SOON, sentence="the child is gone")
 
@@ -115,10 +92,11 @@ class TestCancelling:
                 except asyncio.CancelledError:
                     continue
 
-        async with worker(harness, {"slow": handler, "next": calls}, metrics=sink) as cancel:
+        handlers: dict[str, Any] = {"slow": handler, "next": calls}
+        async with harness.make_worker(handlers, concurrency=1, metrics=sink, cancel_grace=0.01):
             job = await harness.queue.add("slow")
             await asyncio.wait_for(begun.wait(), SOON)
-            assert cancel(job.id, grace_s=0.01) is True
+            assert await job.cancel() is CancelState.CANCELLING
             await until_cancelled(harness, sink)
             await harness.queue.add("next", 2)
             await calls.until(1)

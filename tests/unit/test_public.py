@@ -11,8 +11,8 @@ import pytest
 
 import tampu
 from tampu import errors
-from tampu.admin.jobs import JobState
 from tampu.admin.workers import WorkerState
+from tampu.job import JobState
 from tampu.metrics.facts import OutcomeKind
 from tampu.scheduler.events import RunStatus
 

@@ -18,7 +18,7 @@ from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import LeaseThread, WorkerLease
 from tampu.consumer.options import WorkerHealth
-from tampu.consumer.pool import CANCEL_GRACE_S, Pool
+from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
@@ -40,7 +40,7 @@ from tampu.server.streams import create_consumer, create_group
 from tampu.services.leader import LeaderContext
 from tampu.services.promoter import PromotionService
 from tampu.services.reaper import Fleet, LeaseTerms, ReapingService
-from tampu.util.clock import now_ms, to_ms
+from tampu.util.clock import now_ms, to_ms, to_s
 from tampu.util.ids import new_id
 from tampu.util.lifecycle import run_all
 from tampu.wire.holders import CONSUMER_PREFIX, HolderKind, LockHolder, new_holder
@@ -173,8 +173,14 @@ class QueueEngine:
         intake = config.make_intake(_Host(reporter, self._job_control(work)))
         room, fleet = asyncio.Event(), Fleet()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
-        starts = UniqueStarts(work, keys)
-        self._feed = Feed(intake, self.pool, self._settler, reporter=reporter, starts=starts)
+        self._feed = Feed(
+            intake,
+            self.pool,
+            self._settler,
+            reporter=reporter,
+            starts=UniqueStarts(work, keys),
+            cancel_grace_s=to_s("cancel_grace", settings.cancel_grace),
+        )
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
         backpressure = Backpressure(self.pool, self._settler, reporter=reporter, room=room)
         watch = Watch(reads, keys, consumer=config.consumer, fleet=fleet)
@@ -188,11 +194,6 @@ class QueueEngine:
         )
         self._control = Control(work, keys, feed=self._feed, reader=self._reader, on_drain=on_drain)
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
-
-    @property
-    def name(self) -> str:
-        """The name of the queue."""
-        return self._config.keys.name
 
     @property
     def health(self) -> WorkerHealth:
@@ -328,12 +329,6 @@ class Engine:
         for each in made:
             each.start()
         return engine
-
-    def cancel(self, queue: str, job_id: str, *, grace_s: float = CANCEL_GRACE_S) -> bool:
-        """Cancel a job of a queue that waits or runs here, as `Pool.cancel` does."""
-        engines = [each for each in self._queues if each.name == queue]
-        found = [each.pool.cancel(job_id, grace_s=grace_s) for each in engines]
-        return any(found)
 
     @property
     def health(self) -> WorkerHealth:

@@ -161,6 +161,7 @@ class Feed:
         *,
         reporter: Reporter,
         starts: UniqueStarts,
+        cancel_grace_s: float,
     ) -> None:
         self._intake = intake
         self._pool = pool
@@ -168,6 +169,7 @@ class Feed:
         self._reporter = reporter
         self._cancellations = settler.cancellations
         self._starts = starts
+        self._cancel_grace_s = cancel_grace_s
         self._is_stopped = False
         self._is_paused = False
         self._was_empty = True
@@ -242,7 +244,7 @@ class Feed:
         """Cancel a job if it waits or runs here, and when it comes."""
         self._cancellations.note(request)
         if any(self._cancellations.of(each) for each in self._pool.deliveries()):
-            self._pool.cancel(request.job_id)
+            self._pool.cancel(request.job_id, grace_s=self._cancel_grace_s)
 
     def _offer(self, entries: list[RawEntry], *, deliveries: int, first: bool = False) -> None:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))

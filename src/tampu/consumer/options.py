@@ -30,6 +30,7 @@ class WorkerOptions(TypedDict, total=False):
     max_payload: int
     lease: Duration
     grace: Duration
+    cancel_grace: Duration
     promote: bool
     schedule: bool
     group: str
@@ -55,6 +56,7 @@ class WorkerSettings:
     max_payload: int = 1_048_576  # a job with more bytes is buried
     lease: Duration = 30
     grace: Duration = 25  # how long running handlers may take when the worker stops
+    cancel_grace: Duration = 5  # how long a handler may go on after its job was cancelled
     promote: bool = True  # move delayed jobs to the stream when they are due
     schedule: bool = True  # fire the queue's schedules
     group: str = "default"
@@ -80,6 +82,7 @@ class WorkerSettings:
             check_name("name", self.name)
         to_positive_ms("result_ttl", self.result_ttl)
         to_ms("grace", self.grace)
+        to_ms("cancel_grace", self.cancel_grace)
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
         check_sink("metrics", self.metrics)

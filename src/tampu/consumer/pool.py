@@ -30,8 +30,6 @@ from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 
-CANCEL_GRACE_S: Final = 5.0
-"""How long an attempt may take to end after its job was cancelled."""
 # Slots yield to the loop after this long, because handlers may never suspend.
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
@@ -123,7 +121,7 @@ class Pool:
         """How long the next delivery has waited."""
         return now - self._todo[0].read_at if self._todo else 0.0
 
-    def cancel(self, job_id: str, *, grace_s: float = CANCEL_GRACE_S) -> bool:
+    def cancel(self, job_id: str, *, grace_s: float) -> bool:
         """Cancel a job that waits or runs here; False if there is none.
 
         An async handler is cancelled, a child process is killed, and a plain function sees

@@ -120,7 +120,7 @@ class TestWaiting:
         handler = Waiting()
         pool.offer([job(1, handler), job(2, quick), job(3, quick)])
         await handler.begun.wait()
-        assert pool.cancel("2") is True
+        assert pool.cancel("2", grace_s=5) is True
         assert pool.waiting == 1
         handler.go_on.set()
         await settler.until(3)
@@ -132,8 +132,8 @@ class TestWaiting:
     ) -> None:
         pool.offer([job(1, quick)])
         await settler.until(1)
-        assert pool.cancel("1") is False
-        assert pool.cancel("2") is False
+        assert pool.cancel("1", grace_s=5) is False
+        assert pool.cancel("2", grace_s=5) is False
         assert settler.outcomes == [(1, Done(1))]
 
 
@@ -307,7 +307,7 @@ class TestInAProcess:
 
         pool.offer([sleeping(1, 60), sleeping(2, 0)])
         pid = await pid_in(tmp_path / "1")
-        assert pool.cancel("1") is True
+        assert pool.cancel("1", grace_s=5) is True
         await wait_until(lambda: is_gone(pid), within=SOON, sentence="the child is gone")
         await settler.until(2)
         assert settler.outcomes[0] == (1, Cancelled())

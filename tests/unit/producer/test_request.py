@@ -89,7 +89,7 @@ class TestIds:
 class TestEncoding:
     def test_a_job_that_runs_now(self) -> None:
         request = make_request(data={"a": 1}, attempts=3, timeout=5)
-        body, name, extras, due, marker_s, index_s = request.encode("id1", NOW_MS)
+        body, name, extras, due, marker_s, index_s, _ = request.encode("id1", NOW_MS)
         envelope = decode_envelope(body)
         assert (envelope.id, envelope.created_at_ms, envelope.attempt) == ("id1", NOW_MS, 0)
         assert decode_payload(envelope.payload) == {"a": 1}
@@ -99,7 +99,7 @@ class TestEncoding:
 
     def test_a_delayed_job_carries_name_and_extras_in_its_member(self) -> None:
         request = make_request(delay=5, tenant="t", job_id="a")
-        body, name, extras, due, marker_s, index_s = request.encode("a", NOW_MS)
+        body, name, extras, due, marker_s, index_s, _ = request.encode("a", NOW_MS)
         member = decode_member(body)
         assert (member.name, decode_extras(member.extras)) == ("welcome", Extras(tenant="t"))
         assert decode_envelope(member.envelope).id == "a"

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 
@@ -82,7 +83,7 @@ async def test_a_call_that_is_cancelled_before_it_begins_is_left_out(make: Make)
     threads, slow, calls = make(1), Gate(), list[str]()
     first = threads.call(slow)
     await slow.until_begun()
-    second, third = (threads.call(lambda name=name: calls.append(name)) for name in "ab")
+    second, third = (threads.call(partial(calls.append, name)) for name in "ab")
     second.cancel()
     slow.open.set()
     await first
