@@ -81,9 +81,8 @@ class TestAcquire:
     async def test_expired_leases_are_removed_from_the_hash(
         self, lane: Lane, admin: redis.Redis
     ) -> None:
-        for at_ms in range(20):
-            await acquire_lease(lane, KEYS, claim(at_ms, lease_ms=SHORT_MS))
-        assert admin.hlen(KEYS.held) == 20
+        claims = [claim(at_ms, lease_ms=SHORT_MS) for at_ms in range(20)]
+        assert {await acquire_lease(lane, KEYS, each) for each in claims} == {LeaseAnswer.OURS}
         await wait_until_ours(lane, claim(WHOLE, "b"))
         assert admin.hkeys(KEYS.held) == [b"*"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tampu import App, AppWorker, Queue, current_job
+from tampu import App, AppWorker, current_job
 from tampu.errors import ServerError
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
@@ -107,14 +107,14 @@ class Load:
 
     async def produce(self, name: str, done: asyncio.Event) -> None:
         """Add jobs one after another; one whose outcome is unknown may or may not run."""
-        async with Queue(name, self.app.url) as queue:
-            for number in itertools.count():
-                with suppress(ServerError):
-                    await queue.add(f"note-{name}", {"queue": name, "number": number})
-                    self.added.add((name, number))
-                await asyncio.sleep(0.005)
-                if done.is_set():
-                    return
+        queue = self.app.queue(name)
+        for number in itertools.count():
+            with suppress(ServerError):
+                await queue.add(f"note-{name}", {"queue": name, "number": number})
+                self.added.add((name, number))
+            await asyncio.sleep(0.005)
+            if done.is_set():
+                return
 
     def has_run(self) -> bool:
         return self.added <= self.ran.keys()
@@ -133,8 +133,8 @@ async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: 
             producing = [asyncio.create_task(load.produce(name, done)) for name in NAMES]
             await wait_until(
                 lambda: len({name for name, _ in load.added}) == len(NAMES),
-                within=20,
-                sentence="every producer is connected",
+                within=40,
+                sentence="every producer has added a job",
             )
             ends_at = time.monotonic() + TROUBLE_S
             while time.monotonic() < ends_at:

@@ -64,7 +64,7 @@ async def until_worked_off(load: Load, admin: redis.Redis, *, promotes: bool) ->
         counts = await load.queue.counts()
         return counts.waiting + counts.active == 0 and (counts.delayed == 0 or not promotes)
 
-    await wait_until(is_worked_off, within=10, sentence="the worker goes on at the limit")
+    await wait_until(is_worked_off, within=40, sentence="the worker goes on at the limit")
     assert admin.config_get("maxmemory")["maxmemory"] == "1"
 
 
