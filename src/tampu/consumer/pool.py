@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 _TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
 _UNWIND_S: Final = 5.0
+# An enum's class looks up its members slowly.
+_LOOP, _THREAD, _PROCESS = Place.LOOP, Place.THREAD, Place.PROCESS
 _CANCELLED_ITSELF: Final = Failed(Failure("CancelledError", "the handler was cancelled"))
 
 
@@ -172,7 +174,7 @@ class Pool:
         return task
 
     def _replace_slot(self, number: int) -> None:
-        self._running[number] = None
+        self._running[number], self._due_ns[number] = None, NEVER_NS
         if not self._closing:
             self._tasks[number] = self._open_slot(number)
 
@@ -192,9 +194,9 @@ class Pool:
             return
         self._stops[task] = _Stop.REQUESTED
         mark_cancelled(delivery.job)
-        if place is not Place.THREAD:
+        if place is not _THREAD:
             task.cancel()
-        if place is not Place.PROCESS:  # a killed process ends
+        if place is not _PROCESS:  # a killed process ends
             asyncio.get_running_loop().call_later(grace_s, self._abandon, number, delivery, grace_s)
 
     def _abandon(self, number: int, delivery: Delivery, grace_s: float) -> None:
@@ -204,7 +206,7 @@ class Pool:
             return
         self._stops[task] = _Stop.ABANDONED
         self._replace_slot(number)
-        if delivery.plan.runner.place is Place.THREAD:
+        if delivery.plan.runner.place is _THREAD:
             task.cancel()  # it only waits for the thread
         delivery.plan.runner.abandon()
         logger.warning(
@@ -216,25 +218,11 @@ class Pool:
         )
         self._settler.put(delivery, Cancelled(), perf_counter_ns() - began_ns)
 
-    def _watch(self, number: int, delivery: Delivery, began_ns: int) -> int:
-        """When the time limit of an attempt ends. A handler on the loop is cancelled then."""
-        place, limit_s = delivery.plan.runner.place, delivery.timeout_s
-        if limit_s is None or place is Place.PROCESS:
-            return NEVER_NS
-        due_ns = began_ns + int(limit_s * 1e9)
-        if place is Place.LOOP:
-            self._due_ns[number] = due_ns
-            if due_ns < self._limits.due_ns:
-                self._limits.set(due_ns)
-        return due_ns
-
     def _cancel_overdue(self) -> int:
         """Cancel handlers whose time limit is over; when the next limit ends."""
         now_ns, next_ns, due = perf_counter_ns(), NEVER_NS, self._due_ns
         for number, task in enumerate(self._tasks):
-            if self._running[number] is None:
-                due[number] = NEVER_NS
-            elif due[number] <= now_ns:
+            if due[number] <= now_ns:
                 due[number] = NEVER_NS
                 task.cancel()
             next_ns = min(next_ns, due[number])
@@ -263,7 +251,7 @@ class Pool:
 
     async def _slot(self, number: int, context: Context) -> None:  # noqa: C901, PLR0912, PLR0915 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
-        begun, dues = self._began_ns, self._due_ns
+        begun, dues, limits = self._began_ns, self._due_ns, self._limits
         start, put = self._settler.start, self._settler.put
         task, turn, stops = _this_task(), self._turn, self._stops
         while not self._closing:
@@ -278,12 +266,16 @@ class Pool:
                 start(delivery)
             enter_job(delivery.job)
             entered = context.copy()
+            runner, limit_s, due = delivery.plan.runner, delivery.timeout_s, NEVER_NS
             began = begun[number] = clock()
-            due = dues[number] = NEVER_NS
-            if delivery.timeout_s is not None:
-                due = self._watch(number, delivery, began)
+            if limit_s is not None and (place := runner.place) is not _PROCESS:
+                due = began + int(limit_s * 1e9)
+                if place is _LOOP:
+                    dues[number] = due
+                    if due < limits.due_ns:
+                        limits.set(due)
             try:
-                outcome = await delivery.plan.runner.run(delivery)
+                outcome = await runner.run(delivery)
             except asyncio.CancelledError:
                 outcome = Released() if self._cancelling else _CANCELLED_ITSELF
             except Exception as error:  # noqa: BLE001 - border: a returned object may do anything
@@ -291,12 +283,12 @@ class Pool:
             ended = clock()
             if ended > due or stops:
                 stop = stops.pop(task, None)
-                if stop is not None and delivery.plan.runner.place is not Place.THREAD:
+                if stop is not None and runner.place is not _THREAD:
                     unmark_cancelled(delivery.job)  # a thread may still look at it
                 if stop is _Stop.ABANDONED:
                     return
                 outcome = _outcome_of_stop(stop, outcome, delivery, is_late=ended > due)
-            running[number] = None
+            running[number], dues[number] = None, NEVER_NS
             put(delivery, outcome, ended - began)
             try:
                 is_used = context != entered or task.cancelling() > 0
