@@ -141,7 +141,7 @@ class JobActions(Protocol):
         """Make the job due now."""
 
     def events(self, job_id: str) -> AsyncIterator[JobEvent]:
-        """The events of the job from now on, up to its end."""
+        """The events of the job, up to its end."""
 
 
 class Host(Protocol):
@@ -243,7 +243,7 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         return await self.host.actions.run_now(self.id)
 
     def events(self) -> AsyncIterator[JobEvent]:
-        """The events of the job from now on; ends after the event that ends the job."""
+        """The events of the job that are still there and those to come, up to its end."""
         return self.host.actions.events(self.id)
 
     async def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:

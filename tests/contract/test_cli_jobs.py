@@ -1,39 +1,109 @@
-"""`tampu job`, `tampu dead` and `tampu queue`, as users run them."""
+"""`tampu job`, as users run it."""
 
 import pytest
 
-from tampu import Bury, DeadLetter
-from tampu.job import Job
+from tampu import Backoff
 from tests.contract.cli import tampu
-from tests.contract.workers import QUEUE, Boom, Calls, Gate, Harness
+from tests.contract.workers import KEYS, QUEUE, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
+from tests.waiting import wait_until
 
+SOON = 20.0
 JOB_KEYS = [
-    *("id", "state", "searched_all", "name", "data", "attempt", "created_at", "due_at"),
-    *("worker", "entry_id", "result", "dead"),
-]
-LETTER_KEYS = [
-    *("dead_id", "buried_at", "job_id", "name", "reason", "detail", "attempt", "worker"),
-    *("error", "data", "raw"),
+    *("id", "state", "searched_all", "name", "data", "attempt", "attempts", "created_at"),
+    *("due_at", "started_at", "ended_at", "progress", "failed_at", "failure", "reason"),
+    *("dead_id", "worker", "entry_id", "result", "schedule_key", "scheduled_at", "headers"),
+    "tenant",
 ]
 
 
-async def test_job_show_prints_the_state_of_a_job(running: RunningServer, harness: Harness) -> None:
-    url = running.url
-    await harness.queue.add("later", {"raw": b"\x00\xff"}, delay="1h", job_id="later")
-    shown = await tampu("job", "show", QUEUE, "later", url=url)
-    assert shown.code == 0
-    assert "State     delayed" in shown.lines
-    assert 'Data      {"raw": {"base64": "AP8="}}' in shown.lines
-    told = (await tampu("job", "show", QUEUE, "later", "--json", url=url)).json
-    assert list(told) == JOB_KEYS
-    assert (told["state"], told["data"]) == ("delayed", {"raw": {"base64": "AP8="}})
-    nowhere = await tampu("job", "show", QUEUE, "nope", "--json", url=url)
-    assert (nowhere.code, nowhere.json["state"]) == (1, "unknown")
-    assert nowhere.err == (
-        "tampu: Queue 'work' has no job 'nope'. "
-        "It was never added, was removed, or finished without a stored result.\n"
-    )
+class TestShow:
+    async def test_a_delayed_job(self, running: RunningServer, harness: Harness) -> None:
+        url = running.url
+        await harness.queue.add("later", {"raw": b"\x00\xff"}, delay="1h", job_id="later")
+        shown = await tampu("job", "show", QUEUE, "later", url=url)
+        assert shown.code == 0
+        assert shown.lines[0].split() == ["Job", "later"]
+        assert "State     delayed" in shown.lines
+        assert 'Data      {"raw": {"base64": "AP8="}}' in shown.lines
+        told = (await tampu("job", "show", QUEUE, "later", "--json", url=url)).json
+        assert list(told) == JOB_KEYS
+        assert (told["state"], told["data"]) == ("delayed", {"raw": {"base64": "AP8="}})
+
+    async def test_a_job_between_attempts_with_its_last_error(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.start_worker(Boom(), attempts=3, backoff=Backoff.fixed(3600))
+        await harness.queue.add("x", job_id="order:17", attempts=3)
+        await wait_until(
+            lambda: harness.admin.zcard(KEYS.delayed) == 1, within=SOON, sentence="it has failed"
+        )
+        shown = await tampu("job", "show", QUEUE, "order:17", url=running.url)
+        pairs = dict(line.split(maxsplit=1) for line in shown.lines if "  " in line[:12])
+        assert (pairs["State"], pairs["Attempts"]) == ("retrying", "1 of 3")
+        assert pairs["Error"] == "ValueError: boom"
+        assert "in __call__" in shown.out, "the traceback"
+        told = (await tampu("job", "show", QUEUE, "order:17", "--json", url=running.url)).json
+        assert list(told["failure"]) == ["error_type", "message", "traceback"]
+        assert len(told["failed_at"]) == 1
+        harness.admin.delete(KEYS.delayed)
+
+    async def test_a_job_that_is_nowhere_is_a_failure(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.queue.add("x", job_id="x")
+        nowhere = await tampu("job", "show", QUEUE, "nope", "--json", url=running.url)
+        assert (nowhere.code, nowhere.json["state"]) == (1, "unknown")
+        assert nowhere.err == (
+            "tampu: Queue 'work' has no job 'nope'. "
+            "It was never added, was removed, or finished without a stored result.\n"
+        )
+
+
+class TestList:
+    async def test_jobs_are_listed_one_a_line(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        url = running.url
+        await harness.queue.add_each("welcome", range(3))
+        await harness.queue.add("bye", delay=60, job_id="order:17")
+        listed = await tampu("job", "ls", QUEUE, url=url)
+        assert listed.code == 0
+        head, *rows = listed.lines
+        assert head.split()[:4] == ["Id", "State", "Name", "Attempt"]
+        assert [row.split()[1] for row in rows] == ["waiting"] * 3 + ["delayed"]
+        told = (await tampu("job", "ls", QUEUE, "--json", url=url)).json
+        assert (told["queue"], told["searched_all"]) == (QUEUE, True)
+        assert [list(each) for each in told["jobs"]] == [JOB_KEYS] * 4
+
+    async def test_they_can_be_chosen_by_state_name_and_age(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        async def ids(*options: str) -> list[str]:
+            done = await tampu("job", "ls", QUEUE, *options, "--json", url=running.url)
+            assert (done.code, done.err) == (0, "")
+            return [each["id"] for each in done.json["jobs"]]
+
+        for number in range(4):
+            await harness.queue.add("odd" if number % 2 else "even", job_id=f"{number}")
+        await harness.queue.add("odd", job_id="later", delay=60)
+        assert await ids("--name", "odd") == ["1", "3", "later"]
+        assert await ids("--state", "waiting", "--newest-first") == ["3", "2", "1", "0"]
+        assert await ids("--state", "waiting", "--newest-first", "-n", "1") == ["3"]
+        assert await ids("--state", "delayed", "--name", "even") == []
+
+    async def test_nothing_to_list_is_said(self, running: RunningServer, harness: Harness) -> None:
+        await harness.queue.add("x", delay=60)
+        empty = await tampu("job", "ls", QUEUE, "--state", "dead", url=running.url)
+        assert (empty.code, empty.out) == (0, "There are no such jobs.\n")
+
+    async def test_an_unknown_state_is_a_usage_error(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.queue.add("x")
+        wrong = await tampu("job", "ls", QUEUE, "--state", "done", url=running.url)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.err.startswith("tampu: Invalid --state 'done': expected one of active, ")
 
 
 async def test_job_wait_prints_the_result_or_the_failure(
@@ -58,150 +128,102 @@ async def test_job_wait_prints_the_result_or_the_failure(
     assert wrong.err.startswith("tampu: Invalid --timeout 'soon': expected ")
 
 
-async def test_job_cancel_cancels_delayed_jobs_and_names_the_others(
+async def test_waiting_for_a_cancelled_job_says_so(
     running: RunningServer, harness: Harness
 ) -> None:
-    await harness.queue.add("x", delay=60, job_id="a")
-    done = await tampu("job", "cancel", QUEUE, "a", "b", "--json", url=running.url)
-    assert (done.code, done.json) == (1, {"queue": QUEUE, "cancelled": {"a": True, "b": False}})
-    assert done.err == "tampu: Not cancelled, because not delayed: b.\n"
-    assert (await harness.queue.counts()).delayed == 0
+    job = await harness.queue.add("x")
+    await job.cancel()
+    done = await tampu("job", "wait", QUEUE, job.id, url=running.url)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"tampu: Job {job.id} was cancelled.\n"
 
 
-async def fail(job: Job[object]) -> None:
-    """A handler that buries odd jobs, and fails with a long text on others."""
-    raise Bury("no address") if job.name == "odd" else ValueError("x" * 200)
+class TestCancel:
+    async def test_it_says_what_became_of_each_and_names_those_that_are_over(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.queue.add("x", delay=60, job_id="a")
+        done = await tampu("job", "cancel", QUEUE, "a", "b", "--json", url=running.url)
+        assert done.code == 1
+        assert done.json == {"queue": QUEUE, "jobs": {"a": "cancelled", "b": "too_late"}}
+        assert done.err == "tampu: Ended already, or never added: b.\n"
+        assert (await harness.queue.counts()).delayed == 0
+
+    async def test_an_id_that_is_given_twice_counts_once(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.queue.add("x", job_id="a")
+        done = await tampu("job", "cancel", QUEUE, "a", "a", url=running.url)
+        assert (done.code, done.out, done.err) == (0, "1 of 1 job cancelled.\n", "")
+
+    async def test_a_running_job_is_stopped_by_its_worker(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        gate = Gate()
+        await harness.start_worker(gate)
+        await harness.queue.add("x", job_id="a")
+        await gate.until(1)
+        await harness.queue.add("x", job_id="b", delay=60)
+        done = await tampu("job", "cancel", QUEUE, "a", "b", url=running.url)
+        sentence = "1 of 2 jobs cancelled and 1 being stopped by their workers.\n"
+        assert (done.code, done.out) == (0, sentence)
+        await harness.until_settled()
+        assert gate.ended == 0
 
 
-async def bury_three(harness: Harness) -> list[DeadLetter]:
-    worker = await harness.start_worker(fail, attempts=1)
-    await harness.queue.add_each("boom", [{"to": "ada"}, {"to": "bob"}])
-    await harness.queue.add("odd")
-    letters = await harness.dead_letters(3)
-    await worker.stop()
-    return letters
+class TestMove:
+    async def test_a_delayed_job_is_run_now(self, running: RunningServer, harness: Harness) -> None:
+        url, calls = running.url, Calls()
+        await harness.queue.add("x", 5, delay="1h", job_id="a")
+        done = await tampu("job", "run-now", QUEUE, "a", url=url)
+        assert (done.code, done.out) == (0, "a is waiting for a worker.\n")
+        again = await tampu("job", "run-now", QUEUE, "a", "--json", url=url)
+        assert (again.code, again.json["moved"]) == (1, False)
+        assert again.err == "tampu: Queue 'work' has no delayed job 'a'.\n"
+        await harness.start_worker(calls)
+        await calls.until(1)
 
+    async def test_a_delayed_job_is_rescheduled(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        url = running.url
+        await harness.queue.add("x", delay="1h", job_id="a")
+        done = await tampu("job", "reschedule", QUEUE, "a", "--delay", "2h", url=url)
+        assert (done.code, done.out) == (0, "a runs in 2h.\n")
+        info = await harness.queue.job("a").info()
+        assert info.due_at is not None and info.created_at is not None
+        assert (info.due_at - info.created_at).total_seconds() > 7000
+        at = info.due_at.isoformat()
+        done = await tampu("job", "reschedule", QUEUE, "a", "--at", at, "--json", url=url)
+        assert (done.code, done.json) == (0, {"queue": QUEUE, "job_id": "a", "moved": True})
+        nothing = await tampu("job", "reschedule", QUEUE, "b", "--delay", "1s", url=url)
+        assert (nothing.code, nothing.out) == (1, "")
+        assert nothing.err == "tampu: Queue 'work' has no delayed job 'b'.\n"
 
-async def test_dead_letters_are_listed_and_shown(running: RunningServer, harness: Harness) -> None:
-    url, letters = running.url, await bury_three(harness)
-    listed = await tampu("dead", "ls", QUEUE, url=url)
-    assert listed.lines[0].split() == ["Id", "Age", "Name", "Reason", "Attempts", "Error"]
-    assert [line.split()[0] for line in listed.lines[1:4]] == [each.dead_id for each in letters]
-    assert max(map(len, listed.lines)) <= 80
-    assert "3 of 3: 2 retries_exhausted, 1 unrecoverable" in listed.lines
-    told = (await tampu("dead", "ls", QUEUE, "-n", "1", "--json", url=url)).json
-    assert (told["queue"], told["total"], len(told["letters"])) == (QUEUE, 3, 1)
-    assert list(told["letters"][0]) == LETTER_KEYS
-    behind = ("--after", letters[0].dead_id, "--json")
-    rest = (await tampu("dead", "ls", QUEUE, *behind, url=url)).json
-    assert [each["dead_id"] for each in rest["letters"]] == [each.dead_id for each in letters[1:]]
-
-    shown = await tampu("dead", "show", QUEUE, letters[0].dead_id, url=url)
-    assert f"Job          {letters[0].job_id}" in shown.lines
-    assert "Traceback (most recent call last):" in shown.lines
-    missing = await tampu("dead", "show", QUEUE, "1-1", url=url)
-    assert (missing.code, missing.err) == (1, "tampu: Queue 'work' has no dead letter '1-1'.\n")
-
-
-async def test_dead_letters_are_replayed_and_deleted(
-    running: RunningServer, harness: Harness
-) -> None:
-    url, letters = running.url, await bury_three(harness)
-    refused = await tampu("dead", "replay", QUEUE, url=url, typed="n\n")
-    question = "Put up to 3 of 3 dead letters back on work? [y/N] "
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err == f"{question}tampu: Nothing was changed.\n"
-    assert (await tampu("dead", "replay", QUEUE, url=url)).code == 1  # no answer
-    assert (await harness.queue.counts()).dead == 3
-    done = await tampu("dead", "replay", QUEUE, "--name", "odd", "--yes", "--json", url=url)
-    assert done.json == {"queue": QUEUE, "replayed": 1, "not_found": []}
-    one = await tampu("dead", "replay", QUEUE, letters[0].dead_id, url=url, typed="y\n")
-    assert one.out == "1 job put back.\n"
-
-    which = await tampu("dead", "purge", QUEUE, "--yes", url=url)
-    sentence = "tampu: Say which: ids, --older-than, --name, --reason, or --all.\n"
-    assert (which.code, which.err) == (2, sentence)
-    both = await tampu("dead", "purge", QUEUE, "--all", "--name", "x", url=url)
-    assert (both.code, both.err) == (2, "tampu: --all cannot be combined with ids or filters.\n")
-    wrong = await tampu("dead", "purge", QUEUE, "--older-than", "1", url=url)  # asks nothing
-    assert (wrong.code, wrong.err[:41]) == (2, "tampu: Invalid --older-than '1': expected")
-    young = await tampu("dead", "purge", QUEUE, "--older-than", "1h", "-y", "--json", url=url)
-    assert young.json == {"queue": QUEUE, "purged": 0, "not_found": []}
-    gone = await tampu("dead", "purge", QUEUE, "--all", "-y", url=url)
-    assert gone.out == "1 dead letter deleted.\n"
-    assert (await tampu("dead", "ls", QUEUE, url=url)).out == "There are no dead letters.\n"
-
-
-async def test_a_queue_is_purged_after_a_question(running: RunningServer, harness: Harness) -> None:
-    url = running.url
-    await harness.queue.add_each("x", range(3))
-    await harness.queue.add("x", delay=60)
-    refused = await tampu("queue", "purge", QUEUE, url=url, typed="\n")
-    assert refused.code == 1
-    question = "Remove all waiting, delayed and dead jobs of work? [y/N] "
-    assert refused.err == f"{question}tampu: Nothing was changed.\n"
-    done = await tampu("queue", "purge", QUEUE, "--state", "waiting", "-y", "--json", url=url)
-    assert done.json == {"queue": QUEUE, "waiting": 3, "delayed": 0, "dead": 0}
-    rest = await tampu("queue", "purge", QUEUE, url=url, typed="yes\n")
-    assert rest.out == "Removed 0 waiting, 1 delayed and 0 dead jobs.\n"
-    both = await tampu("queue", "purge", QUEUE, "--all", "--state", "dead", "-y", url=url)
-    assert (both.code, both.err) == (
-        2,
-        "tampu: --all cannot be combined with --state.\n",
+    @pytest.mark.parametrize(
+        ("options", "sentence"),
+        [
+            ((), "Pass either --delay or --at."),
+            (("--delay", "1s", "--at", "2030-01-31T09:00Z"), "Pass either --delay or --at."),
+            (("--delay", "soon"), "Invalid --delay 'soon': expected "),
+            (("--at", "soon"), "Invalid --at 'soon': expected a time such as "),
+            (("--at", "2030-01-31T09:00"), "Invalid --at "),
+        ],
     )
-    all_of_it = await tampu("queue", "purge", QUEUE, "--all", "-y", "--json", url=url)
-    assert all_of_it.json["keys"] > 0
-    assert (await tampu("inspect", QUEUE, url=url)).code == 1
+    async def test_wrong_times_are_usage_errors(
+        self, running: RunningServer, harness: Harness, options: tuple[str, ...], sentence: str
+    ) -> None:
+        await harness.queue.add("x", delay="1h", job_id="a")
+        wrong = await tampu("job", "reschedule", QUEUE, "a", *options, url=running.url)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.err.startswith(f"tampu: {sentence}")
 
 
-async def test_drain_waits_until_no_job_waits_or_runs(
-    running: RunningServer, harness: Harness
+@pytest.mark.parametrize("command", ["show", "cancel", "run-now", "wait"])
+async def test_an_invalid_id_is_a_usage_error(
+    running: RunningServer, harness: Harness, command: str
 ) -> None:
-    url = running.url
-    gate = Gate()
-    await harness.start_worker(gate)
     await harness.queue.add("x")
-    await gate.until(1)
-    late = await tampu("queue", "drain", QUEUE, "--timeout", "100ms", "--json", url=url)
-    assert (late.code, late.json["drained"], late.json["active"]) == (1, False, 1)
-    sentence = "tampu: work is not drained after 100ms: 0 waiting, 1 active, 0 delayed.\n"
-    assert late.err == sentence
-    gate.open.set()
-    done = await tampu("queue", "drain", QUEUE, url=url)
-    assert (done.code, done.out) == (0, "work is drained: 0 waiting, 0 active, 0 delayed.\n")
-    await harness.queue.add("x", delay=60)
-    waits = ("queue", "drain", QUEUE, "--delayed", "--timeout", "50ms")
-    assert (await tampu(*waits, url=url)).code == 1
-
-
-async def test_ids_of_dead_letters_that_do_not_exist_are_named(
-    running: RunningServer, harness: Harness
-) -> None:
-    url, letters = running.url, await bury_three(harness)
-    there, missing = letters[0].dead_id, ("1-1", "2-2")
-    replayed = await tampu("dead", "replay", QUEUE, missing[0], there, missing[1], "-y", url=url)
-    sentence = "tampu: Not found among the dead letters of 'work': 1-1, 2-2.\n"
-    assert (replayed.code, replayed.out, replayed.err) == (1, "1 job put back.\n", sentence)
-    again = await tampu("dead", "replay", QUEUE, there, "--json", url=url)  # asks nothing
-    assert (again.code, again.err) == (
-        1,
-        f"tampu: Not found among the dead letters of 'work': {there}.\n",
-    )
-    assert again.json == {"queue": QUEUE, "replayed": 0, "not_found": [there]}
-    purged = await tampu("dead", "purge", QUEUE, "1-1", letters[1].dead_id, "-y", "--json", url=url)
-    assert (purged.code, purged.json) == (1, {"queue": QUEUE, "purged": 1, "not_found": ["1-1"]})
-    filtered = await tampu(
-        "dead", "replay", QUEUE, letters[2].dead_id, "--name", "x", "-y", url=url
-    )
-    assert (filtered.code, filtered.out) == (1, "0 jobs put back.\n")
-    assert filtered.err.startswith("tampu: 0 of 1 dead letter put back; the others ")
-    wrong = await tampu("dead", "replay", QUEUE, "abc", url=url)
-    assert wrong.code == 2
-    assert wrong.err.startswith("tampu: Invalid ID 'abc': expected ")
-
-
-@pytest.mark.parametrize("state", ["running", "Waiting"])
-async def test_purging_an_unknown_state_is_a_usage_error(state: str) -> None:
-    done = await tampu("queue", "purge", QUEUE, "--state", state, url="redis://127.0.0.1:1")
-    assert (done.code, done.out) == (2, "")
-    assert "'waiting', 'delayed', 'dead'" in done.err
+    wrong = await tampu("job", command, QUEUE, "", url=running.url)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert wrong.err.startswith("tampu: ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 JOBS_PER_CALL: Final = 500
 _TRIES: Final = 3
+_LAST_EVENT_S: Final = 1.0
 _STATES: Final = {REMOVED: CancelState.CANCELLED, ASKED: CancelState.CANCELLING}
 _OVER: Final = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})
 
@@ -127,17 +130,25 @@ class JobControl:
         check_job_id(job_id)
         lane = (await self._connect()).lane
         async with follow_events(lane.server, self._keys.events) as (past, coming):
-            for event in past:
-                if event.job_id == job_id:
-                    yield event
-            is_over = any(each.job_id == job_id and each.kind in ENDS for each in past)
-            if is_over or (await self.info(job_id)).state in _OVER:
+            own = [event for event in past if event.job_id == job_id]
+            ends = [place for place, event in enumerate(own, 1) if event.kind in ENDS]
+            state = (await self.info(job_id)).state
+            is_over = state in _OVER or (state is JobState.UNKNOWN and bool(ends))
+            # What ended before belongs to an earlier job with the same id.
+            for event in own if is_over else own[max(ends, default=0) :]:
+                yield event
+            if is_over and ends and ends[-1] == len(own):
                 return
-            async for event in coming:
-                if event.job_id == job_id:
-                    yield event
-                    if event.kind in ENDS:
-                        return
+            # The state of a job changes a moment before its last event is written.
+            until = asyncio.get_running_loop().time() + _LAST_EVENT_S if is_over else None
+            with suppress(StopAsyncIteration, TimeoutError):
+                while True:
+                    async with asyncio.timeout_at(until):
+                        event = await anext(coming)
+                    if event.job_id == job_id:
+                        yield event
+                        if event.kind in ENDS:
+                            return
 
     async def _find_delayed(self, job_id: str) -> FoundJob | None:
         finder = JobFinder((await self._connect()).lane, self._keys, most=None)

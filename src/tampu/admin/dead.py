@@ -221,10 +221,17 @@ def _decode_letter(letter: DeadEntry) -> tuple[Envelope, bytes]:
         # Others were decoded once, or belong to a worker that takes raw bytes.
         decode_payload(envelope.payload)
     extras = letter.extras if letter.extras is not None else appended
-    if extras is not None and letter.reason is BuryReason.EXPIRED:
+    return envelope, b"" if extras is None else _start_again(extras, letter.reason)
+
+
+def _start_again(data: bytes, reason: BuryReason | str) -> bytes:
+    """The extras of a job that begins again with its first attempt."""
+    extras = decode_extras(data)
+    fresh = extras.without_failures()
+    if reason is BuryReason.EXPIRED:
         # With its old deadline it would be buried again at once.
-        extras = encode_extras(replace(decode_extras(extras), deadline_ms=None))
-    return envelope, extras or b""
+        fresh = replace(fresh, deadline_ms=None)
+    return data if fresh == extras else encode_extras(fresh) or b""
 
 
 def read_dead_letter(dead_id: bytes, fields: Sequence[bytes]) -> DeadLetter:

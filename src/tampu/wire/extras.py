@@ -33,8 +33,10 @@ _FOOTER_BYTES: Final = 4 + len(MAGIC)
 
 MAX_FAILURES: Final = 50
 """The times of so many failed attempts are kept, the latest ones."""
-_MAX_ERROR_BYTES: Final = 1_024
-_MAX_FRAMES_BYTES: Final = 2_560
+# Together with the times at most 4 KiB.
+_MAX_TYPE_BYTES: Final = 256
+_MAX_MESSAGE_BYTES: Final = 1_024
+_MAX_FRAMES_BYTES: Final = 2_304
 
 
 class LastError(Struct, frozen=True, array_like=True):
@@ -64,8 +66,8 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def with_failure(self, failure: "Failure", at_ms: int) -> "Extras":
         """The same with one more failed attempt."""
         error = LastError(
-            decode_text(clip_text(failure.error_type, _MAX_ERROR_BYTES)),
-            decode_text(clip_text(failure.message, _MAX_ERROR_BYTES)),
+            decode_text(clip_text(failure.error_type, _MAX_TYPE_BYTES)),
+            decode_text(clip_text(failure.message, _MAX_MESSAGE_BYTES)),
             decode_text(clip_text_front(failure.traceback, _MAX_FRAMES_BYTES)),
         )
         times = (*self.failed_at_ms, at_ms)[-MAX_FAILURES:]

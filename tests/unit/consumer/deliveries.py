@@ -10,8 +10,10 @@ from tampu.job import Job, JobActions
 from tampu.outcome import Done, Outcome
 from tampu.util.clock import Duration
 from tampu.wire.envelope import Envelope, RetryOverride
+from tampu.wire.extras import NO_EXTRAS, Extras, encode_extras
 
 PAYLOAD = b"\x01"
+ADDED_MS = 1000
 
 
 class NoHost:
@@ -75,10 +77,12 @@ def delivery(
     made: HandlerPlan | None = None,
     retry: RetryOverride | None = None,
     extras: bytes = b"",
+    known: Extras = NO_EXTRAS,
     timeout_s: float | None = None,
     read_at: float = 0.0,
 ) -> Delivery:
-    """A job in its first delivery; `attempt` counts from 1."""
-    envelope = Envelope(job_id, PAYLOAD, 1000, attempt - 1, retry)
-    job: Job[Any] = Job(job_id, "greet", data, attempt, 1000, NoHost())
+    """A job in its first delivery; `attempt` counts from 1. `known` are its extras as a value."""
+    envelope = Envelope(job_id, PAYLOAD, ADDED_MS, attempt - 1, retry)
+    job: Job[Any] = Job(job_id, "greet", data, attempt, ADDED_MS, NoHost(), known)
+    extras = extras or encode_extras(known) or b""
     return Delivery(b"1-1", envelope, job, made or plan(), b"greet", extras, read_at, timeout_s)

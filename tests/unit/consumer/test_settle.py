@@ -31,6 +31,8 @@ from tampu.outcome import (
 )
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
+from tampu.wire.extras import Extras, LastError, decode_extras
+from tampu.wire.keys import HeldKey, UniqueUntil
 from tampu.wire.result import decode_failure
 from tests.unit.consumer.deliveries import delivery, plan
 
@@ -140,8 +142,55 @@ class TestFailed:
         assert (dead.failure, dead.attempt) == (FAILURE, attempt)
         assert (dead.worker, dead.buried_at_ms) == ("t-1", 77)
 
+    def test_the_next_attempt_knows_what_the_last_ones_raised_and_when(self) -> None:
+        before = Extras(tenant="acme", failed_at_ms=(5,), error=LastError("KeyError", "k", "tb"))
+        retry = settle(delivery(attempt=2, known=before), Failed(FAILURE), RULES)
+        assert isinstance(retry, RetryEntry)
+        told = LastError("ValueError", "boom", "Traceback ...")
+        assert decode_extras(retry.extras) == replace(before, failed_at_ms=(5, 77), error=told)
+
+    def test_without_room_for_the_error_the_job_keeps_the_extras_that_it_has(self) -> None:
+        full = Extras(tenant="x" * 65_000)
+        one = delivery(known=full)
+        retry = settle(one, Failed(replace(FAILURE, message="m" * 900)), RULES)
+        assert isinstance(retry, RetryEntry)
+        assert retry.extras == one.extras
+
+
+class TestUnique:
+    DONE = Extras(unique=HeldKey("k", UniqueUntil.DONE))
+
+    def test_a_key_that_is_held_until_the_job_is_done_is_freed(self) -> None:
+        one = delivery(known=self.DONE, made=KEPT)
+        assert settle(one, Done(5), RULES) == CloseEntry(one)
+        assert settle(one, Done(NO_RESULT), STORING) == CloseEntry(one)
+        assert settle(one, Done(5), STORING) == CloseEntry(one, b"\x05", 30)
+
+    @pytest.mark.parametrize("until", [UniqueUntil.STARTED, UniqueUntil.TIME])
+    def test_another_key_is_left_alone(self, until: UniqueUntil) -> None:
+        one = delivery(known=Extras(unique=HeldKey("k", until)), made=KEPT)
+        assert settle(one, Done(5), RULES) == Ack(one)
+        assert settle(one, Done(5), STORING) == AckWithResult(one, b"\x05", 30)
+
+    def test_a_job_that_fails_keeps_its_key_for_the_next_attempt(self) -> None:
+        retry = settle(delivery(known=self.DONE), Failed(FAILURE), RULES)
+        assert isinstance(retry, RetryEntry)
+        assert decode_extras(retry.extras).unique == self.DONE.unique
+
 
 class TestOthers:
+    @pytest.mark.parametrize("rules", [RULES, STORING])
+    def test_a_cancelled_job_ends_without_a_result(self, rules: SettleRules) -> None:
+        one = delivery(attempt=2)
+        assert settle(one, Cancelled(), rules) == CloseEntry(one, b"", cancelled=True)
+
+    @pytest.mark.parametrize("outcome", [Snoozed(5), Released()])
+    def test_a_job_that_runs_again_uncounted_keeps_its_extras(self, outcome: Outcome) -> None:
+        one = delivery(attempt=3, known=Extras(failed_at_ms=(5,), error=LastError("E", "m")))
+        again = settle(one, outcome, RULES)
+        assert isinstance(again, RetryEntry | ReleaseEntry)
+        assert again.extras == one.extras
+
     def test_a_snoozed_job_waits_and_the_attempt_does_not_count(self) -> None:
         retry = settle(delivery(attempt=3), Snoozed(40), RULES)
         assert isinstance(retry, RetryEntry)
@@ -180,8 +229,8 @@ OUTCOMES: list[Outcome] = [
     Failed(FAILURE, after_ms=0),
     Snoozed(1),
     UnrecoverableFailure(FAILURE),
-    Released(),
     Cancelled(),
+    Released(),
 ]
 
 

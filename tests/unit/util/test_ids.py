@@ -4,9 +4,10 @@ from unittest.mock import patch
 import pytest
 
 from tampu.util import ids
-from tampu.util.ids import new_id, new_ids
+from tampu.util.ids import new_id, new_ids, time_of_id
 
 NOW_MS = 1_794_725_043_642
+OURS = "01M7EZ5QDT00W4AB2GNQWWWXVM"
 
 
 def test_an_id_is_a_ulid_with_its_time() -> None:
@@ -48,3 +49,25 @@ def test_the_counter_never_overflows(drawn: bytes) -> None:
     assert made == sorted(made)
     assert len({each[:18] for each in made}) == 1
     assert len(set(made)) == 3000
+
+
+@pytest.mark.parametrize("made_ms", [0, 1, NOW_MS, 2**48 - 1])
+def test_the_time_of_an_id_can_be_read(made_ms: int) -> None:
+    assert time_of_id(new_id(made_ms)) == made_ms
+    assert {time_of_id(each) for each in new_ids(100, made_ms)} == {made_ms}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "",
+        "order:17",
+        OURS.lower(),
+        OURS[:-1],
+        OURS + "0",
+        "I" + OURS[1:],  # not a letter of ours
+        "\u0665" * 26,
+    ],
+)
+def test_an_id_that_a_user_chose_has_no_time(chosen: str) -> None:
+    assert time_of_id(chosen) is None

@@ -4,17 +4,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tampu.errors import DecodeError, EncodeError
+from tampu.wire.dead import Failure
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope, encode_fresh
 from tampu.wire.extras import (
     MAGIC,
     MAX_EXTRAS_BYTES,
+    MAX_FAILURES,
     NO_EXTRAS,
     Extras,
+    LastError,
     append_extras,
     decode_extras,
     encode_extras,
     split_extras,
 )
+from tampu.wire.keys import HeldKey, UniqueUntil
 from tests.effort import cases
 from tests.unit.wire.shapes import HOSTILE, envelopes, mutated, texts, uint64
 
@@ -30,6 +34,9 @@ any_extras = st.builds(
     schedule_key=st.none() | texts,
     tenant=st.none() | texts,
     headers=st.dictionaries(texts, texts, max_size=4),
+    unique=st.none() | st.builds(HeldKey, texts, st.sampled_from(UniqueUntil)),
+    error=st.none() | st.builds(LastError, texts, texts, texts),
+    failed_at_ms=st.lists(uint64, max_size=4).map(tuple),
 )
 
 
@@ -164,3 +171,47 @@ def test_hostile_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_extras(b"\x81\xa3new" + data[:1000])
     assert split_extras(data + b"\x01\x00\x00\x00" + MAGIC)[1] is None
+
+
+class TestFailures:
+    def test_a_failure_is_written_as_an_array_and_its_time(self) -> None:
+        data = encode_extras(SOME.with_failure(Failure("ValueError", "boom", "tb"), 5))
+        assert data is not None
+        told = msgpack.unpackb(data)
+        assert told["error"] == ["ValueError", "boom", "tb"]
+        assert told["failed_at_ms"] == [5]
+        assert told["tenant"] == "acme"
+
+    def test_the_last_error_replaces_the_one_before_and_times_add_up(self) -> None:
+        once = NO_EXTRAS.with_failure(Failure("A", "1", "tb"), 5)
+        twice = once.with_failure(Failure("B", "2"), 6)
+        assert twice == Extras(error=LastError("B", "2"), failed_at_ms=(5, 6))
+        assert twice.without_failures() == NO_EXTRAS
+
+    def test_only_the_latest_times_are_kept(self) -> None:
+        extras = NO_EXTRAS
+        for at_ms in range(MAX_FAILURES + 10):
+            extras = extras.with_failure(Failure("E", ""), at_ms)
+        assert extras.failed_at_ms == tuple(range(10, MAX_FAILURES + 10))
+
+    @pytest.mark.parametrize("letter", ["x", "ä", "\U0001f600", "\ud800"])
+    def test_a_failure_never_takes_more_than_four_kibibytes(self, letter: str) -> None:
+        long = letter * 100_000
+        times = tuple([2**63] * MAX_FAILURES)
+        extras = Extras(failed_at_ms=times).with_failure(Failure(long, long, long), 2**63)
+        data = encode_extras(extras)
+        assert data is not None and 3000 < len(data) <= 4096
+        assert decode_extras(data) == extras
+
+    def test_of_a_message_the_beginning_is_kept_and_of_a_traceback_the_end(self) -> None:
+        long = "".join(f"{n}," for n in range(10_000))
+        error = NO_EXTRAS.with_failure(Failure("E", long, long), 5).error
+        assert error is not None
+        assert error.message.startswith("0,1,2,")
+        assert error.traceback.endswith("9998,9999,")
+
+    def test_a_job_whose_extras_are_full_cannot_take_a_failure_too(self) -> None:
+        full = Extras(tenant="x" * (MAX_EXTRAS_BYTES - 500))
+        assert encode_extras(full) is not None
+        with pytest.raises(EncodeError, match="the limit"):
+            encode_extras(full.with_failure(Failure("E", "m" * 1000), 5))

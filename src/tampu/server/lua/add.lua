@@ -74,8 +74,6 @@ else
         if marker_key then key = key + 2 end
         local free = (not marker_key or redis.call('EXISTS', marker_key) == 0)
             and (not unique_key or redis.call('EXISTS', unique_key) == 0)
-        -- Callers who wait for the new job must not get the result of an earlier one.
-        if free and marker_key then redis.call('DEL', KEYS[key - 1], KEYS[key]) end
         if not free then
             flags[#flags + 1] = '0'
             taken = true
@@ -91,8 +89,13 @@ else
                 if index_key then redis.call('SET', index_key, body, 'EX', index) end
                 if not earliest or at < earliest then earliest = at end
             end
-            -- The marker tells where the job is; peers only ask whether it exists.
-            if marker_key then redis.call('SET', marker_key, place, 'EX', marker) end
+            if marker_key then
+                -- The marker tells where the job is; peers only ask whether it exists.
+                redis.call('SET', marker_key, place, 'EX', marker)
+                -- Callers who wait for the new job must not get the result of an earlier one. Not
+                -- before the job is added: after a DEL, a server at its memory limit refuses nothing.
+                redis.call('DEL', KEYS[key - 1], KEYS[key])
+            end
             if unique_key then
                 local ms, holder = string.match(unique, '^(%d+) (.*)$')
                 redis.call('SET', unique_key, holder, 'PX', ms)
