@@ -54,7 +54,7 @@ class TestOf:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 5
-        monkeypatch.setattr("tampu.consumer.control.now_ms", lambda: now)
+        monkeypatch.setattr("tampu.consumer.cancellations.now_ms", lambda: now)
         known = requested()
         for number in range(999):
             known.note(CancelRequest(f"{number}", ADDED_MS))
