@@ -49,9 +49,11 @@ class TestPause:
         gate = await pause_with_running(harness)
         jobs = await harness.queue.add_each("x", range(20))
         gate.open.set()
-        await wait_until(lambda: gate.ended == 1, within=SOON, sentence="the running job ends")
-        counts = await harness.queue.counts()
-        assert (counts.waiting, counts.active) == (20, 0)
+        await wait_until(
+            lambda: harness.pending() == 0, within=SOON, sentence="the running job has ended"
+        )
+        assert gate.ended == 1
+        assert (await harness.queue.counts()).waiting == 20
         assert {(await job.info()).state for job in jobs} == {JobState.WAITING}
         assert await harness.queue.resume() is True
         await harness.until_settled()
