@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Self
 
 from tampu import Backoff, Bury, Job, Retry
+from tampu.consumer.control import Cancellations
 from tampu.worker import Worker
 from tests.faults.ledger import Ledger
 from tests.servers import ROOT
@@ -203,6 +204,8 @@ async def _work(options: argparse.Namespace) -> None:
         backoff=Backoff.fixed(0.05),
         store_results=options.store_results == "True",
     )
+    if options.deaf == "True":
+        Cancellations.note = lambda self, request: None  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
@@ -221,6 +224,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--lease", default="30s")
     parser.add_argument("--store-results", default="False")
+    parser.add_argument("--deaf", default="False", help="ignore requests to cancel jobs")
     # Some handlers fail on purpose: only other tracebacks are a reason to fail a test.
     logging.getLogger("tampu.consumer.reporter").setLevel(logging.ERROR)
     asyncio.run(_work(parser.parse_args()))

@@ -74,10 +74,12 @@ async def resume(shared: SharedOptions, queue: QueueName) -> None:
 async def _set_paused(shared: SharedOptions, queue: str, *, paused: bool) -> None:
     async with connect_to(shared, queue) as connection:
         changed = await pause_queue(connection.lane, connection.keys, paused=paused)
-    state = "paused" if paused else "not paused"
-    already = "" if changed else " already"
+    if paused:
+        sentence = f"{queue} is {'paused' if changed else 'paused already'}."
+    else:
+        sentence = f"{queue} {'is resumed' if changed else 'was not paused'}."
     data = {"queue": queue, "paused": paused, "changed": changed}
-    Screen(shared).show(data, lambda: f"{queue} is{already} {state}.")
+    Screen(shared).show(data, lambda: sentence)
 
 
 @command(queue_group, "drain")

@@ -11,7 +11,7 @@ from tampu.consumer.watch import HAND_ON_S
 from tampu.errors import CommandRefused, ConnectionLost, ServerError
 from tampu.server.service import Background
 from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
-from tampu.util.lifecycle import ignore_outcome
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 
 if TYPE_CHECKING:
     from tampu.consumer.feed import Backpressure, Feed
@@ -53,9 +53,8 @@ class Reader(Background):
         self._watch = watch
         self._is_blocking = False  # the last read
         self._stopping = False
-        self._resumed = asyncio.Event()
-        self._resumed.set()
-        self._unblocking: asyncio.Task[None] | None = None
+        self.is_paused = False  # because the queue is: nothing is read
+        self._unblocking: set[asyncio.Task[None]] = set()
         self._trouble = lane.server.outage.part(f"reading {member.stream.decode()}")
 
     async def run(self) -> None:
@@ -71,24 +70,19 @@ class Reader(Background):
     def halt(self) -> None:
         """Read nothing more, and start nothing that was read."""
         self._stopping = True
-        self._resumed.set()
         self._feed.stop()
         self._backpressure.wake()
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether nothing is read, because the queue is paused."""
-        return not self._resumed.is_set()
 
     def pause(self, *, paused: bool) -> None:
         """Read nothing and start nothing until resumed; what is held is released."""
         self._feed.pause(paused=paused)
-        if not paused:
-            self._resumed.set()
-        elif not self.is_paused and not self._stopping:
-            self._resumed.clear()
-            self._unblocking = asyncio.create_task(self._lane.unblock(), name="tampu-pause")
-            self._unblocking.add_done_callback(ignore_outcome)
+        if paused and not self.is_paused and not self._stopping:
+            unblocking = asyncio.create_task(self._lane.unblock(), name="tampu-pause")
+            self._unblocking.add(unblocking)
+            unblocking.add_done_callback(self._unblocking.discard)
+            unblocking.add_done_callback(ignore_outcome)
+        self.is_paused = paused
+        self._backpressure.wake()
 
     async def stop(self) -> None:
         """Halt; release the entries that a read has been given already."""
@@ -96,6 +90,7 @@ class Reader(Background):
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_LIMIT_S):  # a server that is away answers nothing
                 await self._end_read()
+        await cancel_all(self._unblocking)
         await super().stop()
         self._trouble.end(recovered=False)
 
@@ -132,7 +127,7 @@ class Reader(Background):
             await self._recover()
             return 0
         if self.is_paused:
-            await self._resumed.wait()
+            await self._wait_for_room()
             return 0
         count = self._backpressure.wanted()
         if not count:

@@ -21,6 +21,8 @@ from tampu.cli.worker.supervisor import (
     ("code", "reason", "step", "step_with_reload"),
     [
         (0, ExitReason.EMPTY, NextStep.LEAVE, NextStep.LEAVE),
+        (0, ExitReason.DRAINED, NextStep.LEAVE, NextStep.LEAVE),
+        (1, ExitReason.DRAINED, NextStep.RESTART_AFTER_PAUSE, NextStep.WAIT_FOR_CHANGE),
         (1, ExitReason.EMPTY, NextStep.RESTART_AFTER_PAUSE, NextStep.WAIT_FOR_CHANGE),
         (0, ExitReason.RECYCLED, NextStep.RESTART_NOW, NextStep.RESTART_NOW),
         (-signal.SIGKILL, None, NextStep.RESTART_AFTER_PAUSE, NextStep.WAIT_FOR_CHANGE),
