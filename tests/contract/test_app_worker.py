@@ -17,10 +17,13 @@ from tampu import (
     Depends,
     Every,
     OptionError,
+    Queue,
     Router,
+    ServerError,
     WrongContext,
 )
 from tampu.wire.keys import QueueKeys
+from tests.conftest import Start
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -402,3 +405,26 @@ class TestHealth:
             await asyncio.wait_for(worker.stop(0), SOON)
             await asyncio.wait_for(stopping, SOON)
             assert (await app.queue().counts()).waiting == 1
+
+
+async def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For all queues, the heartbeats, and the app's own connection."""
+    running = start()
+    app = App(running.url)
+    app.schedule(Every("1h"))(app.task(name="a", queue="a")(lambda: None))
+    for name in ("b", "c"):
+        app.task(name=name, queue=name)(lambda: None)
+    async with working(app, lease=60):
+        assert (await app.queue("b").counts()).waiting == 0
+        running.kill()
+        await wait_until(lambda: caplog.messages != [], within=30, sentence="the outage is noticed")
+        with pytest.raises(ServerError):
+            await Queue("b", running.url, time_limit=1).add("b")
+        running.restart()
+        await wait_until(
+            lambda: "is available again" in caplog.text, within=60, sentence="it has ended"
+        )
+    told = [each.getMessage() for each in caplog.records if each.name == "tampu.server.outage"]
+    assert len(told) == 2, told
