@@ -225,7 +225,7 @@ async def _make_server(
             connect_timeout_s=connect_timeout_s,
             embedded_socket=None if embedded is None else embedded.socket,
         ),
-        name=str(address),
+        name=str(address) if embedded is None else f"embedded:{embedded.directory}",
         owned=True,
         connect_timeout_s=connect_timeout_s,
         embedded=embedded,
