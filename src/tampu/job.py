@@ -3,7 +3,7 @@
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
@@ -13,7 +13,13 @@ from tampu.util.clock import Duration, instant
 from tampu.util.portal import Blocking
 from tampu.wire.extras import NO_EXTRAS, Extras
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    # `Job` alone means `Job[Any]`. Type checkers have this module, whether it is installed or not.
+    import typing_extensions
+
+    R = typing_extensions.TypeVar("R", default=Any)
+else:
+    R = TypeVar("R")
 
 DEFAULT_RESULT_WAIT_S: Final = 30.0
 
