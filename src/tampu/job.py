@@ -167,8 +167,11 @@ class SyncJob(Blocking[Job[R]]):
         return self._wrapped.duplicate
 
     def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
-        """Wait for the value that the handler returned; raises `JobFailed` or `ResultTimeout`."""
-        return self._portal.call(lambda: self._wrapped.result(timeout))
+        """Wait for the value that the handler returned; raises `JobFailed` or `ResultTimeout`.
+
+        Raises `WrongContext` in a thread that runs an event loop, which would stand still.
+        """
+        return self._portal.wait(lambda: self._wrapped.result(timeout))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")

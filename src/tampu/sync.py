@@ -31,6 +31,16 @@ def _blocking(
     return call
 
 
+def _waiting(
+    method: Callable[Concatenate[W, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[W], P], T]:
+    @wraps(method)
+    def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.wait(lambda: method(self._wrapped, *args, **kwargs))
+
+    return call
+
+
 def _blocking_job(
     method: Callable[Concatenate[W, P], Coroutine[Any, Any, Job[R]]],
 ) -> Callable[Concatenate[Blocking[W], P], SyncJob[R]]:
@@ -113,7 +123,7 @@ class SyncQueue(Blocking[Queue]):
     backfill = _blocking_jobs(Queue.backfill)
     preview = _blocking(Queue.preview)
     counts = _blocking(Queue.counts)
-    result = _blocking(Queue.result)
+    result = _waiting(Queue.result)
     results = _blocking(Queue.results)
     raw_results = _blocking(Queue.raw_results)
 
