@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import importlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ class AppOptions(QueueOptions, total=False):
     """Options of an `App`: those of its queues, and those of `AppSettings`."""
 
     worker: WorkerOptions | None
+    imports: list[str] | tuple[str, ...]
     prune_schedules: bool
 
 
@@ -44,11 +46,13 @@ class AppSettings(QueueSettings):
     """Options of an `App`, validated."""
 
     worker: WorkerOptions | None = None  # for all of its workers
+    imports: list[str] | tuple[str, ...] = ()  # modules that declare tasks of the app
     prune_schedules: bool = False  # workers remove schedules that are no longer declared
 
     def __post_init__(self) -> None:
         QueueSettings.__post_init__(self)
         _check_worker(self.worker)
+        _check_imports(self.imports)
         check_flag("prune_schedules", self.prune_schedules)
 
 
@@ -100,7 +104,8 @@ class App(Router):
     that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
     `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
     workers; `max_payload` and `group` default to those of the queues. Workers of an app store
-    results for ten minutes, unless `worker` says otherwise. With `prune_schedules` a worker that
+    results for ten minutes, unless `worker` says otherwise. They import the modules that `imports`
+    names, for tasks that are declared elsewhere. With `prune_schedules` a worker that
     starts removes the schedules that the app has declared before and no longer declares.
     """
 
@@ -118,7 +123,7 @@ class App(Router):
         check_target(url, credentials)
         settings = parse_options(AppSettings, "App", options)
         self.worker = _RESULTS | _worker_defaults(options) | (settings.worker or {})
-        self.prune_schedules = settings.prune_schedules
+        self.imports, self.prune_schedules = settings.imports, settings.prune_schedules
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
@@ -180,6 +185,11 @@ class App(Router):
         check_type("router", router, Router, accepted="a Router")
         router.attach(self)
         self._routers.append(router)
+
+    def import_tasks(self) -> None:
+        """Import the modules that `imports` names; a worker does that when it is created."""
+        for name in self.imports:
+            importlib.import_module(name)
 
     def register(self, task: AnyTask) -> None:
         """Add a task of a router; a second one with the same name is refused."""
@@ -249,6 +259,13 @@ def _check_worker(given: WorkerOptions | None) -> None:
         expected = 'expected a dict of worker options, such as {"attempts": 5}'
         raise OptionError("worker", checked, expected)
     parse_worker_options("a worker", given or {})
+
+
+def _check_imports(given: object) -> None:
+    names = given if isinstance(given, list | tuple) else [None]
+    if not all(isinstance(each, str) and each for each in names):
+        expected = 'expected a list of names of modules, such as ["shop.tasks"]'
+        raise OptionError("imports", given, expected)
 
 
 def _queue_options(options: AppOptions) -> QueueOptions:

@@ -62,6 +62,7 @@ class AppWorker(Runnable):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_type("app", app, App, accepted="an App")
+        app.import_tasks()
         options = {**app.worker, **options}
         settings = parse_worker_options("AppWorker", options)
         self._app = app
@@ -231,7 +232,11 @@ def _task_plans(
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:
     if not app.tasks:
-        raise OptionError("app", app, "must have at least one task")
+        problem = (
+            "it has no tasks; declare them with @app.task, and if they are in other modules, name "
+            'those: App(imports=["shop.tasks"])'
+        )
+        raise OptionError("app", app, problem)
     if queues is None:
         return dict.fromkeys(app.queues, concurrency)
     given: object = queues

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
@@ -18,7 +18,13 @@ from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
 from tampu.wire.extras import NO_EXTRAS, Extras
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    # `Job` alone means `Job[Any]`. Type checkers have this module, whether it is installed or not.
+    import typing_extensions
+
+    R = typing_extensions.TypeVar("R", default=Any)
+else:
+    R = TypeVar("R")
 
 DEFAULT_RESULT_WAIT_S: Final = 30.0
 
@@ -320,8 +326,11 @@ class SyncJob(Blocking[Job[R]]):
         return iterate(self._portal, self._wrapped.events())
 
     def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
-        """Wait for the value that the handler returned; see `Job.result`."""
-        return self._portal.call(lambda: self._wrapped.result(timeout))
+        """Wait for the value that the handler returned; see `Job.result`.
+
+        Raises `WrongContext` in a thread that runs an event loop, which would stand still.
+        """
+        return self._portal.wait(lambda: self._wrapped.result(timeout))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")

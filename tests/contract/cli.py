@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.contract.fork_server import ForkServer
 from tests.servers import ROOT
 
-COMMAND: Final = (sys.executable, "-m", "tampu.cli")
+COMMAND: Final = (sys.executable, "-m", "tampu")
 LIMIT_S: Final = 30.0
 # Modules are compiled once for all commands, even if tests write no bytecode next to them.
 _COMPILED: Final = ROOT / ".pytest_cache" / "compiled"

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tests.servers import ROOT
 
-PROGRAM: Final = "tampu.cli"
+PROGRAM: Final = "tampu"
 _LONGEST_REQUEST: Final = 1 << 18
 _STREAMS: Final = 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tampu import App, ArgumentError, Retry
+from tampu import App, AppWorker, ArgumentError, Retry, SyncQueue, WrongContext
 from tests.contract.apps import nothing_left, working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -146,3 +146,26 @@ class TestOpening:
                 await asyncio.wait_for(done.wait(), SOON)
 
         await nothing_left(running, act)
+
+
+async def test_a_blocking_wait_in_an_event_loop_is_refused_with_what_to_do(
+    running: RunningServer,
+) -> None:
+    app = App(running.url)
+
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    try:
+        job = double.enqueue_sync(4)  # takes a moment, so it is allowed
+        with pytest.raises(WrongContext, match=r"wait for a result here.*await task\.enqueue"):
+            job.result()
+        async with AppWorker(app, grace=0):
+            assert await asyncio.to_thread(job.result) == 8
+        with SyncQueue("default", running.url) as queue:
+            with pytest.raises(WrongContext, match="an event loop runs in this thread"):
+                queue.job(job.id).result()
+    finally:
+        await asyncio.to_thread(app.close_sync)
+        await app.close()

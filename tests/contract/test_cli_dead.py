@@ -49,12 +49,36 @@ async def test_dead_letters_are_listed_and_shown(running: RunningServer, harness
     assert (missing.code, missing.err) == (1, "tampu: Queue 'work' has no dead letter '1-1'.\n")
 
 
+async def test_dead_letters_are_listed_by_name_reason_error_and_age(
+    running: RunningServer, harness: Harness
+) -> None:
+    url, letters = running.url, await bury_three(harness)
+    for typed, found in {
+        ("--name", "boom"): [0, 1],
+        ("--reason", "unrecoverable"): [2],
+        ("--error", "valueerror: xxx"): [0, 1],
+        ("--error", "no address", "--name", "boom"): [],
+        ("--newer-than", "1h"): [0, 1, 2],
+        ("--newer-than", "1h", "-n", "2"): [0, 1],
+        ("--older-than", "1h"): [],
+        ("--name", "boom", "--after", letters[0].dead_id): [1],
+    }.items():
+        told = (await tampu("dead", "ls", QUEUE, *typed, "--json", url=url)).json
+        ids = [each["dead_id"] for each in told["letters"]]
+        assert ids == [letters[number].dead_id for number in found], typed
+    for command in (("ls",), ("replay",), ("purge", "-y")):
+        done = await tampu("dead", command[0], QUEUE, "--reason", "tired", *command[1:], url=url)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("tampu: Invalid --reason 'tired': expected one of ")
+    assert (await harness.queue.counts()).dead == 3
+
+
 async def test_dead_letters_are_replayed_and_deleted(
     running: RunningServer, harness: Harness
 ) -> None:
     url, letters = running.url, await bury_three(harness)
     refused = await tampu("dead", "replay", QUEUE, url=url, typed="n\n")
-    question = "Put up to 3 of 3 dead letters back on work? [y/N] "
+    question = "Put 3 dead letters back on work? [y/N] "
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == f"{question}tampu: Nothing was changed.\n"
     assert (await tampu("dead", "replay", QUEUE, url=url)).code == 1  # no answer
@@ -62,7 +86,12 @@ async def test_dead_letters_are_replayed_and_deleted(
     done = await tampu("dead", "replay", QUEUE, "--name", "odd", "--yes", "--json", url=url)
     assert done.json == {"queue": QUEUE, "replayed": 1, "not_found": []}
     one = await tampu("dead", "replay", QUEUE, letters[0].dead_id, url=url, typed="y\n")
+    assert one.err == "Put 1 dead letter back on work? [y/N] "
     assert one.out == "1 job put back.\n"
+    unknown = await tampu("dead", "replay", QUEUE, "1-1", url=url)  # asks nothing
+    assert (unknown.code, unknown.out) == (1, "0 jobs put back.\n")
+    kept = await tampu("dead", "purge", QUEUE, letters[1].dead_id, url=url, typed="n\n")
+    assert kept.err.startswith("Delete 1 dead letter of work for good? [y/N] ")
 
     which = await tampu("dead", "purge", QUEUE, "--yes", url=url)
     sentence = "tampu: Say which: ids, --older-than, --name, --reason, or --all.\n"

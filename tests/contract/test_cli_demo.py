@@ -61,7 +61,7 @@ def test_a_second_demo_is_refused_while_one_runs_and_starts_fresh_after_it(home:
             second = _run(home, "demo")
             assert (second.returncode, second.stdout) == (1, "")
             assert second.stderr.startswith(
-                "tampu: Another demo runs on embedded:.tampu, or was killed "
+                f"tampu: Another demo runs on embedded:{home}/.tampu, or was killed "
             )
             first.send_signal(signal.SIGINT)
             assert first.wait(30) == 130

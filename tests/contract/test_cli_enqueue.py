@@ -1,5 +1,6 @@
 """`tampu enqueue`, with and without an app."""
 
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,39 @@ async def test_ids_delays_and_another_queue(running: RunningServer) -> None:
         assert (await queue.counts()).delayed == 1
 
 
+async def test_a_time_attempts_headers_and_text(running: RunningServer) -> None:
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=5)
+    local = due.astimezone(timezone(timedelta(hours=1))).isoformat()
+    options = ("--at", local, "--attempts", "3", "--header", "trace=7=x")
+    typed = ("shop:app", "send", "-a", "to=12", "--id", "later", *options)
+    done = await tampu("enqueue", *typed, url=running.url)
+    assert (done.code, done.err) == (0, "")
+    found = await tampu("job", "show", "mail", "later", "--json", url=running.url)
+    assert found.json["data"] == {"to": "12"}
+    assert found.json["due_at"] == f"{due:%Y-%m-%dT%H:%M:%S}.000Z"
+    for wrong, sentence in {
+        ("--at", "tomorrow"): "Invalid --at 'tomorrow': expected a date and time",
+        ("--at", "2040-01-31T09:00"): "Invalid --at '2040-01-31T09:00': expected ",
+        ("--at", "2040-01-31T09:00Z", "--delay", "1h"): "delay",
+        ("--attempts", "0"): "--attempts",
+        ("--header", "trace"): "Invalid --header 'trace': expected NAME=VALUE",
+    }.items():
+        refused = await tampu("enqueue", "shop:app", "send", "-a", "to=a", *wrong, url=running.url)
+        assert (refused.code, refused.out) == (2, "")
+        assert sentence in refused.err
+
+
+async def test_the_options_of_a_job_reach_the_worker(running: RunningServer, home: Path) -> None:
+    seen = "from tampu import Job\n@app.task\nasync def look(job: Job) -> dict:\n"
+    seen += "    return {**job.headers, 'attempt': job.attempt}\n"
+    (home / "shop.py").write_text(SHOP + seen)
+    with run_worker(running, home) as worker:
+        worker.until_up()
+        typed = ("shop:app", "look", "--header", "trace=7", "--header", "b=", "--wait", "--json")
+        done = await tampu("enqueue", *typed, url=running.url)
+        assert done.json["result"] == {"trace": "7", "b": "", "attempt": 1}
+
+
 async def test_a_job_by_its_name_needs_no_app(running: RunningServer) -> None:
     typed = ("enqueue", "--queue", "default", "add", "--data", '{"a": 20, "b": 3}')
     done = await tampu(*typed, url=running.url)
@@ -80,7 +114,7 @@ async def test_it_waits_for_the_result_or_the_failure(running: RunningServer, ho
 WRONG = {
     ("shop:app", "snd"): "shop:app has no task 'snd'. Did you mean 'send'?",
     ("shop:app", "send"): "Task 'send', argument 'to': ",
-    ("shop:app", "send", "-a", "to=1"): "Task 'send', argument 'to': ",
+    ("shop:app", "add", "-a", "a=x"): "Task 'add', argument 'a': ",
     ("shop:app", "send", "-a", "to=a", "-a", "x=1"): "Task 'send', argument 'x': ",
     ("shop:app", "send", "-a", "to"): "Invalid --arg 'to': expected NAME=VALUE",
     ("shop:app", "send", "-a", "to=a", "-a", "to=b"): "Invalid --arg 'to': must be "

@@ -39,9 +39,10 @@ async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_q
     assert "secret" not in one.out
 
     every = await tampu("inspect", url=running.url)
-    assert every.lines[0].split() == ["Queue", *map(str.title, COUNTS), "Workers", "Oldest"]
-    assert every.lines[1].split()[:4] == ["reports", "3", "0", "1"]
-    assert every.lines[2].split()[:3] == ["work", "0", "1"]
+    assert every.lines[0] == f"Server: {running.url}"
+    assert every.lines[1].split() == ["Queue", *map(str.title, COUNTS), "Workers", "Oldest"]
+    assert every.lines[2].split()[:4] == ["reports", "3", "0", "1"]
+    assert every.lines[3].split()[:3] == ["work", "0", "1"]
     assert max(map(len, every.lines)) <= 80
 
     told = (await tampu("inspect", QUEUE, "--json", url=running.url)).json
@@ -56,7 +57,8 @@ async def test_inspect_on_every_server_shows_one_queue_with_its_workers_or_all_q
 async def test_queue_ls_and_inspect_without_queues(running: RunningServer) -> None:
     empty = await tampu("--json", "queue", "ls", url=running.url)
     assert empty.json == {"server": running.url, "queues": []}
-    assert (await tampu("inspect", url=running.url)).out == "There are no queues.\n"
+    shown = await tampu("inspect", url=running.url)
+    assert shown.lines == [f"Server: {running.url}", "There are no queues."]
     async with Queue("a", running.url) as queue:
         await queue.add("x", delay=60)
     told = (await tampu("queue", "ls", "--url", running.url, "--json")).json

@@ -1,5 +1,6 @@
 """`tampu schedule`, as users run it."""
 
+import re
 from datetime import UTC, datetime
 
 from tampu import Cron, Every, Missed, Overlap, TimeWindow
@@ -47,7 +48,13 @@ async def test_schedules_are_listed_and_previewed(running: RunningServer, harnes
     )
 
     seen = (await tampu("schedule", "preview", QUEUE, "digest", "-n", "2", "--json", url=url)).json
-    assert (list(seen), len(seen["instants"])) == (["queue", "key", "instants"], 2)
+    assert (list(seen), len(seen["instants"])) == (["queue", "key", "zone", "instants"], 2)
+    assert seen["zone"] == "Europe/Berlin"
+    local = await tampu("schedule", "preview", QUEUE, "digest", "-n", "2", url=url)
+    for line in local.lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d 09:00:00\+0[12]:00 Europe/Berlin", line)
+    utc = await tampu("schedule", "preview", QUEUE, tick["key"], "-n", "1", url=url)
+    assert utc.lines[0].endswith("Z")
     near = await tampu("schedule", "preview", QUEUE, "digst", url=url)
     sentence = "tampu: Queue 'work' has no schedule 'digst'. Did you mean 'digest'?\n"
     assert (near.code, near.err) == (1, sentence)

@@ -239,7 +239,10 @@ WRONG = {
     ("shop:",): "'shop:' names no app. Write MODULE:APP, such as shop:app.",
     ("none",): "Module 'none' contains no App. Write MODULE:APP.",
     ("two",): "Module 'two' contains several apps. Write two:app or two:other.",
-    ("empty",): "Invalid app <App with 0 tasks>: ",
+    ("empty",): "empty has no tasks. Declare them with @app.task in its module, or name the "
+    'modules that do: --import empty.tasks, or App(imports=["empty.tasks"]).',
+    ("shop", "--import", "nowhere"): "There is no module 'nowhere' in this directory or on the",
+    ("shop", "--log-format", "xml"): "--log-format",
     ("shop", "-q", "a=0"): "Invalid --queue 'a=0': expected NAME or NAME=CONCURRENCY, such as "
     "emails=50, up to 100000.",
     ("shop", "-q", "a", "-q", "a=1"): "Invalid --queue 'a=1': must be given only once.",

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+from traceback import format_exception
 
 import pytest
 import redis
@@ -28,6 +29,14 @@ pytestmark = pytest.mark.every_server
 
 
 class TestConnecting:
+    async def test_an_unreachable_server_is_one_sentence_with_its_cause(self) -> None:
+        with pytest.raises(ServerUnreachable, match="Connection refused") as caught:
+            await Queue(QUEUE, f"redis://127.0.0.1:{free_port()}").add("a")
+        assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+        shown = "".join(format_exception(caught.value))
+        assert shown.count("Traceback (most recent call last)") == 1
+        assert "site-packages/redis" not in shown
+
     async def test_tasks_that_race_to_the_first_use_share_one_connection(
         self, running: RunningServer, admin: redis.Redis
     ) -> None:

@@ -38,7 +38,7 @@ def told(errors: Path, text: str) -> int:
 def supervisor(
     running: RunningServer, ledger: Ledger, errors: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "tampu.cli", "worker", "tests.faults.rolling_app:app"]
+    command = [sys.executable, "-m", "tampu", "worker", "tests.faults.rolling_app:app"]
     with errors.open("wb") as file:
         process = subprocess.Popen(
             [*command, "--processes", str(PROCESSES), "--quiet"],

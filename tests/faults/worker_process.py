@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, Self
 
 from tampu import Backoff, Bury, Job, Retry
-from tampu.consumer.control import Cancellations
+from tampu.consumer.cancellations import Cancellations
 from tampu.worker import Worker
 from tests.faults.ledger import Ledger
 from tests.servers import ROOT

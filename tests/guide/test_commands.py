@@ -57,3 +57,17 @@ def test_the_json_of_every_command_is_documented() -> None:
 def test_every_exit_code_is_documented() -> None:
     documented = [code for code, _ in first_cells(PAGE, "Exit codes")]
     assert documented == [str(code.value) for code in ExitCode]
+
+
+def everything() -> Iterator[Any]:
+    for command in LOADED.values():
+        yield command
+        yield from getattr(command, "commands", {}).values()
+
+
+@pytest.mark.parametrize("command", list(everything()), ids=lambda each: each.name)
+def test_help_is_in_words_without_the_types_of_python(command: Any) -> None:  # noqa: ANN401 - click's
+    assert set(command.context_settings["help_option_names"]) == {"-h", "--help"}
+    text = command.get_help(command.make_context("tampu", ["-q"], resilient_parsing=True))
+    for word in ("<", ">", "INTEGER", "Optional", "timedelta", "list[", "str]", "x>=", "required"):
+        assert word not in text

@@ -38,6 +38,13 @@ async def annotated(
 ) -> None: ...
 
 
+@app.task
+async def bare(job: Job = INJECTED) -> None:
+    """Without a parameter, as most programs write it."""
+    assert_type(job, Job[Any])
+    assert_type(await job.result(), Any)
+
+
 @app.schedule(Cron("0 9 * * *"), key="daily")
 @app.task
 async def digest(top: int = 10) -> list[str]:

@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 
 def test_an_app_needs_a_task() -> None:
-    with pytest.raises(OptionError, match="must have at least one task"):
+    with pytest.raises(OptionError, match=r"it has no tasks; declare them with @app\.task"):
         AppWorker(App())
     with pytest.raises(OptionError, match="Invalid app 'shop:app': expected an App"):
         AppWorker("shop:app")  # type: ignore[arg-type]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,8 +21,8 @@ from tampu.server.streams import (
     server_time_ms,
     trim_before,
 )
-from tampu.util.clock import instant, now_ms, to_ms
-from tampu.util.options import at_least
+from tampu.util.clock import Duration, instant, now_ms, to_ms
+from tampu.util.options import at_least, parse_options
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, encode_event
@@ -32,7 +33,6 @@ from tampu.wire.payload import decode_payload
 if TYPE_CHECKING:
     from tampu.producer.connection import QueueConnection
     from tampu.server.lane import Lane
-    from tampu.util.clock import Duration
     from tampu.wire.event import EventFields
     from tampu.wire.keys import QueueKeys
 
@@ -67,20 +67,68 @@ class _StoredLetter(Struct, frozen=True):
     entry: DeadEntry
 
 
-class _LetterFilter(Struct, frozen=True):
+class LetterOptions(TypedDict, total=False):
+    """Filters for dead letters, as keywords; `LetterSettings` explains them."""
+
+    name: str | None
+    reason: BuryReason | str | None
+    error: str | None
+    newer_than: Duration | None
+    older_than: Duration | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterSettings:
+    """Filters for dead letters, validated. None matches all; the server's clock counts."""
+
+    name: str | None = None  # of the job
+    reason: BuryReason | str | None = None
+    error: str | None = None  # a part of the error's type or message
+    newer_than: Duration | None = None  # buried less long ago
+    older_than: Duration | None = None  # buried longer ago
+
+    def __post_init__(self) -> None:
+        for option in ("newer_than", "older_than"):
+            if getattr(self, option) is not None:
+                to_ms(option, getattr(self, option))
+
+    @property
+    def asks_for_time(self) -> bool:
+        """Whether it depends on when a job was buried."""
+        return self.newer_than is not None or self.older_than is not None
+
+    def at(self, now_ms: int) -> _LetterFilter:
+        """The filter, by the server's clock."""
+        newer, older = self.newer_than, self.older_than
+        return _LetterFilter(
+            name=self.name,
+            reason=None if self.reason is None else _reason_text(self.reason),
+            error=self.error,
+            after_ms=None if newer is None else now_ms - to_ms("newer_than", newer),
+            before_ms=None if older is None else now_ms - to_ms("older_than", older),
+        )
+
+
+class _LetterFilter(Struct, frozen=True, kw_only=True):
     """Selects dead letters; None matches all."""
 
     name: str | None = None
     reason: str | None = None
+    error: str | None = None
+    after_ms: int | None = None
     before_ms: int | None = None
 
     def matches(self, stored: _StoredLetter) -> bool:
-        letter = stored.entry
+        letter, at_ms = stored.entry, _stamp_ms(stored.dead_id)
         if self.name is not None and letter.name != self.name:
             return False
         if self.reason is not None and _reason_text(letter.reason) != self.reason:
             return False
-        return self.before_ms is None or _stamp_ms(stored.dead_id) < self.before_ms
+        if self.error is not None and self.error.lower() not in _error_text(letter).lower():
+            return False
+        if self.after_ms is not None and at_ms < self.after_ms:
+            return False
+        return self.before_ms is None or at_ms < self.before_ms
 
 
 class DeadLetters:
@@ -90,13 +138,28 @@ class DeadLetters:
         self._keys = keys
         self._connect = connect
 
-    async def peek(self, count: int = 20, *, after: str | None = None) -> list[DeadLetter]:
-        """The oldest dead letters, or the oldest after the one with this id. Changes nothing."""
+    async def peek(
+        self, count: int = 20, *, after: str | None = None, **filters: Unpack[LetterOptions]
+    ) -> list[DeadLetter]:
+        """The oldest dead letters that match, after the one with this id. Changes nothing."""
         at_least("count", count, 1)
+        settings = parse_options(LetterSettings, "peek", filters)
         start = b"-" if after is None else b"(" + _check_id("after", after)
         lane = (await self._connect()).lane
-        page = await entries_from(lane, self._keys.dead, start=start, count=count)
-        return [read_dead_letter(dead_id, flat or []) for dead_id, flat in page]
+        if not filters:
+            page = await entries_from(lane, self._keys.dead, start=start, count=count)
+            return [read_dead_letter(dead_id, flat or []) for dead_id, flat in page]
+        chosen, found = await self._filter(lane, settings), list[DeadLetter]()
+        while page := await entries_from(lane, self._keys.dead, start=start, count=PAGE):
+            found += [
+                read_dead_letter(dead_id, flat or [])
+                for dead_id, flat in page
+                if chosen.matches(_StoredLetter(dead_id, decode_dead(flat or [])))
+            ]
+            if len(found) >= count:
+                break
+            start = b"(" + page[-1][0]
+        return found[:count]
 
     async def get(self, dead_id: str) -> DeadLetter | None:
         """The dead letter with this id, or None."""
@@ -109,18 +172,18 @@ class DeadLetters:
         count: int = 100,
         *,
         ids: Sequence[str] | None = None,
-        name: str | None = None,
-        reason: BuryReason | str | None = None,
+        **filters: Unpack[LetterOptions],
     ) -> int:
-        """Put dead letters back on the queue, oldest first, and return their number.
+        """Put dead letters that match back on the queue, oldest first, and return their number.
 
         Each runs like a new job with its name, data and options. Letters that cannot be decoded
         stay. Concurrent replays never put a letter back twice. If the connection breaks, this
         raises, and some letters may have been put back.
         """
         at_least("count", count, 1)
-        chosen = _LetterFilter(name=name, reason=None if reason is None else _reason_text(reason))
+        settings = parse_options(LetterSettings, "replay", filters)
         connection, replayed = await self._connect(), 0
+        chosen = await self._filter(connection.lane, settings)
         async for page in self._pages(connection.lane, _check_ids(ids)):
             letters = [self._to_replay(each) for each in page if chosen.matches(each)]
             able = [letter for letter in letters if letter is not None]
@@ -135,32 +198,30 @@ class DeadLetters:
         self,
         *,
         ids: Sequence[str] | None = None,
-        older_than: Duration | None = None,
-        name: str | None = None,
-        reason: BuryReason | str | None = None,
         everything: bool = False,
+        **filters: Unpack[LetterOptions],
     ) -> int:
         """Delete the dead letters that match all given filters, and return their number.
 
-        `older_than` uses the server's clock. `everything=True` cannot be combined with filters.
+        `everything=True` cannot be combined with filters.
         """
-        filtered = any(given is not None for given in (ids, older_than, name, reason))
-        if filtered is bool(everything):
-            raise OptionError(
-                "everything",
-                everything,
-                "pass either everything=True or at least one of ids, older_than, name and reason",
-            )
-        age_ms = None if older_than is None else to_ms("older_than", older_than)
+        settings = parse_options(LetterSettings, "purge", filters)
+        given = {name for name, value in filters.items() if value is not None}
+        if (ids is not None or bool(given)) is bool(everything):
+            known = ", ".join(LetterOptions.__annotations__)
+            problem = f"pass either everything=True or at least one of ids, {known}"
+            raise OptionError("everything", everything, problem)
         chosen_ids = _check_ids(ids)
         lane = (await self._connect()).lane
         if everything:
             return await drop_all(lane, self._keys.dead)
-        before_ms = None if age_ms is None else await server_time_ms(lane) - age_ms
-        if before_ms is not None and ids is None and name is None and reason is None:
-            return await trim_before(lane, self._keys.dead, b"%d" % before_ms)
-        chosen = _LetterFilter(name, None if reason is None else _reason_text(reason), before_ms)
+        chosen = await self._filter(lane, settings)
+        if chosen.before_ms is not None and ids is None and given == {"older_than"}:
+            return await trim_before(lane, self._keys.dead, b"%d" % chosen.before_ms)
         return await self._delete(lane, chosen, chosen_ids)
+
+    async def _filter(self, lane: Lane, settings: LetterSettings) -> _LetterFilter:
+        return settings.at(await server_time_ms(lane) if settings.asks_for_time else 0)
 
     async def _delete(self, lane: Lane, chosen: _LetterFilter, ids: list[bytes] | None) -> int:
         deleted = 0
@@ -276,6 +337,13 @@ def _replayed_event(letter: Replay, now: int) -> EventFields:
 def _stamp_ms(dead_id: bytes) -> int:
     """When a letter was written, by the server's clock."""
     return int(dead_id.partition(b"-")[0])
+
+
+def _error_text(letter: DeadEntry) -> str:
+    """What a letter says about its error: type, message, or the detail of the reason."""
+    failure = letter.failure
+    texts = (letter.detail,) if failure is None else (failure.error_type, failure.message)
+    return ": ".join(text for text in texts if text)
 
 
 def _reason_text(reason: BuryReason | str) -> str:

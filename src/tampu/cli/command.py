@@ -9,8 +9,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import typer
 
 from tampu.cli.options import (
+    HELP_OPTIONS,
     AsJson,
     NoColor,
+    PlainCommand,
     SharedOptions,
     Url,
     explain,
@@ -55,7 +57,8 @@ def command(app: typer.Typer, name: str, *, print_warnings: bool = True) -> Call
     """
 
     def register(function: F) -> F:
-        app.command(name)(_add_shared_options(function, print_warnings=print_warnings))
+        start = _add_shared_options(function, print_warnings=print_warnings)
+        app.command(name, cls=PlainCommand, context_settings=HELP_OPTIONS)(start)
         return function
 
     return register

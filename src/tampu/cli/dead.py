@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.dead import DeadLetter
+from tampu.admin.dead import DeadLetter, LetterOptions, LetterSettings
 from tampu.cli.command import add_group, command
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
@@ -29,7 +29,7 @@ from tampu.cli.screen import (
 from tampu.cli.target import open_queue
 from tampu.errors import JobFailed, OptionError
 from tampu.queue import Queue
-from tampu.util.clock import to_ms
+from tampu.util.options import check_choice
 from tampu.wire.dead import BuryReason
 
 _DEFAULT_REPLAYS: Final = 100
@@ -72,6 +72,24 @@ Reason = Annotated[
         "--reason", metavar="REASON", help="Only jobs buried for this reason.", show_default=False
     ),
 ]
+ErrorText = Annotated[
+    str | None,
+    typer.Option(
+        "--error",
+        metavar="TEXT",
+        help="Only jobs whose error contains this text.",
+        show_default=False,
+    ),
+]
+NewerThan = Annotated[
+    str | None,
+    typer.Option(
+        "--newer-than",
+        metavar="DURATION",
+        help="Only jobs buried less long ago than this.",
+        show_default=False,
+    ),
+]
 OlderThan = Annotated[
     str | None,
     typer.Option(
@@ -86,11 +104,23 @@ All = Annotated[bool, typer.Option("--all", help="All dead letters.", show_defau
 
 @command(dead, "ls")
 async def list_dead(
-    shared: SharedOptions, queue: QueueName, *, limit: ListLimit = 20, after: After = None
+    shared: SharedOptions,
+    queue: QueueName,
+    *,
+    limit: ListLimit = 20,
+    after: After = None,
+    name: JobName = None,
+    reason: Reason = None,
+    error: ErrorText = None,
+    newer_than: NewerThan = None,
+    older_than: OlderThan = None,
 ) -> None:
     """List the dead letters of a queue, oldest first."""
+    chosen = _filters(
+        name=name, reason=reason, error=error, newer_than=newer_than, older_than=older_than
+    )
     async with open_queue(shared, queue) as opened:
-        letters = await opened.dead.peek(limit, after=after)
+        letters = await opened.dead.peek(limit, after=after, **chosen)
         total = (await opened.counts()).dead
     data = {"queue": queue, "total": total, "letters": [dead_json(each) for each in letters]}
     Screen(shared).show(data, lambda: dead_table(letters, total, datetime.now(UTC)))
@@ -115,6 +145,9 @@ async def replay_dead(
     limit: ReplayLimit = None,
     name: JobName = None,
     reason: Reason = None,
+    error: ErrorText = None,
+    newer_than: NewerThan = None,
+    older_than: OlderThan = None,
     yes: Yes = False,
 ) -> None:
     """Put dead letters back on the queue, oldest first.
@@ -122,13 +155,20 @@ async def replay_dead(
     Exit code 1 if one of the ids given is not there or cannot be replayed.
     """
     most = limit or len(ids or ()) or _DEFAULT_REPLAYS
+    chosen = _filters(
+        name=name, reason=reason, error=error, newer_than=newer_than, older_than=older_than
+    )
     async with open_queue(shared, queue) as opened:
         total = (await opened.counts()).dead
         not_found = await _missing(opened, ids or ())
         at_most = min(most, total if not ids else len(ids) - len(not_found))
-        question = f"Put up to {at_most} of {count_of(total, 'dead letter')} back on {queue}?"
-        confirm(question, yes=yes or not at_most)
-        done = await opened.dead.replay(most, ids=ids or None, name=name, reason=reason)
+        which = count_of(at_most, "dead letter")
+        if chosen:
+            which = f"up to {at_most} matching dead letters"
+        elif not ids and at_most < total:
+            which = f"{at_most} of {count_of(total, 'dead letter')}"
+        confirm(f"Put {which} back on {queue}?", yes=yes or not at_most)
+        done = await opened.dead.replay(most, ids=ids or None, **chosen)
     data = {"queue": queue, "replayed": done, "not_found": not_found}
     Screen(shared).show(data, lambda: f"{count_of(done, 'job')} put back.")
     _check_all_found(queue, not_found)
@@ -143,9 +183,11 @@ async def purge_dead(
     queue: QueueName,
     ids: DeadIds = None,
     *,
-    older_than: OlderThan = None,
     name: JobName = None,
     reason: Reason = None,
+    error: ErrorText = None,
+    newer_than: NewerThan = None,
+    older_than: OlderThan = None,
     everything: All = False,
     yes: Yes = False,
 ) -> None:
@@ -154,29 +196,38 @@ async def purge_dead(
     Deletes those that match all ids and filters given, or all of them with --all. Exit code 1 if
     one of the ids given is not there.
     """
-    chosen = any(each is not None for each in (ids or None, older_than, name, reason))
-    if everything and chosen:
+    chosen = _filters(
+        name=name, reason=reason, error=error, newer_than=newer_than, older_than=older_than
+    )
+    if everything and (ids or chosen):
         raise usage_error("--all cannot be combined with ids or filters.")
-    if not everything and not chosen:
+    if not everything and not ids and not chosen:
         raise usage_error("Say which: ids, --older-than, --name, --reason, or --all.")
-    if older_than is not None:
-        to_ms("older_than", older_than)  # refuses a wrong duration before the question
     async with open_queue(shared, queue) as opened:
         total = (await opened.counts()).dead
         not_found = await _missing(opened, ids or ())
-        which = "all" if everything else "the matching"
-        question = f"Delete {which} dead letters of {queue} ({total} in all) for good?"
-        confirm(question, yes=yes or not total)
-        done = await opened.dead.purge(
-            ids=ids or None,
-            older_than=older_than,
-            name=name,
-            reason=reason,
-            everything=everything,
+        left = len(ids or ()) - len(not_found)
+        which = (
+            f"{'all' if everything else 'the matching'} dead letters of {queue} ({total} in all)"
         )
+        if ids and not chosen:
+            which = f"{count_of(left, 'dead letter')} of {queue}"
+        confirm(f"Delete {which} for good?", yes=yes or not (left if ids else total))
+        done = await opened.dead.purge(ids=ids or None, everything=everything, **chosen)
     data = {"queue": queue, "purged": done, "not_found": not_found}
     Screen(shared).show(data, lambda: f"{count_of(done, 'dead letter')} deleted.")
     _check_all_found(queue, not_found)
+
+
+def _filters(**typed: str | None) -> LetterOptions:
+    """The filters that were typed; refuses a wrong one before anything is asked or done."""
+    given = {name: value for name, value in typed.items() if value is not None}
+    reason = given.get("reason")
+    if reason is not None:
+        check_choice("reason", reason, [str(each) for each in BuryReason])
+    filters = cast("LetterOptions", given)
+    LetterSettings(**filters)
+    return filters
 
 
 async def _missing(queue: Queue, ids: Sequence[str]) -> list[str]:

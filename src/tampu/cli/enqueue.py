@@ -12,10 +12,11 @@ from tampu.cli.command import Running, command
 from tampu.cli.dead import failure_json
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import print_error, usage_error
-from tampu.cli.screen import Screen, to_json
+from tampu.cli.screen import Screen, parse_instant, to_json
 from tampu.cli.target import did_you_mean, find_app
 from tampu.errors import JobFailed, OptionError, ResultTimeout
 from tampu.job import Job, JobOptions
+from tampu.producer.request import new_job
 from tampu.queue import Queue
 from tampu.tasks.task import Task
 from tampu.util.clock import to_ms
@@ -74,6 +75,30 @@ Delay = Annotated[
         "--delay", metavar="DURATION", help="Run the job this much later.", show_default=False
     ),
 ]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="INSTANT",
+        help="Run the job at this time, such as 2026-12-24T18:00+01:00.",
+        show_default=False,
+    ),
+]
+Attempts = Annotated[
+    int | None,
+    typer.Option(
+        "--attempts", metavar="N", min=1, help="Run the job at most N times.", show_default=False
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME=VALUE",
+        help="A header of the job, as text. Can be repeated.",
+        show_default=False,
+    ),
+]
 NewJobId = Annotated[
     str | None, typer.Option("--id", metavar="ID", help="Id of the job.", show_default=False)
 ]
@@ -95,6 +120,9 @@ def enqueue(
     json_args: JsonArgs = None,
     data: Data = None,
     delay: Delay = None,
+    at: At = None,
+    attempts: Attempts = None,
+    header: Headers = None,
     job_id: NewJobId = None,
     wait: Wait = False,
     timeout: WaitTimeout = "30s",
@@ -104,7 +132,7 @@ def enqueue(
     Calls a task of an app with checked arguments, or adds a job by its name with --queue.
     """
     to_ms("timeout", timeout)  # refuses a wrong duration before anything is added
-    options = _job_options(delay, job_id)
+    options = _job_options(delay=delay, at=at, attempts=attempts, header=header, job_id=job_id)
     added: AddedJob
     match words:
         case [target, name]:
@@ -113,7 +141,7 @@ def enqueue(
             # The app is imported before there is an event loop: its module may run its own.
             owner = find_app(target, shared)
             task = _find_task(owner, target, name).options(queue=queue, **options)
-            added = _call_task(owner, task, _parse_arguments(arg or [], json_args))
+            added = _call_task(owner, task, _parse_arguments(task, arg or [], json_args))
         case [name] if queue is not None:
             if arg or json_args is not None:
                 raise usage_error(
@@ -128,12 +156,20 @@ def enqueue(
     return _print_job(shared, added, timeout if wait else None)
 
 
-def _job_options(delay: str | None, job_id: str | None) -> JobOptions:
-    options = JobOptions()
-    if delay is not None:
-        options["delay"] = delay
-    if job_id is not None:
-        options["job_id"] = job_id
+def _job_options(
+    *,
+    delay: str | None,
+    at: str | None,
+    attempts: int | None,
+    header: Sequence[str] | None,
+    job_id: str | None,
+) -> JobOptions:
+    options = JobOptions(delay=delay, attempts=attempts, job_id=job_id)
+    if at is not None:
+        options["at"] = parse_instant("at", at)
+    if header:
+        options["headers"] = dict(split_named("header", header))
+    new_job("job", None, options)  # refuses a wrong combination before the app is imported
     return options
 
 
@@ -186,12 +222,17 @@ async def _print_job(shared: SharedOptions, added: AddedJob, timeout: str | None
 # --- values as they are typed -------------------------------------------------------------------
 
 
-def _parse_arguments(args: Sequence[str], json_args: str | None) -> dict[str, object]:
-    """The arguments of a task by name."""
+def _parse_arguments(
+    task: Task[..., Any], args: Sequence[str], json_args: str | None
+) -> dict[str, object]:
+    """The arguments of a task by name. What does not fit as JSON is taken as text."""
     given = {} if json_args is None else parse_json("json_args", json_args)
     if not isinstance(given, dict):
         raise OptionError("json_args", "...", 'expected an object, such as {"to": "ada"}')
-    named = parse_named_values("arg", args)
+    accepts, named = task.definition.arguments.accepts, dict[str, object]()
+    for name, text in split_named("arg", args):
+        value = _json_or_text(text)
+        named[name] = value if accepts(name, value) else text
     for name in named.keys() & given.keys():
         raise OptionError("arg", name, "must be given only once")
     return given | named
@@ -205,17 +246,21 @@ def parse_json(option: str, text: str) -> object:
         raise OptionError(option, "...", f"expected JSON ({error})") from None
 
 
-def parse_named_values(option: str, texts: Sequence[str]) -> dict[str, object]:
-    """Values by name from texts such as to=ada; a value that is not JSON is taken as text."""
-    found: dict[str, object] = {}
+def split_named(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and values from texts such as to=ada; each name once."""
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise OptionError(option, name, "expected NAME=VALUE, such as to=ada or count=3")
         if name in found:
             raise OptionError(option, name, "must be given only once")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
+        found[name] = value
+    return list(found.items())
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

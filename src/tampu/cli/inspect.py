@@ -24,7 +24,7 @@ from tampu.cli.screen import (
     grid,
     short_text,
 )
-from tampu.cli.target import connect_to
+from tampu.cli.target import connect_to, name_server
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
@@ -52,12 +52,14 @@ async def inspect_queues(
         async with await connect(shared.url) as server:
             found = await summaries(server, group)
         data = {"server": server.name, "queues": [summary_json(each) for each in found]}
-        Screen(shared).show(data, lambda: queues_table(found))
+        name = name_server(server.name, shared.url)
+        Screen(shared).show(data, lambda: Group(full_text(f"Server: {name}"), queues_table(found)))
         return
     async with connect_to(shared, queue) as connection:
         summary = await summarise_queue(connection.lane, connection.keys, group)
     data = {"server": connection.server.name, "queues": [summary_json(summary)]}
-    Screen(shared).show(data, lambda: queue_page(summary))
+    name = name_server(connection.server.name, shared.url)
+    Screen(shared).show(data, lambda: queue_page(summary, name))
 
 
 async def summaries(server: Server, group: str) -> list[QueueSummary]:
@@ -113,7 +115,7 @@ def queues_table(found: Sequence[QueueSummary]) -> RenderableType:
     return table
 
 
-def queue_page(summary: QueueSummary) -> RenderableType:
+def queue_page(summary: QueueSummary, server: str) -> RenderableType:
     """One queue in full."""
     counts, now = summary.counts, summary.at
     oldest = format_age(summary.oldest_waiting_at, now)
@@ -121,6 +123,7 @@ def queue_page(summary: QueueSummary) -> RenderableType:
     page: list[RenderableType] = [
         details(
             [
+                ("Server", server),
                 ("Queue", summary.queue),
                 ("Group", summary.group),
                 *([("State", "paused")] if summary.paused else []),

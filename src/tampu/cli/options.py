@@ -1,9 +1,11 @@
 """What all commands share: their options, their plain help, and errors in the words typed."""
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from tampu.errors import OptionError
 
@@ -52,6 +54,44 @@ Yes = Annotated[
 ]
 
 
+HELP_OPTIONS: Final = {"help_option_names": ["-h", "--help"]}
+# What typer adds for programmers: types, and ranges that the command checks anyway.
+_TYPE: Final = re.compile(r" <(?:str|int|float|list\[str\])>")
+_CHOICES: Final = re.compile(r"<(?:list\[)?([\w|]+)\]?>")
+_NOTE: Final = re.compile(r"  \[([^\[\]]*)\]\Z")
+_RANGE: Final = re.compile(r"(\d+)<=x<=(\d+)")
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help is in words, without the types of its parameters."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's is private
+        """The pieces of the usage line; what is required stands without brackets."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
+        """Write the lists of arguments and options."""
+        lists: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                lists[param.param_type_name].append(_plain_record(*record))
+        for title, records in (("Arguments", lists["argument"]), ("Options", lists["option"])):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _plain_record(name: str, text: str) -> tuple[str, str]:
+    name = _CHOICES.sub(r"\1", _TYPE.sub("", name))
+    found = _NOTE.search(text)
+    if found is None:
+        return name, text
+    notes = [each for each in found[1].split("; ") if each != "required" and "x>=" not in each]
+    shown = "; ".join(_RANGE.sub(r"\1 to \2", each) for each in notes)
+    return name, text[: found.start()] + (f"  [{shown}]" if shown else "")
+
+
 def new_app(
     name: str | None = None, sentence: str | None = None, *, add_completion: bool = False
 ) -> typer.Typer:
@@ -59,6 +99,7 @@ def new_app(
     return typer.Typer(
         name=name,
         help=sentence,
+        context_settings=HELP_OPTIONS,
         rich_markup_mode=None,
         add_completion=add_completion,
         pretty_exceptions_enable=False,

@@ -21,15 +21,16 @@ from tampu.cli.screen import (
     format_span,
     full_text,
     grid,
+    parse_instant,
     short_text,
 )
 from tampu.cli.target import did_you_mean, open_queue
-from tampu.errors import OptionError
 from tampu.queue import Queue
 from tampu.schedules.model import Schedule
 from tampu.timing import Cron, Every, Missed, TimeWindow
 from tampu.timing.policies import MissedKind
-from tampu.util.clock import Duration, instant_ms, to_s
+from tampu.timing.zones import parse_zone
+from tampu.util.clock import Duration, to_s
 
 _ALL: Final = 1_000_000
 _MOST_PREVIEWED: Final = 10_000  # the library searches no further
@@ -84,8 +85,9 @@ async def preview_schedule(
     async with open_queue(shared, queue) as opened:
         found = await _find(opened, key)
         instants = await opened.schedules.preview(found.raw_key, count)
-    data = {"queue": queue, "key": found.key, "instants": instants}
-    Screen(shared).show(data, lambda: Group(*(Text(format_instant(each)) for each in instants)))
+    zone = found.rule.tz if isinstance(found.rule, Cron) else "UTC"
+    data = {"queue": queue, "key": found.key, "zone": zone, "instants": instants}
+    Screen(shared).show(data, lambda: preview_page(instants, zone))
     if len(instants) < count:
         why = f"the schedule ends there, or its window rules out the rest of {_MOST_PREVIEWED}"
         print_error(f"Only {len(instants)} of {count_of(count, 'instant')}: {why}.")
@@ -168,17 +170,6 @@ async def _find(queue: Queue, key: str) -> Schedule:
     raise CommandFailed(f"Queue {queue.name!r} has no schedule {key!r}.{hint}")
 
 
-def parse_instant(option: str, text: str) -> datetime:
-    """An aware instant from ISO 8601 text."""
-    try:
-        instant = datetime.fromisoformat(text)
-        instant_ms(option, instant)
-    except ValueError:
-        problem = "expected a date and time with its offset, such as 2026-01-31T09:00Z"
-        raise OptionError(option, text, problem) from None
-    return instant
-
-
 # --- what is printed ----------------------------------------------------------------------------
 
 
@@ -234,6 +225,14 @@ def _missed_json(missed: Missed) -> JsonObject:
 
 def _seconds(duration: Duration | None) -> float | None:
     return None if duration is None else to_s("duration", duration)
+
+
+def preview_page(instants: Sequence[datetime], zone: str) -> RenderableType:
+    """Instants as the schedule's own clock shows them."""
+    if zone == "UTC":
+        return Group(*(Text(format_instant(each)) for each in instants))
+    local = [each.astimezone(parse_zone("tz", zone)) for each in instants]
+    return Group(*(Text(f"{each.isoformat(' ', 'seconds')} {zone}") for each in local))
 
 
 def schedules_table(schedules: Sequence[Schedule], now: datetime) -> RenderableType:

@@ -17,6 +17,8 @@ from rich.text import Text
 
 from tampu.cli.options import SharedOptions
 from tampu.cli.output import escape_controls
+from tampu.errors import OptionError
+from tampu.util.clock import instant_ms
 
 NOTHING: Final = "-"
 _LONGEST_CELL: Final = 400
@@ -114,6 +116,17 @@ def format_due(due: datetime | None, now: datetime) -> str:
 def format_instant(at: datetime | None) -> str:
     """An instant to the second, in UTC, for tables."""
     return NOTHING if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def parse_instant(option: str, text: str) -> datetime:
+    """An aware instant from ISO 8601 text."""
+    try:
+        instant = datetime.fromisoformat(text)
+        instant_ms(option, instant)
+    except ValueError:
+        problem = "expected a date and time with its offset, such as 2026-01-31T09:00Z"
+        raise OptionError(option, text, problem) from None
+    return instant
 
 
 def iso_instant(at: datetime) -> str:

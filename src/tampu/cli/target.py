@@ -20,7 +20,7 @@ from tampu.app import App
 from tampu.cli.options import SharedOptions
 from tampu.cli.output import CommandFailed, ExitCode, usage_error
 from tampu.queue import Queue
-from tampu.server.connect import Server, connect
+from tampu.server.connect import URL_VARIABLE, Server, Target, connect
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
 
@@ -32,6 +32,13 @@ class QueueLane:
     server: Server
     lane: Lane
     keys: QueueKeys
+
+
+def name_server(server: str, *urls: Target) -> str:
+    """A server's name for people; if nobody has chosen it, with how to choose another one."""
+    if server.startswith("embedded:") and not any(urls) and not os.environ.get(URL_VARIABLE):
+        return f"{server} (to use another one, set {URL_VARIABLE}=redis://HOST:PORT/DB)"
+    return server
 
 
 @asynccontextmanager
@@ -69,8 +76,11 @@ def did_you_mean(typed: str, known: Sequence[str]) -> str:
 _NOT_THEIRS: Final = (str(Path(tampu.__file__).parent), sysconfig.get_path("stdlib"), "<frozen ")
 
 
-def find_app(target: str, shared: SharedOptions) -> App:
+def find_app(target: str, shared: SharedOptions, imports: Sequence[str] = ()) -> App:
     """Import the module and find the app in it; --url replaces the app's own.
+
+    Also imports the modules with its tasks: those of --import, those that the app names, or if it
+    has no tasks yet, the module `tasks` beside it.
 
     The current directory is on the path. `CommandFailed` if there is no app; if the module itself
     raises, its traceback is printed first.
@@ -87,7 +97,27 @@ def find_app(target: str, shared: SharedOptions) -> App:
     app = _attribute(module, path) if path else _only_app(module)
     if shared.url is not None:
         app.url = shared.url
+    for name in (*imports, *app.imports):
+        _import_module(name, alone=False)
+    beside = _tasks_beside(module)
+    if not app.tasks and beside is not None:
+        _import_module(beside, alone=False)
+    if not app.tasks:
+        name = beside or f"{module.__name__}.tasks"
+        raise usage_error(
+            f"{target} has no tasks. Declare them with @app.task in its module, or name the "
+            f'modules that do: --import {name}, or App(imports=["{name}"]).'
+        )
     return app
+
+
+def _tasks_beside(module: ModuleType) -> str | None:
+    """The module `tasks` in the package, or in the directory, of a module; None if it has none."""
+    package = module.__name__ if hasattr(module, "__path__") else module.__package__
+    name = f"{package}.tasks" if package else "tasks"
+    folder = Path(module.__file__ or ".").resolve().parent
+    is_other = name != module.__name__ and (folder / "tasks.py").is_file()
+    return name if is_other else None
 
 
 def _import_module(name: str, *, alone: bool) -> ModuleType:

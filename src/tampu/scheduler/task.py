@@ -4,7 +4,17 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, tzinfo
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from msgspec import Struct
 
@@ -18,7 +28,12 @@ from tampu.util.options import at_least, check_flag, check_type, is_async, yield
 from tampu.wire.keys import check_job_name, check_task_id
 from tampu.wire.task_state import TaskState
 
-D = TypeVar("D")
+if TYPE_CHECKING:
+    import typing_extensions  # which every type checker has; `TaskRun` alone means `TaskRun[Any]`
+
+    D = typing_extensions.TypeVar("D", default=Any)
+else:
+    D = TypeVar("D")
 _NO_DEPS: Final = cast("Any", None)
 
 

@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 
 from redis.exceptions import MovedError
 
-from tampu.errors import OptionError, ServerUnreachable
+from tampu.errors import OptionError, ServerError, ServerUnreachable
 from tampu.server.address import Address, ServerKind, parse
 from tampu.server.client import CredentialCallback, client_for, describe
 from tampu.server.dialect import OLDEST, detect
@@ -49,7 +49,7 @@ class Server:
     ) -> None:
         self.name = name
         self.dialect = OLDEST
-        self.outage = Outage(name)
+        self.outage = Outage.of(name)
         self._client = client
         self._route = route_for(client)
         self._owned = owned
@@ -181,6 +181,9 @@ async def connect(
     server = await _make_server(target, credentials, connect_timeout_s)
     try:
         await server.learn_dialect()
+    except ServerError as error:
+        await server.close()
+        raise error.with_traceback(None) from error.__cause__  # how we tried is of no interest
     except BaseException:
         await server.close()
         raise
@@ -222,7 +225,7 @@ async def _make_server(
             connect_timeout_s=connect_timeout_s,
             embedded_socket=None if embedded is None else embedded.socket,
         ),
-        name=str(address),
+        name=str(address) if embedded is None else f"embedded:{embedded.directory}",
         owned=True,
         connect_timeout_s=connect_timeout_s,
         embedded=embedded,

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 
 import redis.exceptions as client
 
@@ -124,6 +125,18 @@ def connection_problem(error: BaseException) -> str:
     return str(error).rstrip(".")[:_LONGEST_PROBLEM] or type(error).__name__
 
 
+def bare_cause(error: Exception) -> BaseException:
+    """The first cause of an error, in its own words and without the client's traceback.
+
+    What the client did before tells a user nothing, and takes a hundred lines to say it.
+    """
+    found: BaseException = error
+    for found in _chain(error):
+        if isinstance(found, OSError):
+            break
+    return copy(found)
+
+
 @contextmanager
 def server_errors(server: str, *, sent: bool) -> Iterator[None]:
     """Turn the client's errors into ours. `sent` says whether a call was in flight."""
@@ -133,8 +146,8 @@ def server_errors(server: str, *, sent: bool) -> Iterator[None]:
         raise refusal_error(error, server) from error
     except CONNECTION_ERRORS as error:
         if sent:
-            raise ConnectionLost(server, connection_problem(error)) from error
-        raise unreachable(error, server) from error
+            raise ConnectionLost(server, connection_problem(error)) from bare_cause(error)
+        raise unreachable(error, server) from bare_cause(error)
 
 
 def _code_and_text(error: Exception) -> tuple[str, str]:

@@ -209,7 +209,8 @@ class Lane:
             if self._closed:
                 return  # before Python 3.13 a task group that fails swallows a cancellation
             self._connection = None
-            if not isinstance(connection.leaving, MovedError):  # a slot that moves is no outage
+            # A slot that moves is no outage, and neither is a connection that nobody needs now.
+            if self._calls and not isinstance(connection.leaving, MovedError):
                 self._trouble.begin(ConnectionLost(self._server.name, problem))
             self._sort(connection.leftovers(), problem)
             lasted_s = self._loop.time() - began
@@ -245,6 +246,8 @@ class Lane:
                 connection = await self._connect(refresh=not knows_node)
             except ServerError as error:
                 self._connect_error, knows_node = error, False
+                if self._calls:
+                    self._trouble.begin(error)
                 if error.verdict is Verdict.GIVE_UP:
                     self._fail_all(error)
             else:

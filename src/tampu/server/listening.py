@@ -11,7 +11,7 @@ from abc import abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
-from tampu.errors import CommandRefused, ServerError
+from tampu.errors import CommandRefused, ServerError, Verdict
 from tampu.server.connect import connect
 from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane
@@ -73,6 +73,8 @@ class _Listener(Service, Generic[T]):
         if self._ending_read is not None:
             await asyncio.wait([self._ending_read])
             self._ending_read = None
+        if self._trouble.is_away:
+            await self._reach(self._lane)
         now = monotonic()
         usable = {key: it for key, it in self.targets.items() if self._refused.get(key, 0.0) < now}
         if not usable:
@@ -83,6 +85,15 @@ class _Listener(Service, Generic[T]):
             if not await self._set_aside(self._lane, usable):
                 raise
         return 0.0
+
+    async def _reach(self, lane: Lane) -> None:
+        """Note the end of an outage now: a read may block for seconds before it shows that."""
+        try:
+            await lane.call(self.probe, next(iter(self.targets)), repeatable=True)
+        except CommandRefused as error:
+            if error.verdict is Verdict.RETRY:
+                raise
+        self._trouble.end()
 
     async def clean_up(self) -> None:
         """Close the connection."""

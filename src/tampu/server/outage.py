@@ -4,7 +4,8 @@ import logging
 import threading
 from random import Random
 from time import monotonic
-from typing import Final
+from typing import ClassVar, Final
+from weakref import WeakValueDictionary
 
 from tampu.errors import ConnectionLost, ServerError, ServerUnreachable, Verdict
 from tampu.util.pauses import Pauses
@@ -20,6 +21,18 @@ class Outage:
     A lost connection or a busy server hits every part of the program that uses the server. The
     first part that notices logs the beginning, and the last one that works again logs the end.
     """
+
+    _known: ClassVar[WeakValueDictionary[str, "Outage"]] = WeakValueDictionary()
+    _knowing: ClassVar = threading.Lock()
+
+    @classmethod
+    def of(cls, server: str) -> "Outage":
+        """The one of a server: all that this process has to do with the server shares it."""
+        with cls._knowing:
+            found = cls._known.get(server)
+            if found is None:
+                found = cls._known[server] = cls(server)
+            return found
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -75,6 +88,11 @@ class Trouble:
     def is_on(self) -> bool:
         """Whether the last attempt failed."""
         return self._away or self._failed
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last attempt failed because of the server's outage."""
+        return self._away
 
     def begin(self, error: Exception) -> float:
         """Note an error; the seconds to wait before the next try, longer each time."""

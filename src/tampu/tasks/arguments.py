@@ -69,6 +69,10 @@ class Arguments:
         except (MsgspecError, EncodeError, DecodeError):
             raise self._explain_call(bound) from None
 
+    def accepts(self, name: str, value: object) -> bool:
+        """Whether a decoded value fits a parameter; also if there is no such parameter."""
+        return name not in self._parameters or self._type_error(name, value) is None
+
     def convert(self, data: object) -> dict[str, Any]:
         """The arguments in a job's data, converted to the types that the function expects.
 

@@ -40,6 +40,18 @@ class Portal:
         finally:
             running.cancel()
 
+    def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `call`, for what may take long: refused where it would block an event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self.call(work)
+        reason = (
+            "an event loop runs in this thread and would stand still; add the job with "
+            "`await task.enqueue(...)` or `await queue.add(...)`, and await its result"
+        )
+        raise WrongContext("wait for a result here", reason)
+
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one last coroutine, then end the loop and join its thread. May be called twice."""
         if self._pid != os.getpid():

@@ -49,7 +49,7 @@ def test_a_narrow_terminal_cuts_columns_off_at_the_right() -> None:
 
 
 def test_the_page_of_a_queue_shows_ages_and_workers() -> None:
-    lines = print_view(queue_page(SUMMARY))
+    lines = print_view(queue_page(SUMMARY, "redis://here:6379/0"))
     assert "Waiting    1000000, the oldest for 1m30s" in lines
     assert "Delayed    20000, the next due 3s ago" in lines
     assert "Workers    1 alive" in lines

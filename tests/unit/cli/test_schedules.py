@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tampu import Cron, Every, OptionError, Schedule
-from tampu.cli.schedules import parse_instant, schedules_table
+from tampu.cli.schedules import schedules_table
+from tampu.cli.screen import parse_instant
 from tests.unit.cli.tables import print_view
 from tests.unit.cli.test_dead import NOW
 

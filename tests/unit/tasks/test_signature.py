@@ -11,7 +11,7 @@ from tampu.tasks.signature import INJECTED, Depends, check_parameters, signature
 
 def test_a_job_is_found_by_its_annotation_however_it_is_written() -> None:
     def task(
-        a: Job,  # type: ignore[type-arg] # a user's
+        a: Job,
         b: Job[int],
         c: "Job[Any] | None" = None,
         d: Job[Any] = INJECTED,

@@ -5,8 +5,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
-from enum import Enum
 from functools import partial
 from time import monotonic
 from typing import Annotated, Final
@@ -16,11 +14,12 @@ from rich.table import Table
 
 from tampu.cli.command import Running, command
 from tampu.cli.options import SharedOptions, new_app
-from tampu.cli.output import ExitCode, discard_output, escape_controls, usage_error
-from tampu.cli.screen import NOTHING, JsonObject, Screen, details, iso_instant
-from tampu.cli.target import find_app, show_traceback
+from tampu.cli.output import ExitCode, discard_output, usage_error
+from tampu.cli.screen import NOTHING, JsonObject, Screen, details
+from tampu.cli.target import find_app, name_server, show_traceback
 from tampu.cli.worker.drain import drain_worker
 from tampu.cli.worker.health import check_file
+from tampu.cli.worker.log import LogFormat, LogLevel, set_up_log
 from tampu.cli.worker.messages import ProcessStarted, SupervisorPipe
 from tampu.cli.worker.options import (
     HealthOptions,
@@ -37,15 +36,6 @@ logger = logging.getLogger("tampu.worker")
 _WAIT_FOR_THREADS_S: Final = 0.5
 
 app = new_app()
-
-
-class LogLevel(Enum):
-    """The least severe records that are logged."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
 
 
 Target = Annotated[
@@ -143,8 +133,29 @@ HealthPort = Annotated[
 HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="Host of the health port.")
 ]
+StoreResults = Annotated[
+    bool | None,
+    typer.Option(
+        "--store-results/--no-store-results",
+        help="Keep results of tasks, or do not. Default: as the app says.",
+        show_default=False,
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import this module, which declares tasks of the app. Can be repeated.",
+        show_default=False,
+    ),
+]
 Level = Annotated[
     LogLevel, typer.Option("--log-level", help="Log records of this level and above.")
+]
+Format = Annotated[
+    LogFormat,
+    typer.Option("--log-format", help="Write the log as lines of text or as lines of JSON."),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="Print nothing at the start.", show_default=False)
@@ -167,7 +178,10 @@ def worker(
     health_file: HealthFile = None,
     health_port: HealthPort = None,
     health_host: HealthHost = "127.0.0.1",
+    store_results: StoreResults = None,
+    imports: Imports = None,
     log_level: Level = LogLevel.info,
+    log_format: Format = LogFormat.text,
     quiet: Quiet = False,
 ) -> Running:
     """Run the tasks of an app until Ctrl-C or SIGTERM.
@@ -181,7 +195,7 @@ def worker(
         return drain_worker(shared, name)
     if name is not None:
         raise usage_error(f"Got an unexpected extra argument ({name}).")
-    set_up_log(log_level.value)
+    set_up_log(log_level, log_format, color=reload and shared.color)
     options = WorkerCommandOptions(
         target=target,
         queue=queue or (),
@@ -190,6 +204,8 @@ def worker(
         health=HealthOptions(health_file, health_port, health_host),
         burst=burst,
         grace=grace,
+        store_results=store_results,
+        imports=imports or (),
         quiet=quiet,
     )
     return _run(shared, options)
@@ -205,7 +221,8 @@ def _run(shared: SharedOptions, options: WorkerCommandOptions) -> Running:
     if supervisor is not None:
         show = _show_nothing
     # The app is imported before there is an event loop: its module may run its own.
-    return _work(WorkerProcess(find_app(options.target, shared), options, supervisor, show))
+    found = find_app(options.target, shared, imports=options.imports)
+    return _work(WorkerProcess(found, options, supervisor, show))
 
 
 async def _supervise(options: WorkerCommandOptions, show: Callable[[ProcessStarted], None]) -> None:
@@ -254,7 +271,7 @@ def _show_start(
         if shared.as_json:
             Screen(shared).show_line(start_json(started, count), lambda each: each, str)
         else:
-            Screen(shared).show(None, lambda: start_page(started, count))
+            Screen(shared).show(None, lambda: start_page(started, count, shared.url))
         sys.stdout.flush()
     except OSError:
         discard_output()
@@ -264,12 +281,12 @@ def _show_nothing(started: ProcessStarted) -> None:
     del started  # the supervisor shows it, once for all processes
 
 
-def start_page(started: ProcessStarted, processes: int) -> Table:
+def start_page(started: ProcessStarted, processes: int, url: str | None) -> Table:
     """What runs, for people."""
     return details(
         [
             ("Version", started.version),
-            ("Server", f"{started.dialect} at {started.server}"),
+            ("Server", f"{started.dialect} at {name_server(started.server, url)}"),
             ("Features", ", ".join(started.can) or NOTHING),
             ("Tasks", ", ".join(started.tasks)),
             ("Queues", ", ".join(f"{name}={slots}" for name, slots in started.queues.items())),
@@ -290,32 +307,3 @@ def start_json(started: ProcessStarted, processes: int) -> JsonObject:
         "processes": processes,
         "grace_s": started.grace_s,
     }
-
-
-# --- the log ------------------------------------------------------------------------------------
-
-
-class LogFormatter(logging.Formatter):
-    """One line a record: time, level, process id, logger, message. A traceback follows indented."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, and the lines of the traceback."""
-        when = iso_instant(datetime.fromtimestamp(record.created, UTC))
-        message = " | ".join(_lines(record.getMessage()))
-        pid = record.process  # of a child process, if the record comes from one
-        text = f"{when} {record.levelname} {pid} {record.name}: {escape_controls(message)}"
-        trace = record.exc_text or ""  # of a failed attempt: it may be from a child process
-        if record.exc_info:
-            trace = self.formatException(record.exc_info)
-        return text + "".join(f"\n    {escape_controls(line)}" for line in _lines(trace))
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in map(str.rstrip, text.splitlines()) if line]
-
-
-def set_up_log(level: str) -> None:
-    """Make all loggers of the process write to standard error, from a level up."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

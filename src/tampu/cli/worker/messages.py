@@ -202,4 +202,4 @@ class ManagedProcess:
 
 def _command_line() -> list[str]:
     """What was typed, for a new interpreter that imports nothing from this directory (-P)."""
-    return [sys.executable, "-P", "-m", "tampu.cli", *sys.argv[1:]]
+    return [sys.executable, "-P", "-m", "tampu", *sys.argv[1:]]

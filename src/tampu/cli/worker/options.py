@@ -65,6 +65,8 @@ class WorkerCommandOptions:
     health: HealthOptions
     burst: bool
     grace: str | None
+    store_results: bool | None
+    imports: Sequence[str]
     quiet: bool
 
     def __post_init__(self) -> None:

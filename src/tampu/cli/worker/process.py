@@ -103,6 +103,8 @@ class WorkerProcess:
             on_limit=lambda: self.stop_request.stop(ExitReason.RECYCLED),
         )
         own = WorkerOptions(metrics=counter, grace=self._grace_s)
+        if options.store_results is not None:
+            own["store_results"] = options.store_results
         worker = AppWorker(self.app, queues or None, **own)
         for name in queues.keys() - set(self.app.queues):
             logger.warning("no task of the app uses queue %s", name, extra={"queue": name})
