@@ -8,10 +8,23 @@ from typing import Final, TypeAlias
 
 from tampu.errors import OptionError
 
+_frozen_ms: int | None = None
+
 
 def now_ms() -> int:
     """Milliseconds since 1970, by the clock of this machine."""
-    return time_ns() // 1_000_000
+    return time_ns() // 1_000_000 if _frozen_ms is None else _frozen_ms
+
+
+def freeze_clock(at_ms: int | None) -> None:
+    """Let `now_ms` stand still at an instant; None lets it run again. For the test kit."""
+    global _frozen_ms  # noqa: PLW0603 - a process has one clock
+    _frozen_ms = at_ms
+
+
+def frozen_ms() -> int | None:
+    """The instant at which the clock stands still; None while it runs."""
+    return _frozen_ms
 
 
 _PHASE: Final = random()  # noqa: S311 - spreads processes, guards nothing
