@@ -112,7 +112,7 @@ def new_consumer(name: str | None) -> bytes:
     return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
 
 
-class _Host:
+class WorkerHost:
     """What the jobs of a worker can call."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -152,7 +152,7 @@ class QueueEngine:
             config.plans,
             max_payload=settings.max_payload,
             worker=config.consumer.decode(),
-            host=_Host(reporter),
+            host=WorkerHost(reporter),
             raw=settings.raw,
         )
         room, fleet = asyncio.Event(), Fleet()

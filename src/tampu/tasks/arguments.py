@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -54,8 +54,23 @@ class Arguments:
         self._struct = _make_struct(task, parameters)
         self._convert = convert if _is_simple(self._struct) else _convert
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all parameters that the caller fills."""
+        return self._parameters.keys()
+
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The arguments of a call by name; `ArgumentError` if they do not fit."""
+        bound = self.bind_some(args, kwargs)
+        for name in self._required:
+            if name not in bound:
+                raise self._error(name, _MISSING)
+        return bound
+
+    def bind_some(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> dict[str, object]:
+        """As `bind`, but required arguments may be missing."""
         most = len(self._positional)
         if len(args) > most:
             problem = f"expected at most {most} positional arguments, got {len(args)}"
@@ -67,9 +82,6 @@ class Arguments:
             if name not in self._parameters:
                 raise self._unknown(name)
             bound[name] = value
-        for name in self._required:
-            if name not in bound:
-                raise self._error(name, _MISSING)
         return bound
 
     def check(self, bound: dict[str, object]) -> None:
@@ -79,6 +91,14 @@ class Arguments:
             self._convert(data, self._struct)
         except (MsgspecError, EncodeError, DecodeError):
             raise self._explain_call(bound) from None
+
+    def receive(self, name: str, value: object) -> object:
+        """One argument as the function will get it; `ArgumentError` if it cannot be sent."""
+        try:
+            data = decode_payload(encode_payload(value, max_bytes=_ANY_SIZE))
+            return _convert(data, self._parameters[name].hint)
+        except (MsgspecError, EncodeError, DecodeError):
+            raise self._error(name, "cannot be sent") from None
 
     def convert(self, data: object) -> dict[str, Any]:
         """The arguments in a job's data, converted to the types that the function expects.
