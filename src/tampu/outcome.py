@@ -141,13 +141,19 @@ def _qualified_name(kind: type[BaseException]) -> str:
     return f"{_MAIN.get(kind.__module__, kind.__module__)}.{kind.__qualname__}"
 
 
-def _traceback_text(error: BaseException) -> str:
-    """The traceback from the handler's first frame; empty for an error that was never raised."""
+def handler_frames(error: BaseException) -> TracebackType | None:
+    """The traceback from the handler's first frame on; None if it has no frame of its own."""
     frames = error.__traceback__
-    if frames is None:
-        return ""
     while frames is not None and _is_caller(frames):
         frames = frames.tb_next
+    return frames
+
+
+def _traceback_text(error: BaseException) -> str:
+    """The traceback from the handler's first frame; empty for an error that was never raised."""
+    if error.__traceback__ is None:
+        return ""
+    frames = handler_frames(error)
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except BaseException:  # noqa: BLE001 - it calls methods of the user's objects

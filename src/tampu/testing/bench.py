@@ -5,7 +5,7 @@ that run side by side, and services that wait until something is due.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,7 +27,7 @@ from tampu.errors import JobFailed, TampuError
 from tampu.events import EventWriter
 from tampu.job import Job
 from tampu.metrics.facts import SafeSink
-from tampu.outcome import Done, Failed, Outcome, Retry, UnrecoverableFailure
+from tampu.outcome import Done, Failed, Outcome, Retry, UnrecoverableFailure, handler_frames
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
@@ -39,6 +39,7 @@ from tampu.server.streams import RawEntry, create_group, delete, pack_read, read
 from tampu.services.leader import LeaderContext
 from tampu.services.reaper import Fleet
 from tampu.util.clock import instant, now_ms
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.dead import Failure
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys
@@ -165,7 +166,8 @@ class _QueueBench:
             )
             moved = promoted.moved
             if promoted.indexed:
-                await delete(self._lane, self.keys.indexes(promoted.indexed))
+                deleting = delete(self._lane, self.keys.indexes(promoted.indexed))
+                deleting.add_done_callback(ignore_outcome)
 
     async def fire(self) -> None:
         """Fire all schedules that are due."""
@@ -184,6 +186,7 @@ class Bench:
         self._stack = stack
         self._queues: dict[str, _QueueBench] = {}
         self._opening = asyncio.Lock()
+        self._has_read = False  # whether all that waits is known
 
     @classmethod
     async def open(cls, rules: BenchRules) -> Self:
@@ -193,19 +196,26 @@ class Bench:
             lane = await stack.enter_async_context(await Lane.open(server, b"tampu"))
             return cls(lane, rules, stack.pop_all())
 
+    async def finish(self) -> None:
+        """Send what is left to send. Nothing can be run any more."""
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            await queue.close()
+
     async def close(self) -> None:
         """Disconnect."""
         async with self._stack:
-            for queue in self._queues.values():
-                await queue.close()
+            await self.finish()
 
     async def serve(self, names: Iterable[str]) -> None:
         """Run the jobs of these queues too."""
-        async with self._opening:
-            for name in sorted(set(names) - self._queues.keys()):
-                queue = _QueueBench(self.lane, QueueKeys(name), self._rules)
-                await queue.open()
-                self._queues[name] = queue
+        if new := set(names) - self._queues.keys():
+            async with self._opening:
+                for name in sorted(new - self._queues.keys()):
+                    queue = _QueueBench(self.lane, QueueKeys(name), self._rules)
+                    await queue.open()
+                    self._queues[name] = queue
+            self.look_again()
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -215,14 +225,15 @@ class Bench:
         False if nothing is due up to `latest_ms`, which then is the time.
         """
         queues = list(self._queues.values())
-        ready: list[Callable[[], Awaitable[None]]] = []
-        sets: list[bytes] = []
-        for each in queues:
-            sets += each.keys.delayed, each.keys.repeat
-            ready += each.promote, each.fire
+        sets = [each.keys.delayed for each in queues] + [each.keys.repeat for each in queues]
         due = await travel(self.lane, sets, latest_ms=latest_ms, with_now=with_now)
         for number in due:
-            await ready[number]()
+            if number >= len(queues):
+                await queues[number - len(queues)].fire()
+        promotions = [queues[number].promote() for number in due if number < len(queues)]
+        # Sent together, in this order, unless the server does not know the script yet.
+        await asyncio.gather(*promotions, self._read())
+        self._has_read = any(each.head for each in queues)
         return bool(due)
 
     async def pass_time(self, to_ms: int) -> None:
@@ -231,9 +242,15 @@ class Bench:
 
     # --- running --------------------------------------------------------------------------------
 
+    def look_again(self) -> None:
+        """Jobs may have been added, by other than what runs here."""
+        self._has_read = False
+
     async def run_next(self) -> Ended | None:
         """Run the job that has waited longest; None if there is none."""
-        await asyncio.gather(*(each.read() for each in self._queues.values() if not each.head))
+        if not self._has_read:
+            await self._read()
+        self._has_read = False
         heads = [each for each in self._queues.values() if each.head is not None]
         if not heads:
             return None
@@ -247,6 +264,11 @@ class Bench:
             return Ended(None, _refusal_error(burial), burial.job_id, is_final=True)
         return await self._run(queue, accepted.deliveries[0])
 
+    async def _read(self) -> None:
+        """Read the next entry of each queue that has none."""
+        await asyncio.gather(*(each.read() for each in self._queues.values() if not each.head))
+        self._has_read = True
+
     async def flush_events(self) -> None:
         """Return when all events of the jobs are written."""
         for queue in self._queues.values():
@@ -255,6 +277,8 @@ class Bench:
     async def _run(self, queue: _QueueBench, delivery: Delivery) -> Ended:
         job, rules = delivery.job, self._rules
         settled = rules.running[job.id] = asyncio.get_running_loop().create_future()
+        if queue.settler.start is not None:
+            queue.settler.start(delivery)
         began = perf_counter_ns()
         try:
             # In a task of its own, whose context variables end with it.
@@ -263,7 +287,12 @@ class Bench:
             if isinstance(outcome, Failed) and not rules.waits_for_retries:
                 outcome = msgspec.structs.replace(outcome, after_ms=0)
             queue.settler.put(delivery, outcome, perf_counter_ns() - began)
-            if not await queue.settler.drain(_SETTLE_S):
+            settling = queue.settler.drain(_SETTLE_S)
+            if isinstance(outcome, Done):
+                is_settled, _ = await asyncio.gather(settling, self._read())
+            else:
+                is_settled = await settling  # it may run again, and is read then
+            if not is_settled:
                 raise TampuError(f"The server did not take the outcome of job {job.id} in time.")
         finally:
             del rules.running[job.id]
@@ -271,7 +300,7 @@ class Bench:
         return self._ended(queue, delivery, outcome)
 
     def _ended(self, queue: _QueueBench, delivery: Delivery, outcome: Outcome) -> Ended:
-        raised, job = self._rules.raised.pop(delivery.job.id, None), delivery.job
+        raised, job = self._take_error(queue, delivery), delivery.job
         is_last, at = job.attempt >= delivery.budget, instant(now_ms())
         match outcome:
             case Done(value):
@@ -288,12 +317,22 @@ class Bench:
             case _:
                 return Ended(Attempt(job, at, None, raised), None, job.id, is_final=False)
 
+    def _take_error(self, queue: _QueueBench, delivery: Delivery) -> BaseException | None:
+        """What the attempt has raised, as the test should see it: from the handler on."""
+        job = delivery.job
+        error = self._rules.raised.pop(job.id, None)
+        if error is not None:
+            error.__traceback__ = handler_frames(error)
+            queue_name, budget = queue.keys.name, delivery.budget
+            note = f"Raised by job {job.id} ({job.name}) of queue {queue_name}"
+            error.add_note(f"{note}, attempt {job.attempt} of {budget}.")
+        return error
 
-def _order(queue: _QueueBench) -> tuple[int, int, str]:
+
+def _order(queue: _QueueBench) -> tuple[int, ...]:
     """Entries are added in the order of their ids, which have a time and a number."""
     assert queue.head is not None  # noqa: S101 - only those with a head are ordered
-    time, _, number = queue.head[0].decode().partition("-")
-    return int(time), int(number), queue.keys.name
+    return tuple(map(int, queue.head[0].split(b"-")))
 
 
 def kit_settings(settings: WorkerSettings) -> WorkerSettings:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LIMIT: Final = 10_000
 """The most attempts in one `run` or `travel`: a year of hours, and few enough to end soon."""
+_DEEPEST: Final = 100
 _CLOSE_S: Final = 5.0
 
 
@@ -62,10 +63,12 @@ class Jobs:
         self._inline = inline
         self._names = set(app.queues)
         self._benches: dict[asyncio.AbstractEventLoop, asyncio.Task[Bench]] = {}
+        self._loops: set[asyncio.AbstractEventLoop] = set()  # that use the app
         self._home: Bench | None = None
         self._lifespan: AsyncExitStack | None = None
         self._history: list[Attempt] = []
         self._unseen: dict[str, BaseException] = {}  # inline jobs that failed, until looked at
+        self._depth = 0  # of inline jobs that add inline jobs
 
     def __repr__(self) -> str:
         return f"<Jobs of {self._app!r}, now {self.now():%Y-%m-%d %H:%M:%S}>"
@@ -131,8 +134,12 @@ class Jobs:
         """Run one job, and remember the attempt."""
         await bench.serve(self._names)
         ended = await bench.run_next()
-        if ended is not None and ended.attempt is not None:
+        if ended is None:
+            return None
+        if ended.attempt is not None:
             self._history.append(ended.attempt)
+        if ended.error is not None and not isinstance(ended.error, Exception):
+            raise ended.error  # Ctrl-C, or a verdict of pytest
         return ended
 
     # --- looking --------------------------------------------------------------------------------
@@ -199,17 +206,23 @@ class Jobs:
 
     # --- inline ---------------------------------------------------------------------------------
 
+    def check_depth(self) -> None:
+        """Refuse to add a job inside of too many others."""
+        if self._depth >= _DEEPEST:
+            problem = f"Inline jobs have added each other {_DEEPEST} deep. Is there an end?"
+            raise TampuError(problem)
+
     async def run_inline(self, jobs: Iterable[Job[Any]]) -> None:
         """Run jobs that were just added, on the loop of the caller."""
         bench = await self.bench()
-        for _ in range(LIMIT):
-            ended = await self.run_next(bench)
-            if ended is None:
-                break
-            if ended.error is not None and ended.is_final:
-                self._unseen[ended.job_id] = ended.error
-        else:
-            raise _endless(LIMIT)
+        bench.look_again()
+        self._depth += 1
+        try:
+            while (ended := await self.run_next(bench)) is not None:
+                if ended.error is not None and ended.is_final:
+                    self._unseen[ended.job_id] = ended.error
+        finally:
+            self._depth -= 1
         for job in jobs:
             running = self._rules.running.get(job.id)
             if running is not None and not job.duplicate:
@@ -226,14 +239,16 @@ class Jobs:
     # --- opening and closing --------------------------------------------------------------------
 
     def add_queue(self, name: str) -> None:
-        """Run the jobs of one more queue."""
+        """Run the jobs of one more queue, and close it in the end on the loop that uses it."""
         self._names.add(name)
+        self._loops.add(asyncio.get_running_loop())
 
     async def open(self, at_ms: int, *, schedules: bool) -> None:
         """Begin on the loop of the test, with an empty database."""
-        self._home = await self.bench()
-        await begin_test(self._home.lane, at_ms)
-        await self._home.serve(self._names)
+        bench = await self.bench()
+        await begin_test(bench.lane, at_ms)
+        self._home = bench
+        await bench.serve(self._names)
         if schedules:
             await self._app.store_schedules(self._app.check_schedules(self._names))
         if self._inline:
@@ -241,17 +256,23 @@ class Jobs:
 
     async def close(self) -> None:
         """End on the loop of the test: leave the lifespan, and disconnect."""
-        async with AsyncExitStack() as stack:
+        opening = self._benches.pop(asyncio.get_running_loop())
+        async with AsyncExitStack() as stack:  # left in reverse order
+            bench = await opening
+            stack.push_async_callback(bench.close)
             if self._home is not None:
-                stack.push_async_callback(self.leave_loop)
-                stack.push_async_callback(empty_database, self._home.lane)
+                stack.push_async_callback(empty_database, bench.lane)
+            stack.push_async_callback(bench.finish)
+            stack.push_async_callback(self._app.close)
+            if not self._portal.is_current:
+                stack.callback(self._portal.end, self._leave_loop)
             stack.push_async_callback(self._leave_other_loops)
             stack.callback(self._threads.shutdown, wait=False, cancel_futures=True)
             if self._lifespan is not None:
                 stack.push_async_callback(self._lifespan.aclose)
 
-    async def leave_loop(self) -> None:
-        """Disconnect what belongs to the running loop."""
+    async def _leave_loop(self) -> None:
+        """Disconnect what belongs to the running loop, if that is not the loop of the test."""
         opening = self._benches.pop(asyncio.get_running_loop(), None)
         if opening is not None:
             await (await opening).close()
@@ -272,9 +293,9 @@ class Jobs:
     async def _leave_other_loops(self) -> None:
         """Disconnect in loops that run in other threads, such as that of a web application."""
         here = asyncio.get_running_loop()
-        for loop in list(self._benches):
-            if loop is not here and loop.is_running():
-                leaving = asyncio.run_coroutine_threadsafe(self.leave_loop(), loop)
+        for loop in self._loops - {here}:
+            if loop.is_running() and not self._portal.runs(loop):
+                leaving = asyncio.run_coroutine_threadsafe(self._leave_loop(), loop)
                 await asyncio.wait_for(asyncio.wrap_future(leaving), _CLOSE_S)
 
     async def _enter_lifespan(self) -> None:
@@ -296,6 +317,7 @@ class _Journey:
 
     async def go(self, latest_ms: int) -> None:
         """Run what waits, then go from instant to instant."""
+        self._bench.look_again()
         await self._run_waiting()
         has_run = True
         # What stays due although nothing could be run, such as a schedule of a peer that nobody can

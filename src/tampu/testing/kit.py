@@ -33,12 +33,14 @@ class InlineQueue(AppQueue):
 
     async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
         """Add one job, and run it."""
+        self._jobs.check_depth()
         job = await super().add(name, data, **options)
         await self._jobs.run_inline([job])
         return job
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
         """Add many jobs, and run them."""
+        self._jobs.check_depth()
         added = await super().add_many(jobs)
         await self._jobs.run_inline(added)
         return added
@@ -47,6 +49,7 @@ class InlineQueue(AppQueue):
         self, name: str, datas: Iterable[object], **options: Unpack[JobOptions]
     ) -> list[Job[Any]]:
         """Add one job for each item of data, and run them."""
+        self._jobs.check_depth()
         added = await super().add_each(name, datas, **options)
         await self._jobs.run_inline(added)
         return added
@@ -80,52 +83,49 @@ class Use:
         return await self._enter()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self._close()
-        self._end(error)
+        with self._stack:
+            if self._jobs is not None:
+                await self._jobs.close()
+        self._raise_unseen(error)
 
     def __enter__(self) -> SyncJobs:
         if _is_loop_running():
             raise WrongContext("use an app here", "an event loop is running; write `async with`")
-        return SyncJobs(self._portal.call(self._enter), self._portal)
+        try:
+            return SyncJobs(self._portal.call(self._enter), self._portal)
+        except BaseException:
+            self._portal.end(_nothing)
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._portal.call(self._close)
-        self._end(error)
+        with self._stack:
+            if self._jobs is not None:
+                self._portal.end(self._jobs.close)
+        self._raise_unseen(error)
 
     async def _enter(self) -> Jobs:
         if Use._current is not None:
             raise WrongContext("use an app here", "another test kit is in use in this process")
-        jobs = Jobs(self._app, self._url, self._portal, inline=self._inline)
-        try:
+        with ExitStack() as stack:
+            self._jobs = jobs = Jobs(self._app, self._url, self._portal, inline=self._inline)
             Use._current = self
-            self._stack.callback(self._forget)
-            self._stack.callback(end_test)
-            self._stack.enter_context(_environment(URL_VARIABLE, self._url))
-            self._stack.enter_context(
-                self._app.move(self._url, portal=self._portal, make_queue=self._make_queue)
-            )
-            self._jobs = jobs
-            at_ms = now_ms() if self._now_ms is None else self._now_ms
-            await jobs.open(at_ms, schedules=self._schedules)
-        except BaseException:
-            await self._close()
-            self._end(None)
-            raise
+            stack.callback(self._forget)
+            stack.callback(end_test)
+            stack.enter_context(_environment(URL_VARIABLE, self._url))
+            moved = self._app.move(self._url, portal=self._portal, make_queue=self._make_queue)
+            stack.enter_context(moved)
+            try:
+                at_ms = now_ms() if self._now_ms is None else self._now_ms
+                await jobs.open(at_ms, schedules=self._schedules)
+            except BaseException:
+                await jobs.close()
+                raise
+            self._stack = stack.pop_all()
         return jobs
 
-    async def _close(self) -> None:
-        if self._jobs is not None:
-            await self._jobs.close()
-
-    def _end(self, error: BaseException | None) -> None:
-        """End the thread, put everything back, and raise what nobody has seen."""
-        jobs = self._jobs
-        try:
-            if jobs is not None:
-                self._portal.end(jobs.leave_loop)
-        finally:
-            self._stack.close()
-        unseen = None if jobs is None else jobs.first_unseen_error()
+    def _raise_unseen(self, error: BaseException | None) -> None:
+        """Raise the error of an inline job that nobody has seen, unless the test has failed."""
+        unseen = None if self._jobs is None else self._jobs.first_unseen_error()
         if error is None and unseen is not None:
             raise unseen
 
@@ -189,6 +189,10 @@ def _environment(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+async def _nothing() -> None:
+    """The last call of a portal that is not used."""
 
 
 def _is_loop_running() -> bool:

@@ -1,5 +1,6 @@
 """How tasks run in a test: as in a worker, with the dependencies that are overridden right now."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,8 @@ def _record_errors(function: Function, raised: dict[str, BaseException]) -> Func
     async def run(job: Job[Any]) -> object:
         try:
             return note(job, await called(job))
+        except asyncio.CancelledError:
+            raise  # its time limit is over
         except BaseException as error:
             raised[job.id] = error
             raise

@@ -4,13 +4,14 @@ So a task sees what belongs to the thread of the test, such as the database tran
 Django's `TestCase` opens.
 """
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from threading import get_ident
+from threading import current_thread, get_ident
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from tampu.errors import Closed
@@ -48,6 +49,15 @@ class KitPortal(Portal):
             raise Closed("the test kit") from None
         finally:
             running.cancel()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called in its own loop."""
+        return current_thread() is self._thread
+
+    def runs(self, loop: AbstractEventLoop) -> bool:
+        """Whether a loop is its own."""
+        return loop is self._loop
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine, as if it were the last one: the app closes its queues with it."""

@@ -15,6 +15,17 @@ local redis = (function(server)
     function commands.TIME()
         return { string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000) }
     end
+    -- Ids have the time of the test too, and one order for the entries of all streams.
+    function commands.XADD(call, ...)
+        local given = { ... }
+        for i, text in ipairs(given) do
+            if text == '*' then
+                given[i] = string.format('%.0f-%d', now, server.call('INCR', 'tampu:testing:order'))
+                break
+            end
+        end
+        return call('XADD', unpack(given))
+    end
     function commands.SET(call, key, value, ...)
         local given, kept, ms = { ... }, {}, nil
         local i = 1
