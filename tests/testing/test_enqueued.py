@@ -108,10 +108,10 @@ class TestMessages:
             with pytest.raises(AssertionError) as caught:
                 jobs.assert_enqueued(remind, 17, delay="1h")
         assert str(caught.value).splitlines() == [
-            "remind(order=17), due in 1:00:00 is not enqueued.",
+            "remind(order=17), due in 1h is not enqueued.",
             "Enqueued are:",
             "  send(to={'name': 'ada', 'city': 'Lima'}), on queue letters",
-            "  remind(order=18, on='2026-05-01'), due in 3 days, 0:00:00, on queue mails",
+            "  remind(order=18, on='2026-05-01'), due in 3d, on queue mails",
             "Have run already:",
             "  remind(order=1)",
         ]

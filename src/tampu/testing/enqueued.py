@@ -13,7 +13,7 @@ from tampu.server.lane import Lane
 from tampu.server.streams import entries_from
 from tampu.tasks.arguments import InvalidArguments
 from tampu.tasks.task import AnyTask
-from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_ms
+from tampu.util.clock import UNIT_MS, Duration, instant, instant_ms, now_ms, to_ms
 from tampu.wire.entry import decode_entry, decode_member
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import decode_extras, split_extras
@@ -45,7 +45,7 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         shown = f"{self.name}({describe_data(self.data)})"
         if self.delay:
-            shown += f", due in {self.delay}"
+            shown += f", due in {describe_duration(self.delay)}"
         return f"{shown}, on queue {self.queue}"
 
 
@@ -107,7 +107,7 @@ class Wanted(Struct, frozen=True):
         if self.due_ms is None:
             return shown
         left = timedelta(milliseconds=self.due_ms - now_ms())
-        return f"{shown}, due in {left}" if left else f"{shown}, due now"
+        return f"{shown}, due {f'in {describe_duration(left)}' if left else 'now'}"
 
 
 def wanted_job(
@@ -138,6 +138,15 @@ def wanted_job(
     elif delay is not None:
         due_ms = now_ms() + to_ms("delay", delay)
     return Wanted(task, arguments.bind_some(tuple(args), kwargs), due_ms)
+
+
+def describe_duration(duration: timedelta) -> str:
+    """A duration as users write it: 1d12h."""
+    ms, parts = duration // timedelta(milliseconds=1), []
+    for unit, size in UNIT_MS.items():
+        count, ms = divmod(ms, size)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
 
 
 def describe_data(data: object) -> str:

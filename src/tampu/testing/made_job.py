@@ -54,6 +54,7 @@ def make_job(
     created_ms = now_ms()
     if id is not None and not isinstance(id, str):
         raise OptionError("id", id, "expected text")
+    at_ms = None if scheduled_at is None else instant_ms("scheduled_at", scheduled_at)
     return MadeJob(
         id=new_id(created_ms) if id is None else id,
         name=name,
@@ -61,8 +62,5 @@ def make_job(
         attempt=attempt,
         created_at_ms=created_ms,
         host=_MadeHost(),
-        extras=Extras(
-            scheduled_at_ms=None if scheduled_at is None else instant_ms("at", scheduled_at),
-            headers=dict(headers or {}),
-        ),
+        extras=Extras(scheduled_at_ms=at_ms, headers=dict(headers or {})),
     )

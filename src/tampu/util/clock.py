@@ -69,7 +69,7 @@ _EXPECTED: Final = (
 )
 # Text may be the only choice, as on the command line.
 _EXPECTED_TEXT: Final = 'expected numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
-_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
 
@@ -108,4 +108,4 @@ def _parse(given: object) -> float | None:
 def _parse_text(text: str) -> float | None:
     if not _WHOLE.fullmatch(text):
         return None
-    return sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
+    return sum(float(number) * UNIT_MS[unit] for number, unit in _PART.findall(text))
