@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tampu.testing.bench import Attempt
     from tampu.testing.enqueued import EnqueuedJob
-    from tampu.testing.jobs import Jobs, SyncJobs
-    from tampu.testing.kit import Kit, use
+    from tampu.testing.jobs import Jobs
+    from tampu.testing.kit import Kit, SyncJobs, use
     from tampu.testing.made_job import MadeJob, make_job
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
 _HOMES: Final = {
     "tampu.testing.bench": "Attempt",
     "tampu.testing.enqueued": "EnqueuedJob",
-    "tampu.testing.jobs": "Jobs SyncJobs",
-    "tampu.testing.kit": "Kit use",
+    "tampu.testing.jobs": "Jobs",
+    "tampu.testing.kit": "Kit SyncJobs use",
     "tampu.testing.made_job": "MadeJob make_job",
 }
 

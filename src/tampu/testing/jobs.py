@@ -25,7 +25,6 @@ from tampu.testing.runners import make_kit_plans
 from tampu.testing.threads import HandlerThreads, KitPortal
 from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_ms
 from tampu.util.options import at_least
-from tampu.util.portal import Blocking
 from tampu.wire.keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -342,75 +341,3 @@ def _endless(limit: int) -> TampuError:
         f"{limit} jobs have run, and there may be more. Do jobs add each other without end? "
         "If there are so many, pass a larger limit."
     )
-
-
-class SyncJobs(Blocking[Jobs]):
-    """The jobs of an app in a test without an event loop: `Jobs`, with plain methods."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"<SyncJobs, now {self.now():%Y-%m-%d %H:%M:%S}>"
-
-    @property
-    def url(self) -> str:
-        """The URL of the test's database."""
-        return self._wrapped.url
-
-    @property
-    def attempts(self) -> list[Attempt]:
-        """All attempts so far, in order."""
-        return self._wrapped.attempts
-
-    def now(self) -> datetime:
-        """The time of the test."""
-        return self._wrapped.now()
-
-    def run(self, *, raise_errors: bool = True, limit: int = LIMIT) -> list[Attempt]:
-        """Run what is ready; see `Jobs.run`. Plain tasks run in the thread that calls this."""
-        jobs = self._wrapped
-        return self._portal.call(lambda: jobs.run(raise_errors=raise_errors, limit=limit))
-
-    def travel(
-        self,
-        to: Duration | datetime,
-        *,
-        run: bool = True,
-        raise_errors: bool = True,
-        limit: int = LIMIT,
-    ) -> list[Attempt]:
-        """Let time pass; see `Jobs.travel`."""
-        jobs = self._wrapped
-        return self._portal.call(
-            lambda: jobs.travel(to, run=run, raise_errors=raise_errors, limit=limit)
-        )
-
-    def enqueued(self, task: AnyTask | str | None = None) -> list[EnqueuedJob]:
-        """The jobs that wait or are delayed; see `Jobs.enqueued`."""
-        return self._wrapped.enqueued(task)
-
-    def assert_enqueued(
-        self,
-        task: AnyTask,
-        /,
-        *args: object,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        **kwargs: object,
-    ) -> EnqueuedJob:
-        """Fail unless such a job waits or is delayed; see `Jobs.assert_enqueued`."""
-        __tracebackhide__ = True
-        return self._wrapped.assert_enqueued(task, *args, delay=delay, at=at, **kwargs)
-
-    def assert_not_enqueued(
-        self,
-        task: AnyTask,
-        /,
-        *args: object,
-        delay: Duration | None = None,
-        at: datetime | None = None,
-        **kwargs: object,
-    ) -> None:
-        """Fail if such a job waits or is delayed."""
-        __tracebackhide__ = True
-        self._wrapped.assert_not_enqueued(task, *args, delay=delay, at=at, **kwargs)

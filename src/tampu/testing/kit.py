@@ -14,12 +14,16 @@ from tampu.producer.options import QueueOptions
 from tampu.server.connect import URL_VARIABLE
 from tampu.server.listening import SharedParts
 from tampu.server.scripts.virtual_time import end_test
-from tampu.testing.jobs import Jobs, SyncJobs
+from tampu.tasks.task import AnyTask
+from tampu.testing.bench import Attempt
+from tampu.testing.enqueued import EnqueuedJob
+from tampu.testing.jobs import LIMIT, Jobs
 from tampu.testing.server import start_server
 from tampu.testing.threads import KitPortal
 from tampu.util.clock import Duration, instant_ms, now_ms
 from tampu.util.lifecycle import Shared
 from tampu.util.options import check_flag, check_type
+from tampu.util.portal import Blocking
 
 
 class InlineQueue(AppQueue):
@@ -59,6 +63,78 @@ class InlineQueue(AppQueue):
         del timeout
         self._jobs.note_seen(job_id)
         return await super().result(job_id, 0)
+
+
+class SyncJobs(Blocking[Jobs]):
+    """The jobs of an app in a test without an event loop: `Jobs`, with plain methods."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<SyncJobs, now {self.now():%Y-%m-%d %H:%M:%S}>"
+
+    @property
+    def url(self) -> str:
+        """The URL of the test's database."""
+        return self._wrapped.url
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """All attempts so far, in order."""
+        return self._wrapped.attempts
+
+    def now(self) -> datetime:
+        """The time of the test."""
+        return self._wrapped.now()
+
+    def run(self, *, raise_errors: bool = True, limit: int = LIMIT) -> list[Attempt]:
+        """Run what is ready; see `Jobs.run`. Plain tasks run in the thread that calls this."""
+        jobs = self._wrapped
+        return self._portal.call(lambda: jobs.run(raise_errors=raise_errors, limit=limit))
+
+    def travel(
+        self,
+        to: Duration | datetime,
+        *,
+        run: bool = True,
+        raise_errors: bool = True,
+        limit: int = LIMIT,
+    ) -> list[Attempt]:
+        """Let time pass; see `Jobs.travel`."""
+        jobs = self._wrapped
+        return self._portal.call(
+            lambda: jobs.travel(to, run=run, raise_errors=raise_errors, limit=limit)
+        )
+
+    def enqueued(self, task: AnyTask | str | None = None) -> list[EnqueuedJob]:
+        """The jobs that wait or are delayed; see `Jobs.enqueued`."""
+        return self._wrapped.enqueued(task)
+
+    def assert_enqueued(
+        self,
+        task: AnyTask,
+        /,
+        *args: object,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        **kwargs: object,
+    ) -> EnqueuedJob:
+        """Fail unless such a job waits or is delayed; see `Jobs.assert_enqueued`."""
+        __tracebackhide__ = True
+        return self._wrapped.assert_enqueued(task, *args, delay=delay, at=at, **kwargs)
+
+    def assert_not_enqueued(
+        self,
+        task: AnyTask,
+        /,
+        *args: object,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        **kwargs: object,
+    ) -> None:
+        """Fail if such a job waits or is delayed."""
+        __tracebackhide__ = True
+        self._wrapped.assert_not_enqueued(task, *args, delay=delay, at=at, **kwargs)
 
 
 class Use:
