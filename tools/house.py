@@ -52,7 +52,8 @@ def figures(sources: dict[str, str]) -> list[Figure]:
     chain = longest_chain(imports_of(trees))
     repeated = repeated_classes(trees)
     return [
-        Figure("files", len(sources), 215),  # 190 before the capabilities that came after 0029
+        # 190 before the capabilities that came after 0029.
+        Figure("files", len(sources), 225),
         Figure("modules in the root", len(root), 16),
         Figure("import levels", len(chain), 14, " > ".join(chain)),
         Figure("class names defined twice", len(repeated), 0, ", ".join(repeated)),

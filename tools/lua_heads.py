@@ -13,12 +13,13 @@ from tampu.server.scripts import (
     scheduler,
     schedules,
     settling,
+    virtual_time,
     workers,
 )
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (adding, control, delayed, scheduler, schedules, settling, workers)
+MODULES = (adding, control, delayed, scheduler, schedules, settling, virtual_time, workers)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 

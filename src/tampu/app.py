@@ -5,8 +5,13 @@ import atexit
 import importlib
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
@@ -18,11 +23,13 @@ from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
-from tampu.tasks.handlers import parse_worker_options
+from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
+from tampu.tasks.execution import Runtime, app_dependencies
+from tampu.tasks.handlers import check_override, parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
-from tampu.util.lifecycle import Shared
+from tampu.util.lifecycle import Shared, in_own_task
 from tampu.util.options import check_flag, check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
 from tampu.wire.keys import check_name
@@ -30,6 +37,7 @@ from tampu.wire.keys import check_name
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
 _RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
 _MOST_SCHEDULES: Final = 10_000
+_SERVER_PARTS: Final = ("url", "credentials", "_make_queue", "_by_loop", "_portal")
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
 
@@ -77,6 +85,10 @@ class AppQueue(Queue):
     async def remove_schedule(self, schedule: Schedule) -> None:
         """Remove a stored schedule."""
         await self.schedules.remove(schedule.raw_key)
+
+
+MakeQueue: TypeAlias = Callable[..., AppQueue]
+"""Takes what `AppQueue` takes."""
 
 
 class _LoopQueues:
@@ -129,9 +141,11 @@ class App(Router):
         self._lifespan = _check_lifespan(lifespan)
         self._routers: list[Router] = []
         self._options = _queue_options(options)
+        self._make_queue: MakeQueue = AppQueue
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopQueues] = {}
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the id of its process
+        self._overrides = NO_OVERRIDES
         self._states: dict[object, object] = {}  # of each running worker, the latest last
         self.url, self.credentials = url, credentials
 
@@ -180,6 +194,25 @@ class App(Router):
         """The queues of its tasks."""
         return sorted({task.queue for task in self.tasks.values()})
 
+    def check_schedules(self, queues: Collection[str]) -> list[DeclaredSchedule]:
+        """The schedules of these queues; `OptionError` if one is invalid or a key is not unique."""
+        found: dict[tuple[str, str], DeclaredSchedule] = {}
+        for each in self.schedules:
+            each.data()  # refuses arguments that do not fit
+            own, queue = self.tasks.get(each.task.name), each.task.queue
+            if own is None or own.function is not each.task.function:
+                raise OptionError("schedule", each.task, "its task does not belong to the app")
+            if (queue, each.key) in found:
+                problem = f"declared twice for queue {queue}; give each schedule its own key"
+                raise OptionError("key", each.key, problem)
+            found[queue, each.key] = each
+        return [each for (queue, _), each in found.items() if queue in queues]
+
+    async def store_schedules(self, schedules: Iterable[DeclaredSchedule]) -> None:
+        """Store schedules on their queues, as a worker does when it starts."""
+        for each in schedules:
+            await self.queue(each.task.queue).store_schedule(each)
+
     def include(self, router: Router) -> None:
         """Add the tasks and schedules of a router."""
         check_type("router", router, Router, accepted="a Router")
@@ -207,7 +240,7 @@ class App(Router):
         here = self._loop_queues()
         found = here.queues.get(name)
         if found is None:
-            found = here.queues[name] = AppQueue(here.shared, name, **self._options)
+            found = here.queues[name] = self._make_queue(here.shared, name, **self._options)
         return found
 
     def portal(self) -> Portal:
@@ -244,13 +277,61 @@ class App(Router):
             )
         return next(reversed(self._states.values()))
 
-    async def enter_lifespan(self, stack: AsyncExitStack) -> None:
-        """Enter the lifespan; the stack leaves it."""
+    @asynccontextmanager
+    async def serve(self, steps: Sequence[Step], runtime: Runtime) -> AsyncIterator[None]:
+        """What a worker runs in: the lifespan, then the dependencies with scope="app"."""
+
+        async def enter(stack: AsyncExitStack) -> None:
+            await self._enter_lifespan(stack)
+            await stack.enter_async_context(app_dependencies(steps, runtime.values))
+
+        async with in_own_task("lifespan", enter):
+            yield
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         if self._lifespan is not None:
             worker, manager = object(), self._lifespan(self)
             check_type("lifespan", manager, AbstractAsyncContextManager, accepted=_LIFESPAN)
             self._states[worker] = await stack.enter_async_context(manager)
             stack.callback(self._states.pop, worker)
+
+    # --- replacing parts, for tests ---------------------------------------------------------------
+
+    @property
+    def overrides(self) -> Overrides:
+        """The factories that are overridden now; another object after each change."""
+        return self._overrides
+
+    @contextmanager
+    def override(
+        self, factory: Callable[..., Any], replacement: Callable[..., Any]
+    ) -> Iterator[None]:
+        """Inside the block, `Depends(factory)` gets its value from another factory.
+
+        It applies to workers that start inside the block, and to the test kit at once. Blocks can
+        be nested. `OptionError` if no task uses the factory, or if the replacement has a parameter
+        that nothing fills.
+        """
+        check_override(self.tasks.values(), factory, replacement)
+        before, after = self._overrides, {**self._overrides, factory: replacement}
+        for task in self.tasks.values():
+            task.definition.override(after)  # refuses what no worker could create
+        self._overrides = after
+        try:
+            yield
+        finally:
+            self._overrides = before
+
+    @contextmanager
+    def move(self, url: str, *, portal: Portal, make_queue: MakeQueue) -> Iterator[None]:
+        """Inside the block, use another server, portal and kind of queue; nothing is closed."""
+        before = {name: getattr(self, name) for name in _SERVER_PARTS}
+        self.url, self.credentials, self._make_queue = url, None, make_queue
+        self._by_loop, self._portal = {}, (os.getpid(), portal)
+        try:
+            yield
+        finally:
+            self.__dict__.update(before)
 
 
 def _check_worker(given: WorkerOptions | None) -> None:

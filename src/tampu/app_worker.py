@@ -1,11 +1,10 @@
 """The worker of an app: runs the tasks of its queues in one process."""
 
-import asyncio
 import logging
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Unpack
 
@@ -18,10 +17,8 @@ from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
 from tampu.schedules.model import Schedule
-from tampu.tasks.execution import Creation, Runtime, create_dependencies
+from tampu.tasks.execution import Runtime
 from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
-from tampu.tasks.middleware import ContextStack
-from tampu.tasks.router import DeclaredSchedule
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import at_least, check_type
@@ -70,10 +67,10 @@ class AppWorker(Runnable):
         self._queues = _check_queues(app, queues, settings.concurrency)
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
-        self._steps = app_steps(app.tasks.values())
-        self._schedules = _schedules_of(app, self._queues)
+        self._steps = app_steps(app.tasks.values(), app.overrides)
+        self._schedules = app.check_schedules(self._queues)
         handlers = {
-            name: handler_of(task, self._runtime, settings.isolation)
+            name: handler_of(task, self._runtime, settings.isolation, overrides=app.overrides)
             for name, task in app.tasks.items()
         }
         consumer = new_consumer(settings.name)
@@ -113,21 +110,17 @@ class AppWorker(Runnable):
         """In order: lifespan, dependencies with scope="app", schedules, queues."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._app)
-            await stack.enter_async_context(_in_own_task(self._enter_lifespan))
+            await stack.enter_async_context(self._app.serve(self._steps, self._runtime))
             threads = self._runtime.threads
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-            await self._store_schedules()
+            await self._app.store_schedules(self._schedules)
+            for queue in self._queues:
+                await self._forget_schedules(queue)
             engine = await Engine.open(
                 self._configs, self._app.url, self._app.credentials, on_drain=self._drain
             )
             return _RunningEngine(engine, self._runtime, stack.pop_all())
-
-    async def _store_schedules(self) -> None:
-        for each in self._schedules:
-            await self._app.queue(each.task.queue).store_schedule(each)
-        for name in self._queues:
-            await self._forget_schedules(name)
 
     async def _forget_schedules(self, queue_name: str) -> None:
         """Report, or remove, the schedules of a queue that the app no longer declares."""
@@ -141,61 +134,6 @@ class AppWorker(Runnable):
             if self._app.prune_schedules:
                 await queue.remove_schedule(each)
             _log_forgotten(each, queue_name, removed=self._app.prune_schedules)
-
-    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
-        await self._app.enter_lifespan(stack)
-        await stack.enter_async_context(self._app_dependencies())
-
-    @asynccontextmanager
-    async def _app_dependencies(self) -> AsyncIterator[None]:
-        stack, error = ContextStack(), None
-        try:
-            await create_dependencies(self._steps, self._runtime.values, Creation(None, stack))
-            yield
-        except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
-            error = raised
-        self._runtime.values.clear()
-        error = await stack.leave(error)
-        if error is not None:
-            raise error
-
-
-@asynccontextmanager
-async def _in_own_task(
-    enter: Callable[[AsyncExitStack], Awaitable[None]],
-) -> AsyncIterator[None]:
-    """Enter and leave in the same task, as a task group requires.
-
-    If it ends early, its error is raised when this is left.
-    """
-    entered, leaving = asyncio.Event(), asyncio.Event()
-
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            await enter(stack)
-            entered.set()
-            await leaving.wait()
-
-    def note_end(task: asyncio.Task[None]) -> None:
-        if entered.is_set() and not leaving.is_set():
-            error = None if task.cancelled() else task.exception()
-            logger.error("the lifespan ended while the worker was running", exc_info=error)
-        entered.set()
-
-    task = asyncio.create_task(run(), name="tampu-lifespan")
-    task.add_done_callback(note_end)
-    try:
-        await entered.wait()
-        if not task.done():
-            yield
-    except asyncio.CancelledError:
-        if not entered.is_set():
-            task.cancel()
-        raise
-    finally:
-        leaving.set()
-        await asyncio.wait([task])
-    task.result()
 
 
 def _package(import_name: str) -> str:
@@ -245,19 +183,3 @@ def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) 
     for queue, slots in queues.items():
         at_least(f"queues[{queue!r}]", slots, 1)
     return dict(queues)
-
-
-def _schedules_of(app: App, queues: Iterable[str]) -> list[DeclaredSchedule]:
-    """The schedules of these queues; `OptionError` if one is invalid or its key is not unique."""
-    found: dict[tuple[str, str], DeclaredSchedule] = {}
-    for each in app.schedules:
-        each.data()  # refuses arguments that do not fit
-        own = app.tasks.get(each.task.name)
-        if own is None or own.function is not each.task.function:
-            raise OptionError("schedule", each.task, "its task does not belong to the app")
-        queue_and_key = (each.task.queue, each.key)
-        if queue_and_key in found:
-            problem = f"declared twice for queue {each.task.queue}; give each schedule its own key"
-            raise OptionError("key", each.key, problem)
-        found[queue_and_key] = each
-    return [each for (queue, _), each in found.items() if queue in queues]

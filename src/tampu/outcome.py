@@ -173,7 +173,7 @@ def _traceback_text(error: BaseException) -> str:
     if error.__traceback__ is None:
         return ""
     try:
-        return "".join(traceback.format_exception(type(error), error, _own_frames(error)))
+        return "".join(traceback.format_exception(type(error), error, handler_frames(error)))
     except BaseException:  # noqa: BLE001 - it calls methods of the user's objects
         return ""
 
@@ -181,7 +181,7 @@ def _traceback_text(error: BaseException) -> str:
 def _last_frames(error: BaseException) -> str:
     """Where it was raised: the last three places of the traceback, without source lines."""
     places: list[str] = []
-    frame = _own_frames(error)
+    frame = handler_frames(error)
     while frame is not None:
         code = frame.tb_frame.f_code
         places.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}\n')
@@ -189,7 +189,7 @@ def _last_frames(error: BaseException) -> str:
     return "".join(places[-3:])
 
 
-def _own_frames(error: BaseException) -> TracebackType | None:
+def handler_frames(error: BaseException) -> TracebackType | None:
     """The traceback without the frames between the worker and the handler."""
     frames = error.__traceback__
     while frames is not None and _is_caller(frames):

@@ -1,7 +1,6 @@
 """Each example runs as it stands, on the embedded server, and prints what it says."""
 
 import http.client
-import json
 import signal
 import subprocess
 import sys
@@ -10,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
+from examples.web import app, web
+from tampu.testing import Kit
 from tests.embedded import end_server
 from tests.examples.programs import (
     EXAMPLES,
@@ -64,31 +66,31 @@ def test_the_web_application_streams_progress_and_the_result(home: Path) -> None
     assert told[4][1] == 'data: {"year": 2026, "quarters": 4}'
 
 
-def test_the_web_application_answers_before_the_work_is_done(home: Path) -> None:
-    with _web(home) as port:
-        status, body = _asked(port, "POST", "/reports/2026")
-        path = f"/jobs/{json.loads(body)['id']}"
-        assert (status, _asked(port, "GET", path)[0]) == (202, 404)
-        block_until(
-            lambda: _asked(port, "GET", path) == (200, '{"year":2026,"quarters":4}'),
-            within=10,
-            sentence="the result is there",
-        )
+def test_the_web_application_answers_before_the_work_is_done(tampu: Kit) -> None:
+    with tampu.use(app) as jobs:
+        client = TestClient(web)  # without its lifespan, which would start a worker
+        answer = client.post("/reports/2026")
+        path = f"/jobs/{answer.json()['id']}"
+        assert (answer.status_code, client.get(path).status_code) == (202, 404)
+        jobs.run()
+        assert client.get(path).json() == {"year": 2026, "quarters": 4}
 
 
-def test_the_web_application_reports_a_failed_job(home: Path) -> None:
-    problem = "there are no figures for that year"
+def test_the_web_application_reports_a_failed_job(tampu: Kit) -> None:
+    with tampu.use(app) as jobs:
+        client = TestClient(web)
+        path = f"/jobs/{client.post('/reports/1').json()['id']}"
+        jobs.run(raise_errors=False)
+        answer = client.get(path)
+        problem = {"detail": "there are no figures for that year"}
+        assert (answer.status_code, answer.json()) == (422, problem)
+
+
+def test_the_web_application_streams_a_failure(home: Path) -> None:
     with _web(home) as port:
-        assert _asked(port, "GET", "/reports/1/live") == (
-            200,
-            f'event: failed\ndata: "{problem}"\n\n',
-        )
-        path = f"/jobs/{json.loads(_asked(port, 'POST', '/reports/1')[1])['id']}"
-        block_until(
-            lambda: _asked(port, "GET", path) == (422, f'{{"detail":"{problem}"}}'),
-            within=10,
-            sentence="it is told that it failed",
-        )
+        status, body = _asked(port, "GET", "/reports/1/live")
+    text = 'event: failed\ndata: "there are no figures for that year"\n\n'
+    assert (status, body) == (200, text)
 
 
 @contextmanager

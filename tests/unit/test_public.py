@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import tampu
-from tampu import errors
+from tampu import errors, testing
 from tampu.admin.workers import WorkerState
 from tampu.job import JobState
 from tampu.metrics.facts import OutcomeKind
@@ -25,6 +25,16 @@ def test_public_names_are_the_listed_ones() -> None:
     tools = {"Final", "TYPE_CHECKING", "import_module"}
     assert visible - modules - tools == set(tampu.__all__) - {"__version__"}
     assert dir(tampu) == sorted(tampu.__all__)
+
+
+def test_the_public_names_of_the_test_kit_are_the_listed_ones() -> None:
+    for name in testing.__all__:
+        assert getattr(testing, name).__name__ == name
+    assert dir(testing) == sorted(testing.__all__)
+    names = " ".join(testing._HOMES.values()).split()
+    assert sorted(names) == sorted(testing.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Kti'"):
+        _ = testing.Kti  # type: ignore[attr-defined]
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

@@ -125,7 +125,7 @@ def new_consumer(name: str | None) -> bytes:
     return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
 
 
-class _Host:
+class WorkerHost:
     """What the jobs of a worker can call."""
 
     def __init__(self, reporter: Reporter, actions: JobActions) -> None:
@@ -145,6 +145,16 @@ class _Host:
             return
         with suppress(RuntimeError):  # the loop has ended before the thread
             self._loop.call_soon_threadsafe(self._reporter.report_progress, job, percent)
+
+
+def job_control(work: Lane, keys: QueueKeys, writer: EventWriter | None) -> JobControl:
+    """What the jobs of a worker can do with the jobs of their queue."""
+    opened = OpenQueue(work, writer)
+
+    async def connect() -> OpenQueue:
+        return opened
+
+    return JobControl(keys, connect, rules=QueueSettings().job_rules)
 
 
 class QueueEngine:
@@ -170,7 +180,7 @@ class QueueEngine:
         self._settler = Settler(
             work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
         )
-        intake = config.make_intake(_Host(reporter, self._job_control(work)))
+        intake = config.make_intake(WorkerHost(reporter, job_control(work, keys, self._writer)))
         room, fleet = asyncio.Event(), Fleet()
         self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
         self._feed = Feed(
@@ -236,14 +246,6 @@ class QueueEngine:
             await self._writer.close()
         for plan in self._config.plans.values():
             await plan.runner.close()
-
-    def _job_control(self, work: Lane) -> JobControl:
-        opened = OpenQueue(work, self._writer)
-
-        async def connect() -> OpenQueue:
-            return opened
-
-        return JobControl(self._config.keys, connect, rules=QueueSettings().job_rules)
 
     def _make_services(
         self, work: Lane, parts: SharedParts, *, sink: SafeSink, fleet: Fleet

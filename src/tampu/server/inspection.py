@@ -222,3 +222,9 @@ async def pop_delayed(lane: Lane, delayed: bytes, *, count: int) -> list[bytes]:
     """Remove and return the delayed members that are due first. Not sent again."""
     reply: Any = await lane.call("ZPOPMIN", delayed, count)
     return list(reply[::2])
+
+
+async def scored_members(lane: Lane, key: bytes) -> list[tuple[bytes, float]]:
+    """All members of a sorted set with their scores, the lowest first; for small sets."""
+    reply: Any = await lane.call("ZRANGE", key, 0, -1, "WITHSCORES", repeatable=True)
+    return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]

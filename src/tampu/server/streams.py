@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
 from tampu.server.protocol import Ids, pack
+from tampu.util.clock import frozen_ms
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import escape_glob
 
@@ -240,8 +241,13 @@ async def first_score(lane: Lane, key: bytes) -> bytes | None:
 
 async def server_time_ms(lane: Lane) -> int:
     """The time of the server's clock."""
-    seconds, micros = await lane.call("TIME", repeatable=True)  # type: ignore[misc]
-    return int(seconds) * 1000 + int(micros) // 1000  # type: ignore[arg-type]
+    return read_time_ms(await lane.call("TIME", repeatable=True))
+
+
+def read_time_ms(reply: Any) -> int:  # noqa: ANN401 - straight from the server
+    """The time in the reply to TIME; in the test kit, the time at which all clocks stand still."""
+    frozen, (seconds, micros) = frozen_ms(), reply
+    return int(seconds) * 1000 + int(micros) // 1000 if frozen is None else frozen
 
 
 # --- sizes --------------------------------------------------------------------------------------

@@ -4,13 +4,28 @@ from math import inf
 from typing import Final
 
 from tampu.metrics.facts import Promotion
-from tampu.server.scripts.delayed import promote
+from tampu.server.lane import Lane
+from tampu.server.scripts.delayed import Promoted, promote
 from tampu.server.streams import delete, note_place
 from tampu.services.leader import LeaderService, Upcoming
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.keys import QueueKeys
 
 _BATCH: Final = 500
+
+
+def note_promoted(lane: Lane, keys: QueueKeys, promoted: Promoted) -> None:
+    """Note where jobs are that can be found by their ids.
+
+    Not awaited: an index that stays points to nothing, and expires; and a marker without the place
+    of its job makes it slower to find.
+    """
+    if promoted.findable:
+        delete(lane, keys.indexes(promoted.findable)).add_done_callback(ignore_outcome)
+    for raw_id, entry_id in promoted.findable.items():
+        if entry_id:
+            noting = note_place(lane, keys.raw_marker(raw_id), entry_id)
+            noting.add_done_callback(ignore_outcome)
 
 
 class PromotionService(LeaderService):
@@ -40,14 +55,6 @@ class PromotionService(LeaderService):
             self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
         )
         self._sink.record([Promotion(promoted.moved, promoted.remaining)])
-        if promoted.findable:
-            # Not awaited: an index that stays points to nothing, and expires; and a marker without
-            # the place of its job makes it slower to find.
-            deleting = delete(self._lane, self._keys.indexes(promoted.findable))
-            deleting.add_done_callback(ignore_outcome)
-            for raw_id, entry_id in promoted.findable.items():
-                if entry_id:
-                    noting = note_place(self._lane, self._keys.raw_marker(raw_id), entry_id)
-                    noting.add_done_callback(ignore_outcome)
+        note_promoted(self._lane, self._keys, promoted)
         wait_s = inf if promoted.next_in_us is None else promoted.next_in_us / 1_000_000
         return Upcoming(wait_s, promoted.first)

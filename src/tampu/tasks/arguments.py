@@ -1,6 +1,6 @@
 """Arguments of a task: bound to its signature, sent by name, converted by their annotations."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,8 +43,23 @@ class Arguments:
         self._struct = _make_struct(parameters)
         self._convert = convert if converts_simply(self._struct) else convert_to
 
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all parameters that the caller fills."""
+        return self._parameters.keys()
+
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The arguments of a call by name; `ArgumentError` if they do not fit."""
+        bound = self.bind_some(args, kwargs)
+        for name in self._required:
+            if name not in bound:
+                raise self._error(name, _MISSING)
+        return bound
+
+    def bind_some(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> dict[str, object]:
+        """As `bind`, but required arguments may be missing."""
         most = len(self._positional)
         if len(args) > most:
             problem = f"expected at most {most} positional arguments, got {len(args)}"
@@ -56,9 +71,6 @@ class Arguments:
             if name not in self._parameters:
                 raise self._unknown(name)
             bound[name] = value
-        for name in self._required:
-            if name not in bound:
-                raise self._error(name, _MISSING)
         return bound
 
     def check(self, bound: dict[str, object]) -> None:
@@ -72,6 +84,14 @@ class Arguments:
     def accepts(self, name: str, value: object) -> bool:
         """Whether a decoded value fits a parameter; also if there is no such parameter."""
         return name not in self._parameters or self._type_error(name, value) is None
+
+    def receive(self, name: str, value: object) -> object:
+        """One argument as the function will get it; `ArgumentError` if it cannot be sent."""
+        try:
+            data = decode_payload(encode_payload(value, max_bytes=_ANY_SIZE))
+            return convert_to(data, self._parameters[name].hint)
+        except (MsgspecError, EncodeError, DecodeError):
+            raise self._error(name, "cannot be sent") from None
 
     def convert(self, data: object) -> dict[str, Any]:
         """The arguments in a job's data, converted to the types that the function expects.

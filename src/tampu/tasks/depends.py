@@ -1,13 +1,20 @@
 """Dependencies: which factories a function needs, and in which order to call them."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.tasks.signature import Dependency, signature_of
+
+Overrides: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
+"""Factories, each with the one to call instead."""
+NO_OVERRIDES: Final[Overrides] = MappingProxyType({})
 
 
 class FactoryKind(Enum):
@@ -38,20 +45,36 @@ class Step(Struct, frozen=True):
     needs: tuple[tuple[str, Dependency], ...]
 
 
-def dependency_steps(dependencies: Iterable[Dependency]) -> tuple[Step, ...]:
+def override_all(
+    dependencies: Mapping[str, Dependency], overrides: Overrides
+) -> dict[str, Dependency]:
+    """Dependencies by parameter, with the factories that are called instead."""
+    return {
+        name: replace(each, factory=overrides.get(each.factory, each.factory))
+        for name, each in dependencies.items()
+    }
+
+
+def dependency_steps(
+    dependencies: Iterable[Dependency], overrides: Overrides = NO_OVERRIDES
+) -> tuple[Step, ...]:
     """The steps that create all dependencies, each once, in an order that works.
 
-    Raises `OptionError` if they depend on each other in a circle, or if a factory has a parameter
-    that nothing fills.
+    `overrides` apply to what these depend on. Raises `OptionError` if they depend on each other in
+    a circle, or if a factory has a parameter that nothing fills.
     """
     steps: dict[Dependency, Step] = {}
     for each in dependencies:
-        _add_steps(each, steps, path=())
+        _add_steps(each, steps, overrides, path=())
     return tuple(steps.values())
 
 
 def _add_steps(
-    dependency: Dependency, steps: dict[Dependency, Step], path: tuple[Dependency, ...]
+    dependency: Dependency,
+    steps: dict[Dependency, Step],
+    overrides: Overrides,
+    *,
+    path: tuple[Dependency, ...],
 ) -> None:
     if dependency in steps:
         return
@@ -64,13 +87,14 @@ def _add_steps(
         if parameter.required:
             problem = f"parameter {parameter.name} needs a default, a Depends(...) or type Job"
             raise OptionError("Depends", dependency.name, problem)
-    for needed in signature.dependencies.values():
-        _add_steps(needed, steps, (*path, dependency))
+    needs = override_all(signature.dependencies, overrides)
+    for needed in needs.values():
+        _add_steps(needed, steps, overrides, path=(*path, dependency))
     step = Step(
         dependency,
         factory_kind(dependency.factory),
         signature.job_parameters,
-        tuple(signature.dependencies.items()),
+        tuple(needs.items()),
     )
     if dependency.scope == "app":
         _check_app_scope(step)

@@ -1,7 +1,7 @@
 """Runs a task for a job: converts its arguments, creates its dependencies, closes them again."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import (
     AbstractAsyncContextManager,
@@ -16,12 +16,13 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tampu.consumer.handler import Function
 from tampu.job import Job
 from tampu.outcome import Retry, Snooze, Unrecoverable
 from tampu.tasks.arguments import Arguments
-from tampu.tasks.depends import FactoryKind, Step, dependency_steps
+from tampu.tasks.depends import FactoryKind, Overrides, Step, dependency_steps, override_all
 from tampu.tasks.middleware import ContextStack, Middleware
 from tampu.tasks.signature import Dependency, Signature, signature_of
 from tampu.util.options import is_async
@@ -44,6 +45,17 @@ class TaskDefinition(Struct, frozen=True):
         signature = signature_of(function)
         steps = dependency_steps(signature.dependencies.values())
         return cls(function, signature, Arguments(name, signature), steps)
+
+    def override(self, overrides: Overrides) -> "TaskDefinition":
+        """The definition with other factories; itself if it uses none of the overridden ones."""
+        if not any(step.dependency.factory in overrides for step in self.steps):
+            return self
+        dependencies = override_all(self.signature.dependencies, overrides)
+        return replace(
+            self,
+            signature=replace(self.signature, dependencies=dependencies),
+            steps=dependency_steps(dependencies.values(), overrides),
+        )
 
     @property
     def needs_loop(self) -> bool:
@@ -257,6 +269,21 @@ async def create_dependencies(steps: Sequence[Step], values: Values, creation: C
             arguments.update(dict.fromkeys(step.job_parameters, creation.job))
             factory = partial(step.dependency.factory, **arguments)
             values[step.dependency] = await _create(step.kind, factory, creation)
+
+
+@asynccontextmanager
+async def app_dependencies(steps: Sequence[Step], values: Values) -> AsyncIterator[None]:
+    """Inside the block, `values` has the dependencies with scope="app" that the steps create."""
+    stack, error = ContextStack(), None
+    try:
+        await create_dependencies(steps, values, Creation(None, stack))
+        yield
+    except BaseException as raised:  # noqa: BLE001 - raised again after the stack is left
+        error = raised
+    values.clear()
+    error = await stack.leave(error)
+    if error is not None:
+        raise error
 
 
 async def _create(kind: FactoryKind, factory: Callable[[], Any], creation: Creation) -> object:

@@ -8,7 +8,7 @@ from tampu.consumer.handler import Function, Handler, Isolation, KeptResults
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import OptionError
 from tampu.job import Job
-from tampu.tasks.depends import Step
+from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
 from tampu.tasks.execution import Runtime, handler_function
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.task import AnyTask
@@ -49,11 +49,23 @@ def parse_worker_options(owner: str, options: WorkerOptions) -> WorkerSettings:
     return settings
 
 
-def handler_of(task: AnyTask, runtime: Runtime, isolation: Isolation) -> Handler:
+def handler_of(
+    task: AnyTask,
+    runtime: Runtime,
+    isolation: Isolation,
+    *,
+    overrides: Overrides = NO_OVERRIDES,
+) -> Handler:
     """The handler that runs a task; `OptionError` if the task can never run."""
-    definition, middleware = task.definition, task.middleware
+    definition, middleware = task.definition.override(overrides), task.middleware
     if (task.handler.isolation or isolation) is None:
         return replace(task.handler, function=handler_function(definition, runtime, middleware))
+    if definition is not task.definition:
+        problem = (
+            f"not possible for task {task.name!r} inside app.override(...), "
+            "which does not reach child processes"
+        )
+        raise OptionError("isolation", "process", problem)
     for step in definition.steps:
         if step.dependency.scope == "app":
             problem = (
@@ -75,7 +87,19 @@ def kept_results(task: AnyTask, kept: KeptResults) -> KeptResults:
     return KeptResults(kept.ttl_s, none_ttl_s, optional=True)
 
 
-def app_steps(tasks: Iterable[AnyTask]) -> list[Step]:
+def app_steps(tasks: Iterable[AnyTask], overrides: Overrides = NO_OVERRIDES) -> list[Step]:
     """The steps that create all dependencies with scope="app", each once, in order."""
-    steps = {step.dependency: step for task in tasks for step in task.definition.steps}
+    definitions = [task.definition.override(overrides) for task in tasks]
+    steps = {step.dependency: step for each in definitions for step in each.steps}
     return [step for step in steps.values() if step.dependency.scope == "app"]
+
+
+def check_override(tasks: Iterable[AnyTask], factory: object, replacement: object) -> None:
+    """Refuse an override that has no effect, or whose replacement is not a factory."""
+    if not callable(replacement):
+        problem = "expected a function; to use a value, pass a function that returns it"
+        raise OptionError("replacement", type(replacement), problem)
+    steps = [step for task in tasks for step in task.definition.steps]
+    if not any(step.dependency.factory == factory for step in steps):
+        name = getattr(factory, "__qualname__", factory)
+        raise OptionError("factory", name, "no task of the app depends on it")

@@ -8,10 +8,23 @@ from typing import Final, TypeAlias
 
 from tampu.errors import OptionError
 
+_frozen_ms: int | None = None
+
 
 def now_ms() -> int:
     """Milliseconds since 1970, by the clock of this machine."""
-    return time_ns() // 1_000_000
+    return time_ns() // 1_000_000 if _frozen_ms is None else _frozen_ms
+
+
+def freeze_clock(at_ms: int | None) -> None:
+    """Let `now_ms` stand still at an instant; None lets it run again. For the test kit."""
+    global _frozen_ms  # noqa: PLW0603 - a process has one clock
+    _frozen_ms = at_ms
+
+
+def frozen_ms() -> int | None:
+    """The instant at which the clock stands still; None while it runs."""
+    return _frozen_ms
 
 
 _PHASE: Final = random()  # noqa: S311 - spreads processes, guards nothing
@@ -56,7 +69,7 @@ _EXPECTED: Final = (
 )
 # Text may be the only choice, as on the command line.
 _EXPECTED_TEXT: Final = 'expected numbers with units, such as "90s" or "1h30m", from 0 to 10 years'
-_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
 
@@ -95,4 +108,4 @@ def _parse(given: object) -> float | None:
 def _parse_text(text: str) -> float | None:
     if not _WHOLE.fullmatch(text):
         return None
-    return sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text))
+    return sum(float(number) * UNIT_MS[unit] for number, unit in _PART.findall(text))

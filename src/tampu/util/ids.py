@@ -4,8 +4,11 @@ The first pair after the time is not random: it is kept for the number of a part
 job could be found by its id on a queue that is spread over several nodes. Today it is always 00.
 """
 
+from itertools import count as count_up
 from os import urandom
 from typing import Final
+
+from tampu.util.clock import frozen_ms
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, L, O and U
 _DIGITS: Final = frozenset(_ALPHABET)
@@ -17,6 +20,7 @@ _RANDOM_MASK: Final = (1 << _RANDOM_BITS) - 1
 _TAIL_BITS: Final = 80  # all bits after the time
 _PARTITION: Final = "00"
 _SHIFTS: Final = tuple(range(120, -1, -10))
+_ORDER: Final = count_up(1)
 
 
 def new_ids(count: int, now_ms: int) -> list[str]:
@@ -56,6 +60,9 @@ def time_of_id(job_id: str) -> int | None:
 
 
 def _draw() -> int:
+    if frozen_ms() is not None:
+        # All ids have the same time then, and would be in no order.
+        return next(_ORDER) << _COUNTER_BITS
     return int.from_bytes(urandom(9), "big") & _RANDOM_MASK
 
 

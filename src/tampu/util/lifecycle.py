@@ -1,12 +1,15 @@
 """Starting and stopping: once, by whoever asks, however often."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Generic, Self, TypeVar
 
 from tampu.errors import WrongContext
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _CLOSED: Final = object()
 
@@ -166,6 +169,44 @@ class Shared(Generic[T]):
             if self._users == 0 and self._resource is not _CLOSED:
                 resource, self._resource = self._resource, _CLOSED
                 await self._close(resource)
+
+
+@asynccontextmanager
+async def in_own_task(
+    what: str, enter: Callable[[AsyncExitStack], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Enter and leave in the same task, as a task group requires. `what` names it.
+
+    If it ends early, its error is raised when this is left.
+    """
+    entered, leaving = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            await enter(stack)
+            entered.set()
+            await leaving.wait()
+
+    def note_end(task: asyncio.Task[None]) -> None:
+        if entered.is_set() and not leaving.is_set():
+            error = None if task.cancelled() else task.exception()
+            logger.error("the %s ended while the worker was running", what, exc_info=error)
+        entered.set()
+
+    task = asyncio.create_task(run(), name=f"tampu-{what}")
+    task.add_done_callback(note_end)
+    try:
+        await entered.wait()
+        if not task.done():
+            yield
+    except asyncio.CancelledError:
+        if not entered.is_set():
+            task.cancel()
+        raise
+    finally:
+        leaving.set()
+        await asyncio.wait([task])
+    task.result()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:

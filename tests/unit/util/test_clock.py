@@ -3,7 +3,16 @@ from datetime import timedelta
 import pytest
 
 from tampu.errors import OptionError
-from tampu.util.clock import MAX_MS, Duration, to_ms, to_positive_ms, to_s
+from tampu.util.clock import (
+    MAX_MS,
+    Duration,
+    freeze_clock,
+    frozen_ms,
+    now_ms,
+    to_ms,
+    to_positive_ms,
+    to_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +92,14 @@ def test_a_positive_duration_must_not_round_to_zero() -> None:
 
 def test_seconds_are_rounded_to_milliseconds() -> None:
     assert to_s("timeout", "1s1ms") == 1.001
+
+
+def test_the_clock_can_stand_still_and_runs_again() -> None:
+    before = now_ms()
+    freeze_clock(5)
+    try:
+        assert (now_ms(), frozen_ms()) == (5, 5)
+    finally:
+        freeze_clock(None)
+    assert now_ms() >= before
+    assert frozen_ms() is None

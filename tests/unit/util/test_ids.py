@@ -4,6 +4,7 @@ from unittest.mock import patch
 import pytest
 
 from tampu.util import ids
+from tampu.util.clock import freeze_clock
 from tampu.util.ids import new_id, new_ids, time_of_id
 
 NOW_MS = 1_794_725_043_642
@@ -71,3 +72,12 @@ def test_the_time_of_an_id_can_be_read(made_ms: int) -> None:
 )
 def test_an_id_that_a_user_chose_has_no_time(chosen: str) -> None:
     assert time_of_id(chosen) is None
+
+
+def test_while_the_clock_stands_still_ids_are_in_the_order_in_which_they_are_made() -> None:
+    freeze_clock(NOW_MS)
+    try:
+        made = [new_id(NOW_MS), *new_ids(1500, NOW_MS), new_id(NOW_MS), *new_ids(2, NOW_MS)]
+    finally:
+        freeze_clock(None)
+    assert made == sorted(set(made))

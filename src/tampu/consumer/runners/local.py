@@ -4,11 +4,11 @@ Each turns whatever the handler does into an outcome; only cancellation is raise
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from tampu.consumer.handler import Function, Handler, HandlerPlan, Place, Runner, timeout_s_of
 from tampu.consumer.intake import Delivery
@@ -21,6 +21,7 @@ from tampu.job import unmark_cancelled
 from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value
 from tampu.util.options import is_async
 
+T = TypeVar("T")
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 
 
@@ -51,12 +52,25 @@ class LoopRunner:
         """Do nothing: there is nothing to end."""
 
 
+class CallsFunctions(Protocol):
+    """Threads that call functions; `HandlerThreads` explains the methods."""
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function, which must not raise, in a thread."""
+
+    def replace(self) -> None:
+        """Go on with new threads."""
+
+    def close(self) -> None:
+        """Begin no more calls."""
+
+
 class ThreadRunner:
     """Runs plain functions in threads, each with the context of the worker's task."""
 
     place: Final = Place.THREAD
 
-    def __init__(self, function: Function, threads: HandlerThreads) -> None:
+    def __init__(self, function: Function, threads: CallsFunctions) -> None:
         self._function = function
         self._threads = threads
 

@@ -81,6 +81,17 @@ def join(directory: str | Path, *, timeout: float = 10.0) -> EmbeddedServer:
     return EmbeddedServer(home, address, hold)
 
 
+def stop(server: EmbeddedServer, *, timeout: float = 10.0) -> None:
+    """Stop a server now, whoever else uses it, and return when it and its keeper have ended.
+
+    Its data is flushed to its file. Raises `EmbeddedFailed` after `timeout` seconds.
+    """
+    _call(server.socket, b"SHUTDOWN NOSAVE\r\n")
+    server.release()
+    ending = _Start(server.directory, time.monotonic() + timeout)
+    ending.lock(FileLock.exclusive, keeper.KEEPER_LOCK).close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Start:
     """One attempt to start or join a server in `home`, until the monotonic `deadline`."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tampu.errors import CommandRefused
 from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
+from tampu.server.streams import read_time_ms
 from tampu.util.lifecycle import ignore_outcome
 
 if TYPE_CHECKING:
@@ -237,13 +238,13 @@ async def read_snapshot(
     calls: list[Any] = [lane.send(packed, repeatable=True) for packed in commands]
     found = spec_fields(lane, keys, [key], fields=fields)
     try:
-        (seconds, micros), armed, paused = [await call for call in calls]
+        time, armed, paused = [await call for call in calls]
     finally:
         for call in calls:
             call.add_done_callback(ignore_outcome)
     (values,) = await found
     return ScheduleSnapshot(
-        int(seconds) * 1000 + int(micros) // 1000,
+        read_time_ms(time),
         None if armed is None else Armed(key, armed),
         None if paused is None else Armed(key, paused),
         [None] * len(fields) if values is None else values,

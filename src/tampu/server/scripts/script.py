@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
 _PART = re.compile(r"^-- with (parts/\w+)\n", re.MULTILINE)
+_scripts: list[Script] = []
+_prelude = ""
 
 
 class Script:
@@ -29,9 +31,18 @@ class Script:
     def __init__(self, name: str) -> None:
         self.name = name
         text = _PART.sub(lambda part: _read_lua(part[1]), _read_lua(name))
-        self._flagged = _Text(text)
+        flags, line_end, rest = text.partition("\n")
+        self._flags, self._rest = (
+            (flags + line_end, rest) if text.startswith(_FLAG_LINE) else ("", text)
+        )
+        _scripts.append(self)
+        self._compose()
+
+    def _compose(self) -> None:
+        text = _prelude + self._rest
+        self._flagged = _Text(self._flags + text)
         # Servers before 7.0 do not know the line of flags, and do without all flags but allow-oom.
-        self._plain = _Text(text.partition("\n")[2] if text.startswith(_FLAG_LINE) else text)
+        self._plain = _Text(text)
 
     def text(self, dialect: Dialect) -> _Text:
         """The form of the script that a server understands."""
@@ -97,6 +108,14 @@ class _Text:
         self.body = text.encode()
         self.digest = sha1(self.body, usedforsecurity=False).hexdigest().encode()
         self.load = pack(b"SCRIPT", b"LOAD", self.body)
+
+
+def set_prelude(name: str | None) -> None:
+    """Begin all scripts with a Lua file from now on; None: with none. For the test kit."""
+    global _prelude  # noqa: PLW0603 - for the scripts of modules that are imported later too
+    _prelude = "" if name is None else _read_lua(name)
+    for script in _scripts:
+        script._compose()
 
 
 def _read_lua(name: str) -> str:

@@ -1,0 +1,150 @@
+"""How tasks run in a test: as in a worker, with the dependencies that are overridden right now."""
+
+import asyncio
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from tampu.consumer.handler import Function, HandlerPlan, KeptResults, Place, Runner, timeout_s_of
+from tampu.consumer.intake import Delivery
+from tampu.consumer.options import WorkerSettings
+from tampu.consumer.runners.local import LoopRunner, ThreadRunner
+from tampu.job import Job, enter_job
+from tampu.outcome import (
+    Outcome,
+    Retry,
+    Snooze,
+    Unrecoverable,
+    outcome_after_limit,
+    timeout_outcome,
+)
+from tampu.tasks.execution import Runtime, handler_function
+from tampu.tasks.task import AnyTask
+from tampu.testing.threads import KitThreads
+from tampu.util.options import is_async
+
+if TYPE_CHECKING:
+    from tampu.app import App
+
+
+class TaskRunner:
+    """Runs one task, and keeps what it raises by the id of its job.
+
+    A task with `isolation="process"` runs in this process: what a test replaces would not reach a
+    child process.
+    """
+
+    def __init__(
+        self,
+        app: "App",
+        task: AnyTask,
+        runtime: Runtime,
+        *,
+        threads: KitThreads,
+        raised: dict[str, BaseException],
+    ) -> None:
+        self._app, self._task = app, task
+        self._runtime, self._threads, self._raised = runtime, threads, raised
+        self._overrides = app.overrides
+        self._runner = self._make_runner()
+
+    async def run(self, delivery: Delivery) -> Outcome:
+        """Run the task for one delivery."""
+        if self._overrides is not self._app.overrides:
+            self._overrides = self._app.overrides
+            self._runner = self._make_runner()
+        return await self._runner.run(delivery)
+
+    @property
+    def place(self) -> Place:
+        """Where the task runs."""
+        return self._runner.place
+
+    def abandon(self) -> None:
+        """Do nothing: no attempt is abandoned in a test."""
+
+    async def close(self) -> None:
+        """Do nothing: the threads belong to the test."""
+
+    def _make_runner(self) -> Runner:
+        task = self._task
+        definition = task.definition.override(self._overrides)
+        function = handler_function(definition, self._runtime, task.middleware)
+        recording = _record_errors(function, self._raised)
+        if is_async(recording):
+            return LoopRunner(recording)
+        return ThreadRunner(recording, self._threads)
+
+
+async def run_attempt(delivery: Delivery) -> Outcome:
+    """Run the handler of a delivery with its time limit, in a task and a context of its own."""
+    runner, limit_s = delivery.plan.runner, delivery.timeout_s
+    began = monotonic()
+    running = asyncio.create_task(_enter_and_run(delivery), name=f"tampu-job-{delivery.job.name}")
+    is_cancelled = limit_s is not None and runner.place is Place.LOOP
+    done, _ = await asyncio.wait({running}, timeout=limit_s if is_cancelled else None)
+    if not done:
+        running.cancel()
+        await asyncio.wait({running})
+    if running.cancelled():
+        return timeout_outcome(limit_s or 0.0)
+    outcome = running.result()
+    if limit_s is not None and monotonic() - began > limit_s:
+        return outcome_after_limit(outcome, limit_s)
+    return outcome
+
+
+async def _enter_and_run(delivery: Delivery) -> Outcome:
+    enter_job(delivery.job)
+    return await delivery.plan.runner.run(delivery)
+
+
+def make_kit_plans(
+    app: "App",
+    settings: WorkerSettings,
+    *,
+    threads: KitThreads,
+    raised: dict[str, BaseException],
+) -> tuple[Runtime, Mapping[str | None, HandlerPlan]]:
+    """How to run the jobs of each task, and what all of them share."""
+    runtime = Runtime(threads=threads)
+    plans: dict[str | None, HandlerPlan] = {}
+    for name, task in app.tasks.items():
+        own = task.handler
+        timeout = settings.timeout if own.timeout is None else own.timeout
+        plans[name] = HandlerPlan(
+            TaskRunner(app, task, runtime, threads=threads, raised=raised),
+            own.attempts or settings.attempts,
+            own.backoff or settings.backoff,
+            timeout_s_of(timeout),
+            KeptResults.of(settings.result_ttl),
+        )
+    return runtime, plans
+
+
+def _record_errors(function: Function, raised: dict[str, BaseException]) -> Function:
+    """The function; what it raises, or returns instead, is kept for the test."""
+    called: Any = function
+
+    def note(job: Job[Any], value: object) -> object:
+        if isinstance(value, Retry | Snooze | Unrecoverable):
+            raised[job.id] = value
+        return value
+
+    async def run(job: Job[Any]) -> object:
+        try:
+            return note(job, await called(job))
+        except asyncio.CancelledError:
+            raise  # its time limit is over
+        except BaseException as error:
+            raised[job.id] = error
+            raise
+
+    def run_plainly(job: Job[Any]) -> object:
+        try:
+            return note(job, called(job))
+        except BaseException as error:
+            raised[job.id] = error
+            raise
+
+    return run if is_async(function) else run_plainly
