@@ -11,7 +11,7 @@ import redis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tampu import App, Depends, WrongContext
+from tampu import App, Depends, ServerUnreachable, WrongContext
 from tampu.testing import Kit, use
 from tests.waiting import block_until
 
@@ -85,6 +85,18 @@ def test_in_a_loop_it_must_be_async(tampu: Kit) -> None:
         asyncio.run(wrong())
     with tampu.use(app):
         pass
+
+
+def test_a_block_that_cannot_begin_leaves_no_thread(tampu: Kit) -> None:
+    before = threading.active_count()
+    with tampu.use(app) as jobs:
+        with pytest.raises(WrongContext, match="another test kit is in use"), tampu.use(app):
+            raise AssertionError
+        note.enqueue_sync("still there")
+        jobs.run()
+    with pytest.raises(ServerUnreachable), Kit("redis://127.0.0.1:1").use(app):
+        raise AssertionError
+    assert threading.active_count() == before
 
 
 def test_closing_the_app_inside_does_not_end_the_kit(tampu: Kit) -> None:
