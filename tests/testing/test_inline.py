@@ -1,8 +1,10 @@
 """Inline mode: adding a job runs it."""
 
+import asyncio
 import threading
 
 import pytest
+import redis
 
 from tampu import (
     INJECTED,
@@ -173,3 +175,26 @@ async def test_plain_code_adds_jobs_of_its_own_thread(tampu: Kit) -> None:
         await outer.enqueue()
     assert len(set(threads)) == 1, "the inner one runs in the thread of the outer one"
     assert threads[0] != threading.get_ident()
+
+
+async def test_a_job_that_another_task_runs_is_waited_for(tampu: Kit) -> None:
+    own = App("redis://192.0.2.1")
+
+    @own.task
+    async def slow(number: int) -> int:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return number
+
+    async def add(number: int) -> int:
+        return await (await slow.enqueue(number)).result()
+
+    async with tampu.use(own, inline=True):
+        assert await asyncio.gather(*map(add, range(20))) == list(range(20))
+
+
+def test_nothing_is_left_in_the_database(tampu: Kit) -> None:
+    with tampu.use(app, inline=True):
+        double.enqueue_sync(1)
+    with redis.Redis.from_url(tampu.url) as client:
+        assert client.dbsize() == 0

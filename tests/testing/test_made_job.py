@@ -42,5 +42,7 @@ async def test_it_has_no_result() -> None:
 def test_invalid_values_are_refused() -> None:
     with pytest.raises(OptionError, match="attempt"):
         make_job(attempt=0)
+    with pytest.raises(OptionError, match="id"):
+        make_job(id=5)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="scheduled_at"):
         make_job(scheduled_at=datetime(2026, 1, 1))  # noqa: DTZ001 - as a test may do

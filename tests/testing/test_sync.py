@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import redis
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tampu import App, Depends, WrongContext
+from tampu import App, Depends, ServerUnreachable, WrongContext
 from tampu.testing import Kit, use
+from tests.waiting import block_until
 
 app = App("redis://192.0.2.1", default_queue="plain")
 log: list[str] = []
@@ -85,6 +87,18 @@ def test_in_a_loop_it_must_be_async(tampu: Kit) -> None:
         pass
 
 
+def test_a_block_that_cannot_begin_leaves_no_thread(tampu: Kit) -> None:
+    before = threading.active_count()
+    with tampu.use(app) as jobs:
+        with pytest.raises(WrongContext, match="another test kit is in use"), tampu.use(app):
+            raise AssertionError
+        note.enqueue_sync("still there")
+        jobs.run()
+    with pytest.raises(ServerUnreachable), Kit("redis://127.0.0.1:1").use(app):
+        raise AssertionError
+    assert threading.active_count() == before
+
+
 def test_closing_the_app_inside_does_not_end_the_kit(tampu: Kit) -> None:
     with tampu.use(app) as jobs:
         note.enqueue_sync("one")
@@ -133,6 +147,28 @@ def test_a_web_application_adds_jobs_from_its_own_loop(
             jobs.assert_enqueued(work, 2)
             jobs.run()
     assert seen == [1, 2]
+
+
+def test_queues_of_other_loops_are_closed(tampu: Kit) -> None:
+    own = App("redis://192.0.2.1")
+
+    @own.task
+    async def work() -> None: ...
+
+    web = FastAPI()
+
+    @web.post("/")
+    async def start() -> None:
+        await work.enqueue()
+
+    with TestClient(web) as client, redis.Redis.from_url(tampu.url) as admin:
+        for _ in range(2):
+            with tampu.use(own) as jobs:
+                client.post("/")
+                jobs.assert_enqueued(work)
+        block_until(
+            lambda: len(admin.client_list()) == 1, within=10, sentence="all have disconnected"
+        )
 
 
 class PlainTests(unittest.TestCase):

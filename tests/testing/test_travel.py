@@ -188,6 +188,20 @@ async def test_time_never_goes_back(tampu: Kit, diary: Diary) -> None:
             await jobs.travel(datetime(2026, 4, 1))  # noqa: DTZ001 - as a test may do
 
 
+async def test_random_waits_are_the_same_in_every_run(tampu: Kit, diary: Diary) -> None:
+    @diary.app.task(attempts=5, backoff=Backoff.exponential(10, jitter=0.5))
+    async def fail() -> None:
+        raise ValueError
+
+    seen: list[list[datetime]] = []
+    for _ in range(2):
+        async with tampu.use(diary.app, now=START) as jobs:
+            await fail.enqueue()
+            seen.append([each.at for each in await jobs.travel("1h", raise_errors=False)])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 5
+
+
 class TestWithoutWorker:
     async def test_missed_fires_follow_their_policy(self, tampu: Kit, diary: Diary) -> None:
         policies = {"skip": Missed.SKIP, "once": Missed.ONCE, "all": Missed.all()}

@@ -5,6 +5,7 @@ that run side by side, and services that wait until something is due.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -85,7 +86,7 @@ class BenchRules:
     plans: Mapping[str | None, HandlerPlan]
     raised: dict[str, BaseException]  # by job: what its attempt has raised
     running: dict[str, asyncio.Future[None]]  # by job: done when its attempt is settled
-    waits_for_retries: bool = True  # otherwise a failed job runs again at once
+    inline: bool = False  # whoever adds a job runs it, possibly many at once; retries do not wait
 
 
 class _Firer(FiringService):
@@ -105,7 +106,7 @@ class _QueueBench:
         config = QueueConfig(keys, rules.consumer, settings, plans=rules.plans)
         self.keys = keys
         self.member = config.member
-        self.head: RawEntry | None = None  # the next entry, read already
+        self.heads: deque[RawEntry] = deque()  # the next one, read already
         self.paused = False
         self.rules = msgspec.structs.replace(config.rules, rng=Random(0))  # noqa: S311 - repeatable
         self.events_max_len = settings.events_max_len if settings.events else 0
@@ -167,8 +168,7 @@ class _QueueBench:
         """Read the next entry, if there is one."""
         us = self.member
         packed = pack_read(us.stream, group=us.group, consumer=us.consumer, count=1, block_ms=0)
-        entries = read_entries(await self._lane.send(packed))
-        self.head = entries[0] if entries else None
+        self.heads.extend(read_entries(await self._lane.send(packed)))
 
     async def promote(self) -> None:
         """Move all delayed jobs that are due to the stream."""
@@ -196,7 +196,7 @@ class Bench:
         self._rules = rules
         self._stack = stack
         self._queues: dict[str, _QueueBench] = {}
-        self._opening = asyncio.Lock()
+        self._opening, self._reading = asyncio.Lock(), asyncio.Lock()
         self._has_read = False  # whether all that waits is known
 
     @classmethod
@@ -244,7 +244,7 @@ class Bench:
         promotions = [queues[number].promote() for number in due if number < len(queues)]
         # Sent together, in this order, unless the server does not know the script yet.
         await asyncio.gather(*promotions, self._read())
-        self._has_read = any(each.head for each in queues)
+        self._has_read = any(each.heads for each in queues)
         return bool(due)
 
     async def pass_time(self, to_ms: int) -> None:
@@ -259,16 +259,15 @@ class Bench:
 
     async def run_next(self) -> Ended | None:
         """Run the job that has waited longest; None if there is none."""
-        if not self._has_read:
+        if self._rules.inline or not self._has_read:
             await self._read()
         self._has_read = False
-        await asyncio.gather(*(each.learn() for each in self._queues.values() if each.head))
-        heads = [each for each in self._queues.values() if each.head and not each.paused]
-        if not heads:
+        await asyncio.gather(*(each.learn() for each in self._queues.values() if each.heads))
+        waiting = [each for each in self._queues.values() if each.heads and not each.paused]
+        if not waiting:
             return None
-        queue = min(heads, key=_order)
-        entry, queue.head = queue.head, None
-        assert entry is not None  # noqa: S101 - a queue with a head
+        queue = min(waiting, key=_order)
+        entry = queue.heads.popleft()
         accepted = queue.accept(entry)
         for burial in accepted.refused:
             queue.settler.bury(burial)
@@ -283,7 +282,8 @@ class Bench:
 
     async def _read(self) -> None:
         """Read the next entry of each queue that has none."""
-        await asyncio.gather(*(each.read() for each in self._queues.values() if not each.head))
+        async with self._reading:  # then no entry is on its way to another task
+            await asyncio.gather(*(each.read() for each in self._queues.values() if not each.heads))
         self._has_read = True
 
     async def flush_events(self) -> None:
@@ -300,7 +300,7 @@ class Bench:
         try:
             await queue.free_key(delivery)
             outcome = await run_attempt(delivery)
-            if isinstance(outcome, Failed) and not rules.waits_for_retries:
+            if isinstance(outcome, Failed) and rules.inline:
                 outcome = msgspec.structs.replace(outcome, after_ms=0)
             queue.settler.put(delivery, outcome, perf_counter_ns() - began)
             settling = queue.settler.drain(_SETTLE_S)
@@ -347,8 +347,7 @@ class Bench:
 
 def _order(queue: _QueueBench) -> tuple[int, ...]:
     """Entries are added in the order of their ids, which have a time and a number."""
-    assert queue.head is not None  # noqa: S101 - only those with a head are ordered
-    return tuple(map(int, queue.head[0].split(b"-")))
+    return tuple(map(int, queue.heads[0][0].split(b"-")))
 
 
 def kit_settings(settings: WorkerSettings) -> WorkerSettings:

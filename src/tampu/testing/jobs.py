@@ -57,7 +57,7 @@ class Jobs:
             plans=plans,
             raised=raised,
             running={},
-            waits_for_retries=not inline,
+            inline=inline,
         )
         self._inline = inline
         self._names = set(app.queues)
@@ -222,10 +222,11 @@ class Jobs:
                     self._unseen[ended.job_id] = ended.error
         finally:
             self._depth -= 1
+        here = asyncio.get_running_loop()
         for job in jobs:
             running = self._rules.running.get(job.id)
-            if running is not None and not job.duplicate:
-                await running  # another task of this loop runs it
+            if running is not None and running.get_loop() is here and not job.duplicate:
+                await asyncio.wait([running])  # another task runs it
 
     def note_seen(self, job_id: str) -> None:
         """A test has asked for the result of an inline job, and knows how it ended."""
