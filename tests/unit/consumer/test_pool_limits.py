@@ -253,17 +253,21 @@ class TestContext:
         assert len({str(outcome) for _, outcome in settler.outcomes}) == 1
 
     async def test_values_that_cannot_be_compared_do_not_leak_either(
-        self, pool: Pool, settler: FakeSettler
+        self, settler: FakeSettler, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async def handler(job: Job[Any]) -> object:
-            before = type(_seen.get())
-            _seen.set(Incomparable())
-            return before is str
+        first = Incomparable()
 
-        _seen.set("text")
-        pool.offer([on_loop(handler, number) for number in range(3)])
-        await settler.until(3)
+        async def handler(job: Job[Any]) -> object:
+            before = _seen.get()
+            _seen.set(Incomparable())
+            return before is first
+
+        _seen.set(first)
+        async with pool_of(1, settler) as pool:
+            pool.offer([on_loop(handler, number) for number in range(3)])
+            await settler.until(3)
         assert [outcome for _, outcome in settler.outcomes] == [Done(True)] * 3  # noqa: FBT003
+        assert caplog.messages == []
 
     async def test_a_task_that_a_job_leaves_behind_keeps_its_job(
         self, pool: Pool, settler: FakeSettler

@@ -277,24 +277,33 @@ class _ParentPipe:
 
 
 async def _wait_for_exit(process: SpawnProcess) -> int | None:
-    """The exit code of a process; it is killed if it does not end in time. None if it is unknown.
+    """The exit code of a process; it is killed if it does not end in time.
 
-    Where the system has no descriptor for a process, polling is all that works on every loop: a
-    process may close the pipe and go on.
+    None if something else in the program has waited for it, and took the code. Where the system has
+    no descriptor for a process, polling is all that works on every loop: a process may close the
+    pipe and go on.
     """
     kill = asyncio.get_running_loop().call_later(END_LIMIT_S, process.kill)
     try:
         with _watch_exit(process) as exited:
-            while (code := process.exitcode) is None:
+            while (code := process.exitcode) is None and _is_there(process):
                 if exited is None:
                     await asyncio.sleep(_POLL_S)
-                elif exited.is_set():
-                    return None  # something else in the program has waited for it
-                else:
+                elif not exited.is_set():
                     await exited.wait()
+                else:
+                    break
             return code
     finally:
         kill.cancel()
+
+
+def _is_there(process: SpawnProcess) -> bool:
+    try:
+        os.kill(process.pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager

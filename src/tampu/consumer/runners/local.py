@@ -22,7 +22,8 @@ from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value
 from tampu.util.options import is_async
 
 T = TypeVar("T")
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict})
+_PLAIN: Final = frozenset({bool, int, float, str, bytes, list, dict})
+_DONE: Final = Done(None)
 
 
 class LoopRunner:
@@ -43,6 +44,8 @@ class LoopRunner:
             if isinstance(error, GeneratorExit) and not _is_loop_running():
                 raise  # not raised by the handler: the loop has ended, and this task with it
             return outcome_of_error(error, traced=wants_traceback(delivery))
+        if value is None:
+            return _DONE
         return Done(value) if type(value) in _PLAIN else outcome_of_value(value)
 
     def abandon(self) -> None:

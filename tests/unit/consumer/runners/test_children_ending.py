@@ -60,6 +60,38 @@ async def test_a_child_that_crashes_fails_the_attempt_and_is_replaced(
     assert await pid_of(children) != first
 
 
+async def test_where_a_process_has_no_descriptor_its_end_is_polled(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    children = make(handlers.crashes)
+    first = await pid_of(children)
+    async with asyncio.timeout(20):
+        outcome = await run(children, "exit")
+    assert outcome == Failed(Failure("ProcessCrashed", "the child process ended with exit code 3"))
+    assert is_gone(first)
+
+
+@pytest.mark.parametrize("has_descriptor", [True, False])
+async def test_the_end_of_a_child_is_noticed_even_if_the_program_waits_for_it_first(
+    make: Make,
+    pid_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_descriptor: bool,  # noqa: FBT001
+) -> None:
+    if not has_descriptor:
+        monkeypatch.delattr(os, "pidfd_open")
+    children = make(handlers.sleeps)
+    running = asyncio.create_task(run(children, [str(pid_file), 60]))
+    pid = await pid_in(pid_file)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)  # noqa: ASYNC222 - before the loop can
+    async with asyncio.timeout(20):
+        assert await running == Failed(Failure("ProcessCrashed", "the child process ended"))
+        assert isinstance(await run(children, [str(pid_file), 0]), Done)
+        await children.close()
+
+
 async def test_a_child_that_died_while_idle_costs_no_attempt(make: Make) -> None:
     children = make(handlers.pid, limit=2)
     first = await pid_of(children)
