@@ -17,28 +17,13 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.every_server
 
 
-async def until_known(harness: Harness, gate: Gate) -> None:
-    """Return when the workers have read all that the control stream says so far.
-
-    They read it in order, so a job that is cancelled last tells it.
-    """
-    job = gate.jobs[-1]
-    await harness.queue.job(job.id).cancel()
-
-    async def is_over() -> bool:
-        return (await job.info()).state is JobState.CANCELLED
-
-    await wait_until(is_over, within=SOON, sentence="a worker has done what was asked last")
-
-
 async def pause_with_running(harness: Harness, **options: Any) -> Gate:  # noqa: ANN401 - of a worker
     """A paused queue, and a worker that knows it and runs one job."""
     gate = Gate()
     await harness.start_worker(gate, **options)
     await harness.queue.add_each("x", ["runs", "is cancelled"])
     await gate.until(2)
-    assert await harness.queue.pause() is True
-    await until_known(harness, gate)
+    await harness.pause(gate)
     return gate
 
 
