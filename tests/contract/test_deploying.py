@@ -16,9 +16,11 @@ from tampu import (
     AccessDenied,
     Backoff,
     CancelState,
+    EventKind,
     Every,
     Job,
     JobFailed,
+    JobState,
     Queue,
     QueueEvents,
     Worker,
@@ -134,6 +136,28 @@ async def test_a_user_with_the_rule_tends_jobs(url: str) -> None:
         assert await queue.dead.replay() == 1
         assert await queue.dead.purge(everything=True) == 0
         assert (await queue.counts()).waiting == 1
+
+
+async def test_a_user_with_the_rule_asks_about_jobs_and_stops_them(url: str) -> None:
+    started = asyncio.Event()
+
+    async def hang(job: Job[Any]) -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    async with Queue(QUEUE, url, events=True) as queue, Worker(QUEUE, hang, url):
+        running = await queue.add("work", job_id="runs")
+        await queue.add("work", delay="1h", job_id="later")
+        await asyncio.wait_for(started.wait(), SOON)
+        assert (await queue.job("nope").info()).state is JobState.UNKNOWN
+        for newest_first in (False, True):
+            listed = [info.id async for info in queue.jobs(newest_first=newest_first)]
+            assert listed == ["runs", "later"]
+        assert await queue.pause()
+        assert await running.cancel() is CancelState.CANCELLING
+        assert [event.kind async for event in running.events()][-1] is EventKind.CANCELLED
+        assert await queue.resume()
+        assert (await queue.drain(timeout=SOON)).active == 0
 
 
 async def _is_buried(queue: Queue) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tampu import Backoff, CancelState, JobInfo, JobState, NewJob, OptionError
-from tampu.admin.jobs import job_info
+from tampu.admin.jobs import JobFinder, job_info
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.util.ids import new_id
@@ -129,6 +129,18 @@ class TestByTime:
         assert (info.state, info.data) == (JobState.WAITING, 5)
         assert calls["xrange"] <= 2 and calls["zscan"] == 0
         assert (await harness.queue.job(job.id).cancel()) is CancelState.CANCELLED
+
+    async def test_many_that_were_added_together_are_found_together(
+        self, work: Lane, harness: Harness
+    ) -> None:
+        await harness.queue.add_each("x", range(BACKLOG))
+        wanted = [job.id for job in await harness.queue.add_each("y", range(500))]
+        finder = JobFinder(work, KEYS, most=1000)
+        harness.reset_calls()
+        found = await finder.find(wanted)
+        assert found.keys() == set(wanted)
+        assert harness.calls("xrange") <= 10
+        harness.admin.delete(KEYS.stream)
 
     async def test_a_clock_that_is_ahead_is_no_problem(self, harness: Harness) -> None:
         await harness.queue.add_each("x", range(BACKLOG))

@@ -38,7 +38,7 @@ async def fill(harness: Harness) -> Gate:
         return await gate(job)
 
     await harness.start_worker(
-        handle, attempts=2, backoff=Backoff.fixed(3600), concurrency=2, promote=False
+        handle, attempts=2, backoff=Backoff.fixed(3600), concurrency=3, promote=False
     )
     await harness.queue.add("bad", "dead", attempts=1)
     await harness.dead_letters()
@@ -46,9 +46,10 @@ async def fill(harness: Harness) -> Gate:
     await wait_until(
         lambda: harness.admin.zcard(KEYS.delayed) == 1, within=SOON, sentence="it has failed"
     )
-    await harness.queue.add_each("good", ["active", "active"])
-    await gate.until(2)
-    await harness.queue.pause()  # so that nothing of what follows is read
+    for data in ("active", "active", "is cancelled"):
+        await harness.queue.add("good", data)
+    await gate.until(3)
+    await harness.pause(gate)  # so that nothing of what follows is read
     await harness.queue.add_each("good", ["waiting", "waiting", "waiting"])
     await harness.queue.add("good", "delayed", delay="1h")
     return gate

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from tampu.consumer.handler import Handlers
 from tampu.consumer.options import WorkerOptions
-from tampu.job import Job
+from tampu.job import Job, JobState
 from tampu.queue import Queue
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.event import Event, decode_event
@@ -163,6 +163,20 @@ class Harness:
         letters = await self.queue.dead.peek(count + 1)
         assert len(letters) == count
         return letters
+
+    async def pause(self, gate: Gate) -> None:
+        """Pause the queue, and return when its workers know that.
+
+        They read what they are told in order, so the last job at the gate is cancelled after it.
+        """
+        assert await self.queue.pause() is True
+        job = gate.jobs[-1]
+        await self.queue.job(job.id).cancel()
+
+        async def is_over() -> bool:
+            return (await job.info()).state is JobState.CANCELLED
+
+        await wait_until(is_over, within=SOON, sentence="a worker has done what was asked last")
 
     def calls(self, command: str = "evalsha") -> int:
         """How often a command was called since `reset_calls`."""

@@ -169,21 +169,27 @@ class JobFinder:
         for job_id in job_ids:
             at_ms = time_of_id(job_id)
             if at_ms is not None and job_id not in found:
-                found.update(await self._around(at_ms, {job_id}))
+                found.update(await self._around(at_ms, job_id, job_ids))
         return found
 
-    async def _around(self, at_ms: int, wanted: set[str]) -> dict[str, FoundJob]:
-        """Search after that time first, then before it: the clocks of producers differ."""
-        stream, start = self._keys.stream, b"%d-0" % at_ms
+    async def _around(
+        self, at_ms: int, job_id: str, wanted: Collection[str]
+    ) -> dict[str, FoundJob]:
+        """Search for a job after that time, then before it: the clocks of producers differ.
+
+        Others that are wanted and were added at the same time are found along with it.
+        """
+        stream, start, found = self._keys.stream, b"%d-0" % at_ms, dict[str, FoundJob]()
         for _ in range(_NEAR_PAGES):
             page = await entries_from(self._lane, stream, start=start, count=_PAGE)
-            if found := _wanted_in(page, wanted):
+            found.update(_wanted_in(page, wanted))
+            if job_id in found:
                 return found
             if len(page) < _PAGE:
                 break
             start = b"(" + page[-1][0]
         page = await entries_down_from(self._lane, stream, start=b"%d-0" % at_ms, count=_PAGE)
-        return _wanted_in(page, wanted)
+        return found | _wanted_in(page, wanted)
 
     async def _in_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
         """Search the delayed jobs in one pass."""

@@ -183,9 +183,9 @@ async def delayed_from(
     lane: Lane, delayed: bytes, place: int, *, count: int, latest_first: bool
 ) -> list[tuple[bytes, int]]:
     """Members of the delayed set with their due times, from a place in their order on."""
-    command = "ZREVRANGE" if latest_first else "ZRANGE"
-    last = place + count - 1
-    reply: Any = await lane.call(command, delayed, place, last, "WITHSCORES", repeatable=True)
+    order = ("REV",) if latest_first else ()
+    command = ("ZRANGE", delayed, place, place + count - 1, *order, "WITHSCORES")
+    reply: Any = await lane.call(*command, repeatable=True)
     return [
         (bytes(member), round(float(score)))
         for member, score in zip(reply[::2], reply[1::2], strict=True)
