@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tampu.errors import OptionError
 from tampu.timing import Cron, zones
 from tampu.timing import cron as cron_module
-from tampu.timing.cron import MAX_LENGTH
+from tampu.timing.expression import MAX_LENGTH
 from tampu.timing.zones import ClockChange
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
@@ -35,6 +35,13 @@ class TestDialect:
             ("15 * *", ["01-15", "02-15"]),
             ("L * *", ["01-31", "02-28", "03-31"]),
             ("LW * *", ["01-29", "02-26", "03-31"]),
+            ("15W * *", ["01-15", "02-15", "03-15", "04-15", "05-14", "06-15"]),
+            ("16W * *", ["01-15", "02-16", "03-16", "04-16", "05-17", "06-16"]),
+            ("1W * *", ["02-01", "03-01", "04-01", "05-03", "06-01"]),
+            ("31W * *", ["01-29", "03-31", "05-31", "07-30", "08-31", "10-29"]),
+            ("28w 2 *", ["02-26", "02-28"]),
+            ("1,15W,LW * *", ["01-15", "01-29", "02-01"]),
+            ("15W * MON", ["01-04", "01-11", "01-15"]),  # either
             ("1,L * *", ["01-31", "02-01", "02-28"]),
             ("* * FRI#2", ["01-08", "02-12"]),
             ("* * 5#5", ["01-29", "04-30"]),
@@ -212,13 +219,68 @@ class TestClockChanges:
         assert rule.previous(second) == self.AUTUMN + timedelta(hours=1.5)
 
 
+class TestYears:
+    @pytest.mark.parametrize(
+        ("years", "found"),
+        [
+            ("2030", ["2030"]),
+            ("2030,2028", ["2028", "2030"]),
+            ("2030-2033", ["2030", "2031", "2032", "2033"]),
+            ("2030-2034/2", ["2030", "2032", "2034"]),
+            ("2070/2", ["2070", "2072", "2074", "2076", "2078"]),
+            ("*", ["2028", "2029", "2030", "2031", "2032"]),
+            ("?", ["2028", "2029", "2030", "2031", "2032"]),
+        ],
+    )
+    def test_a_seventh_field_has_the_years(self, years: str, found: list[str]) -> None:
+        """Asked from 2027."""
+        instants = Cron(f"0 30 9 1 1 * {years}").next_n(5, datetime(2027, 6, 1, tzinfo=UTC))
+        assert [f"{each:%Y}" for each in instants] == found
+
+    def test_past_years_have_a_previous_instant_and_no_next_one(self) -> None:
+        rule = Cron("0 0 12 24 12 * 2020-2021", tz="Europe/Berlin")
+        now_ms = 1_800_000_000_000
+        assert rule.next_ms(now_ms) is None
+        previous = datetime(2021, 12, 24, 11, tzinfo=UTC)
+        assert rule.previous_ms(now_ms) == previous.timestamp() * 1000
+        assert rule.count_between(0, now_ms) == 2
+
+    def test_a_year_ends_and_begins_by_the_clock_of_the_zone(self) -> None:
+        rule = Cron("0 59 23 31 12 * 2030", tz="Pacific/Auckland")
+        (only,) = rule.next_n(3, datetime(2027, 1, 1, tzinfo=UTC))
+        assert only == datetime(2030, 12, 31, 10, 59, tzinfo=UTC)
+
+    def test_the_29th_of_february_is_found_among_years(self) -> None:
+        rule = Cron("0 0 0 29 2 * 2029-2040")
+        found = rule.next_n(5, datetime(2027, 1, 1, tzinfo=UTC))
+        assert [each.year for each in found] == [2032, 2036, 2040]
+
+    @pytest.mark.parametrize("text", ["0 30 2 28W 3 * 2027-2029", "0 */20 2 31W 3,10 * 2027,2028"])
+    def test_instants_agree_forwards_backwards_and_counted_when_clocks_change(
+        self, text: str
+    ) -> None:
+        rule = Cron(text, tz="Europe/Berlin")  # its clocks change in March and October
+        start, end = 1_798_761_600_000, 1_924_992_000_000  # 2027 to 2030
+        forward, at = [], rule.next_ms(start)
+        while at is not None and at <= end:
+            forward.append(at)
+            at = rule.next_ms(at)
+        backward, at = [], rule.previous_ms(end + 1)
+        while at is not None and at > start:
+            backward.append(at)
+            at = rule.previous_ms(at)
+        assert forward == backward[::-1]
+        assert forward
+        assert rule.count_between(start, end) == len(forward)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("expression", "reason"),
         [
             ("", "number of fields"),
             ("* * * *", "number of fields"),
-            ("* * * * * * *", "number of fields"),
+            ("* * * * * * * *", "number of fields"),
             ("@reboot", "number of fields"),
             ("@every 5m", "number of fields"),
             ("60 * * * *", "bad minute"),
@@ -230,7 +292,18 @@ class TestBadInput:
             ("0 24 * * *", "bad hour"),
             ("0 22-2 * * *", "bad hour"),
             ("0 0 0 * *", "bad day-of-month"),
-            ("0 0 15W * *", "bad day-of-month"),
+            ("0 0 0W * *", "bad day-of-month"),
+            ("0 0 32W * *", "bad day-of-month"),
+            ("0 0 W * *", "bad day-of-month"),
+            ("0 0 1-15W * *", "bad day-of-month"),
+            ("0 0 30W 2 *", "never matches"),
+            ("0 0 0 1 1 * 27", "bad year"),
+            ("0 0 0 1 1 * 1969", "bad year"),
+            ("0 0 0 1 1 * 2030-2027", "bad year"),
+            ("0 0 0 1 1 * 2030/0", "bad year"),
+            ("0 0 0 1 1 * 2030,", "bad year"),
+            ("0 0 0 1 1 * L", "bad year"),
+            ("0 0 0 29 2 * 2027/2", "never matches"),
             ("0 0 L-2 * *", "bad day-of-month"),
             ("0 0 31 4,6 *", "bad day-of-month"),
             ("0 0 30 2 *", "bad day-of-month"),
@@ -338,6 +411,11 @@ class TestValues:
             ),
             ("0 0 L * ?", "At 00:00 on the last day of every month"),
             ("0 0 LW * *", "At 00:00 on the last weekday of every month"),
+            ("0 0 15W * *", "At 00:00 on the weekday nearest to day 15 of every month"),
+            ("0 0 9 * * * 2030", "At 09:00 every day in 2030"),
+            ("0 0 9 * * * 2030-2032", "At 09:00 every day in 2030 through 2032"),
+            ("0 0 9 * * * 2030/3", "At 09:00 every day in 2030, 2033, 2036 and later years"),
+            ("0 0 9 * * * *", "At 09:00 every day"),
             ("0 0 * * FRI#2", "At 00:00 on the second Friday of the month"),
             ("0 0 * * fril", "At 00:00 on the last Friday of the month"),
             ("0 0 13 * FRI", "At 00:00 on the 13th day of month and on Friday"),
