@@ -28,6 +28,16 @@ RULES: dict[str, tuple[dict[str, Any], Rule, str]] = {
         Cron("30 0 2 * * MON-FRI", tz="Europe/Berlin"),
         "tick::cron:30 0 2 * * MON-FRI:Europe/Berlin",
     ),
+    "nearest weekday": (
+        {"kind": "cron", "expression": "0 9 15W * *"},
+        Cron("0 9 15W * *"),
+        "tick::cron:0 9 15W * *:UTC",
+    ),
+    "years": (
+        {"kind": "cron", "expression": "0 0 9 1 1 * 2030-2034/2"},
+        Cron("0 0 9 1 1 * 2030-2034/2"),
+        "tick::cron:0 0 9 1 1 * 2030-2034/2:UTC",
+    ),
     "offset": (
         {"kind": "cron", "expression": "@daily", "tz": "+05:30"},
         Cron("@daily", tz="+05:30"),
@@ -81,6 +91,19 @@ async def test_the_peer_lists_our_rule_as_we_do(shared: SharedQueue, kind: str) 
     # Stored once more by the peer it comes to the same, and takes the same place.
     assert await shared.peer_repeat("tick", {"x": [1]}, pattern=pattern) == key
     assert len(await shared.queue.schedules.list()) == 1
+
+
+async def test_the_peer_finds_the_same_weekday_nearest_to_a_day(shared: SharedQueue) -> None:
+    """Each day of a month, in the months to come; the peer keeps milliseconds."""
+    for month in (1, 2, 5, 8, 10):
+        for day in (1, 2, 14, 15, 16, 28) if month == 2 else (1, 2, 14, 15, 16, 28, 29, 30, 31):
+            text = f"0 0 12 {day}W {month} * 2027-2040"
+            rule, pattern = Cron(text), {"kind": "cron", "expression": text}
+            key = await shared.peer_repeat("tick", None, pattern=pattern)
+            there = await the_one_there(shared)
+            now_ms = int((await shared.queue.preview(Every(1), 1))[0].timestamp() * 1000)
+            assert there["next_fire_ms"] // 1000 * 1000 == rule.next_ms(now_ms), text
+            await shared.queue.unschedule(key)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

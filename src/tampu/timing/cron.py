@@ -1,20 +1,14 @@
-"""Cron rules: a parsed expression on wall times, and `Cron`, which places it in a time zone.
-
-The only module that imports cronsim. It is asked about wall times only; `Cron` decides what
-happens when clocks change.
+"""Cron rules: `Cron` places an expression in a time zone, and decides what happens when clocks
+change.
 """
 
-import re
-from bisect import bisect_left
-from copy import copy
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
-from typing import Final, Self
-
-from cronsim import CronSim, CronSimError
+from typing import Final
 
 from tampu.errors import OptionError
+from tampu.timing.expression import CronExpression
 from tampu.timing.rule import Rule
 from tampu.timing.zones import (
     SECOND,
@@ -26,101 +20,10 @@ from tampu.timing.zones import (
     wall_time,
 )
 
-MAX_LENGTH: Final = 256
-"""Characters of an expression. Much longer ones would take a long time to parse."""
-_NICKNAMES: Final = {
-    "@YEARLY": "0 0 1 1 *",
-    "@ANNUALLY": "0 0 1 1 *",
-    "@MONTHLY": "0 0 1 * *",
-    "@WEEKLY": "0 0 * * 0",
-    "@DAILY": "0 0 * * *",
-    "@MIDNIGHT": "0 0 * * *",
-    "@HOURLY": "0 * * * *",
-}
-_DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_LAST_NAMED_DAY: Final = re.compile(rf"\b({'|'.join(_DAYS)})L\b")
-_RANGE_OF_ONE: Final = re.compile(r"\b(\w+)-\1/0*[1-9]\d*\b")
-_ANY_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time has no zone
-_DAY: Final = timedelta(days=1)
-_EXPECTED: Final = (
-    'expected a cron expression of 5 fields, 6 with seconds first, or a name such as "@daily"'
-)
 _YEARS: Final = 50
 """How far to look for a match; the rarest, a 29th of February on a Sunday, can be 40 years away."""
 _REFERENCE_MS: Final = 1_767_225_600_000
 """2026-01-01. An expression without a match in the 50 years from here is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class CronExpression:
-    """A parsed cron expression: which wall times match it. It knows no time zone."""
-
-    times: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # hours, minutes, seconds
-    is_fixed: bool  # names times of day: neither the minute nor the hour starts with a star
-    _forward: CronSim
-    _backward: CronSim
-
-    @classmethod
-    def parse(cls, option: str, text: str) -> Self:
-        """Parse an expression; `OptionError` names the option and the field that is wrong."""
-        given: object = text
-        if not isinstance(given, str) or not given.isascii():
-            raise OptionError(option, text, _EXPECTED)
-        if len(given) > MAX_LENGTH:
-            problem = f"a cron expression must be at most {MAX_LENGTH} characters long"
-            raise OptionError(option, f"{given[:32]}...", problem)
-        fields = " ".join(_split_fields(given))
-        try:
-            forward = CronSim(fields, _ANY_DAY)
-            backward = CronSim(fields, _ANY_DAY, reverse=True)
-        except CronSimError as error:
-            raise OptionError(option, text, f"{str(error).lower()}; {_EXPECTED}") from None
-        hours, minutes, seconds = (
-            tuple(sorted(times)) for times in (forward.hours, forward.minutes, forward.seconds)
-        )
-        minute, hour = forward.parts[1:3]
-        is_fixed = not minute.startswith("*") and not hour.startswith("*")
-        return cls((hours, minutes, seconds), is_fixed, forward, backward)
-
-    def next(self, after: datetime) -> datetime | None:
-        """The first match strictly after, within 50 years; `OverflowError` past the calendar."""
-        return _step(self._forward, after)
-
-    def previous(self, before: datetime) -> datetime | None:
-        """The last match strictly before, within 50 years; `OverflowError` past the calendar."""
-        return _step(self._backward, before)
-
-    def count(self, start: datetime, end: datetime) -> int:
-        """The number of matches from `start` up to `end`, which is excluded."""
-        if start >= end:
-            return 0
-        hours, minutes, seconds = self.times
-        day, last, days = start.date(), end.date(), 0
-        while day < last:
-            days += self._has_day(day)
-            day += _DAY
-        whole_days = days * len(hours) * len(minutes) * len(seconds)
-        return whole_days - self._count_that_day(start) + self._count_that_day(end)
-
-    def explain(self) -> str:
-        """The expression in words."""
-        return self._forward.explain()
-
-    def _has_day(self, day: date) -> bool:
-        return day.month in self._forward.months and self._forward.match_day(day)
-
-    def _count_that_day(self, end: datetime) -> int:
-        """The number of matches from midnight up to `end`."""
-        if not self._has_day(end.date()):
-            return 0
-        hours, minutes, seconds = self.times
-        each, total = len(hours) * len(minutes) * len(seconds), 0
-        for times, at in zip(self.times, (end.hour, end.minute, end.second), strict=True):
-            each //= len(times)
-            total += bisect_left(times, at) * each
-            if at not in times:
-                break
-        return total
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -132,9 +35,9 @@ class Cron(Rule):
         Cron("@daily")                           # at midnight
 
     The 5 fields are minute, hour, day of month, month and day of week (0 and 7 are Sunday). They
-    take `*`, lists, ranges, steps and names such as `FRI`; `L`, `FRI#2` and `FRIL` mean the last
-    day of the month, its second Friday and its last Friday. If both days are restricted, either
-    one is enough.
+    take `*`, lists, ranges, steps and names such as `FRI`; `L`, `15W`, `FRI#2` and `FRIL` mean the
+    last day of the month, the weekday nearest to its 15th, its second Friday and its last Friday.
+    If both days are restricted, either one is enough. A seventh field has the years.
 
     `tz` is an IANA name or an offset such as "+05:30". Without it, a queue's schedule uses UTC and
     a `ScheduledTask` uses the `timezone` of its scheduler.
@@ -157,7 +60,10 @@ class Cron(Rule):
         object.__setattr__(self, "has_zone", tz is not None)
         object.__setattr__(self, "_expression", CronExpression.parse("expression", expression))
         object.__setattr__(self, "_zone", parse_zone("tz", zone))
-        if self.next_ms(_REFERENCE_MS) is None:
+        found = self.next_ms(_REFERENCE_MS)
+        if found is None and self._expression.has_years:
+            found = self.previous_ms(_REFERENCE_MS)
+        if found is None:
             raise OptionError("expression", expression, "it never matches any date and time")
 
     def __repr__(self) -> str:
@@ -290,23 +196,3 @@ class Cron(Rule):
             start = wall_time(self._zone, start_s)
             count += self._expression.count(start, start + timedelta(seconds=end_s - start_s))
         return count
-
-
-def _split_fields(text: str) -> list[str]:
-    """The fields as cronsim takes them."""
-    fields = text.upper().split()
-    if len(fields) == 1:
-        fields = _NICKNAMES.get(fields[0], fields[0]).split()
-    # cronsim reads "9-9/2" as "9/2", which means every second value from 9 on.
-    fields = ["*" if field == "?" else _RANGE_OF_ONE.sub(r"\1", field) for field in fields]
-    return [*fields[:-1], *(_LAST_NAMED_DAY.sub(_number_last_day, field) for field in fields[-1:])]
-
-
-def _number_last_day(named: re.Match[str]) -> str:
-    return f"{_DAYS.index(named[1])}L"
-
-
-def _step(template: CronSim, start: datetime) -> datetime | None:
-    walk = copy(template)  # 2 µs, where parsing takes 7 to 12; nothing they share ever changes
-    walk.dt = start
-    return next(walk, None)

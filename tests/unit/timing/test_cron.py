@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tampu.errors import OptionError
 from tampu.timing import Cron, zones
 from tampu.timing import cron as cron_module
-from tampu.timing.cron import MAX_LENGTH
+from tampu.timing.expression import MAX_LENGTH
 from tampu.timing.zones import ClockChange
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
@@ -35,6 +35,13 @@ class TestDialect:
             ("15 * *", ["01-15", "02-15"]),
             ("L * *", ["01-31", "02-28", "03-31"]),
             ("LW * *", ["01-29", "02-26", "03-31"]),
+            ("15W * *", ["01-15", "02-15", "03-15", "04-15", "05-14", "06-15"]),
+            ("16W * *", ["01-15", "02-16", "03-16", "04-16", "05-17", "06-16"]),
+            ("1W * *", ["02-01", "03-01", "04-01", "05-03", "06-01"]),
+            ("31W * *", ["01-29", "03-31", "05-31", "07-30", "08-31", "10-29"]),
+            ("28w 2 *", ["02-26", "02-28"]),
+            ("1,15W,LW * *", ["01-15", "01-29", "02-01"]),
+            ("15W * MON", ["01-04", "01-11", "01-15"]),  # either
             ("1,L * *", ["01-31", "02-01", "02-28"]),
             ("* * FRI#2", ["01-08", "02-12"]),
             ("* * 5#5", ["01-29", "04-30"]),
@@ -218,7 +225,7 @@ class TestBadInput:
         [
             ("", "number of fields"),
             ("* * * *", "number of fields"),
-            ("* * * * * * *", "number of fields"),
+            ("* * * * * * * *", "number of fields"),
             ("@reboot", "number of fields"),
             ("@every 5m", "number of fields"),
             ("60 * * * *", "bad minute"),
@@ -230,7 +237,18 @@ class TestBadInput:
             ("0 24 * * *", "bad hour"),
             ("0 22-2 * * *", "bad hour"),
             ("0 0 0 * *", "bad day-of-month"),
-            ("0 0 15W * *", "bad day-of-month"),
+            ("0 0 0W * *", "bad day-of-month"),
+            ("0 0 32W * *", "bad day-of-month"),
+            ("0 0 W * *", "bad day-of-month"),
+            ("0 0 1-15W * *", "bad day-of-month"),
+            ("0 0 30W 2 *", "never matches"),
+            ("0 0 0 1 1 * 27", "bad year"),
+            ("0 0 0 1 1 * 1969", "bad year"),
+            ("0 0 0 1 1 * 2030-2027", "bad year"),
+            ("0 0 0 1 1 * 2030/0", "bad year"),
+            ("0 0 0 1 1 * 2030,", "bad year"),
+            ("0 0 0 1 1 * L", "bad year"),
+            ("0 0 0 29 2 * 2027/2", "never matches"),
             ("0 0 L-2 * *", "bad day-of-month"),
             ("0 0 31 4,6 *", "bad day-of-month"),
             ("0 0 30 2 *", "bad day-of-month"),
@@ -338,6 +356,11 @@ class TestValues:
             ),
             ("0 0 L * ?", "At 00:00 on the last day of every month"),
             ("0 0 LW * *", "At 00:00 on the last weekday of every month"),
+            ("0 0 15W * *", "At 00:00 on the weekday nearest to day 15 of every month"),
+            ("0 0 9 * * * 2030", "At 09:00 every day in 2030"),
+            ("0 0 9 * * * 2030-2032", "At 09:00 every day in 2030 through 2032"),
+            ("0 0 9 * * * 2030/3", "At 09:00 every day in 2030, 2033, 2036 and later years"),
+            ("0 0 9 * * * *", "At 09:00 every day"),
             ("0 0 * * FRI#2", "At 00:00 on the second Friday of the month"),
             ("0 0 * * fril", "At 00:00 on the last Friday of the month"),
             ("0 0 13 * FRI", "At 00:00 on the 13th day of month and on Friday"),
