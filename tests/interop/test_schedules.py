@@ -101,9 +101,9 @@ async def test_the_peer_finds_the_same_weekday_nearest_to_a_day(shared: SharedQu
             rule, pattern = Cron(text), {"kind": "cron", "expression": text}
             key = await shared.peer_repeat("tick", None, pattern=pattern)
             there = await the_one_there(shared)
-            now_ms = int((await shared.queue.preview(Every(1), 1))[0].timestamp() * 1000)
+            now_ms = int((await shared.queue.schedules.preview(Every(1), 1))[0].timestamp() * 1000)
             assert there["next_fire_ms"] // 1000 * 1000 == rule.next_ms(now_ms), text
-            await shared.queue.unschedule(key)
+            await shared.queue.schedules.remove(key)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
