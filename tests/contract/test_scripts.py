@@ -58,8 +58,9 @@ def full(
     due: bytes = b"",
     marker_s: bytes = b"",
     index_s: bytes = b"",
+    unique: bytes = b"",
 ) -> tuple[bytes, ...]:
-    return (body, name, extras, due, marker_s, index_s)
+    return (body, name, extras, due, marker_s, index_s, unique)
 
 
 async def entries(lane: Lane) -> list[list[Reply]]:
@@ -194,6 +195,8 @@ class TestAdd:
             full(marker_s=b"0"),
             full(marker_s=b"9" * 11),
             full(due=b"1", index_s=b"x"),
+            full(unique=b"60000"),
+            full(unique=b"0 id"),
             full()[:-1],
         ],
         ids=str,
