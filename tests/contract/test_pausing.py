@@ -14,8 +14,6 @@ from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Gate, Harness
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 async def pause_with_running(harness: Harness, **options: Any) -> Gate:  # noqa: ANN401 - of a worker
     """A paused queue, and a worker that knows it and runs one job."""
@@ -27,6 +25,7 @@ async def pause_with_running(harness: Harness, **options: Any) -> Gate:  # noqa:
     return gate
 
 
+@pytest.mark.every_server
 class TestPause:
     async def test_running_jobs_go_on_and_no_other_starts_until_it_is_resumed(
         self, harness: Harness
@@ -116,6 +115,7 @@ class TestPause:
             await calls.until(1)
 
 
+@pytest.mark.every_server
 class TestTimes:
     async def test_delayed_jobs_and_schedules_keep_their_times_and_wait(
         self, harness: Harness
@@ -143,6 +143,7 @@ class TestTimes:
         assert sorted(job.name for job in gate.jobs[2:]) == ["tick", "x"]
 
 
+@pytest.mark.every_server
 class TestRestarts:
     async def test_a_worker_that_starts_while_it_is_paused_starts_nothing(
         self, harness: Harness

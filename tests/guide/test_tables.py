@@ -10,8 +10,11 @@ import pytest
 
 from tampu import (
     BuryReason,
+    CancelState,
     EventKind,
     Handler,
+    JobInfo,
+    JobState,
     NewJob,
     Overlap,
     ScheduleCounts,
@@ -134,6 +137,19 @@ class TestKinds:
     def test_every_event_is_documented(self) -> None:
         told = first_cells(GUIDE / "events.md", "Kinds")
         assert told == [(f"EventKind.{each.name}", each.value) for each in EventKind]
+
+    def test_every_state_of_a_job_and_all_that_it_tells_is_documented(self) -> None:
+        told = first_cells(GUIDE / "watching-and-stopping.md", "What a job tells")
+        names = [name for cell, _ in told for name in cell.replace("`", "").split(", ")]
+        states = [f"JobState.{each.name}" for each in JobState]
+        assert names[: len(states)] == states
+        assert sorted(names[len(states) :]) == sorted(
+            {*JobInfo.__struct_fields__} - {"id", "state"}
+        )
+
+    def test_every_answer_to_a_cancel_is_documented(self) -> None:
+        told = first_cells(GUIDE / "watching-and-stopping.md", "Cancel a job")
+        assert [name for name, _ in told] == [f"CancelState.{each.name}" for each in CancelState]
 
     def test_every_outcome_is_documented(self) -> None:
         told = first_cells(GUIDE / "producing.md", "When an add raises")
