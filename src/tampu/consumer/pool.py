@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from enum import Enum, auto
 from functools import partial
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Final, Protocol
 
 from tampu.consumer.handler import Place
@@ -73,7 +73,6 @@ class Pool:
         self._closing = False
         self._cancelling = False  # handlers that are cancelled now are cancelled by us
         self._stops: dict[asyncio.Task[None], _Stop] = {}
-        self._began_ns = [0] * size  # when the handler began, by slot
         self._due_ns = [NEVER_NS] * size  # when to cancel the handler, by slot
         self._limits = LimitTimer(self._cancel_overdue)
         self._context = copy_context()  # what the handler of every job finds
@@ -201,7 +200,7 @@ class Pool:
 
     def _abandon(self, number: int, delivery: Delivery, grace_s: float) -> None:
         """Settle the job of a handler that ignored its cancellation, and go on without it."""
-        task, job, began_ns = self._tasks[number], delivery.job, self._began_ns[number]
+        task, job = self._tasks[number], delivery.job
         if self._running[number] is not delivery or self._closing:
             return
         self._stops[task] = _Stop.ABANDONED
@@ -216,7 +215,8 @@ class Pool:
             grace_s,
             extra={"job_id": job.id, "job_name": job.name, "attempt": job.attempt},
         )
-        self._settler.put(delivery, Cancelled(), perf_counter_ns() - began_ns)
+        since_read_s = monotonic() - delivery.read_at  # its start is not kept: that costs time
+        self._settler.put(delivery, Cancelled(), round(since_read_s * 1e9))
 
     def _cancel_overdue(self) -> int:
         """Cancel handlers whose time limit is over; when the next limit ends."""
@@ -251,7 +251,7 @@ class Pool:
 
     async def _slot(self, number: int, context: Context) -> None:  # noqa: C901, PLR0912, PLR0915 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
-        begun, dues, limits = self._began_ns, self._due_ns, self._limits
+        dues, limits = self._due_ns, self._limits
         start, put = self._settler.start, self._settler.put
         task, turn, stops = _this_task(), self._turn, self._stops
         while not self._closing:
@@ -267,7 +267,7 @@ class Pool:
             enter_job(delivery.job)
             entered = context.copy()
             runner, limit_s, due = delivery.plan.runner, delivery.timeout_s, NEVER_NS
-            began = begun[number] = clock()
+            began = clock()
             if limit_s is not None and (place := runner.place) is not _PROCESS:
                 due = began + int(limit_s * 1e9)
                 if place is _LOOP:
@@ -288,7 +288,9 @@ class Pool:
                 if stop is _Stop.ABANDONED:
                     return
                 outcome = _outcome_of_stop(stop, outcome, delivery, is_late=ended > due)
-            running[number], dues[number] = None, NEVER_NS
+            running[number] = None
+            if limit_s is not None:
+                dues[number] = NEVER_NS
             put(delivery, outcome, ended - began)
             try:
                 is_used = context != entered or task.cancelling() > 0
