@@ -34,6 +34,12 @@ def requests(harness: Harness) -> list[bytes]:
     return list(harness.admin.zrange(KEYS.cancelled, 0, -1))
 
 
+def blocked_reads(harness: Harness) -> int:
+    """How many connections wait for streams that are followed."""
+    clients = harness.admin.client_list()
+    return sum(each["cmd"] == "xread" and "b" in each["flags"] for each in clients)
+
+
 async def until_told(harness: Harness, kind: EventKind, job_id: str) -> None:
     await wait_until(
         lambda: kind in {event.kind for event in harness.events(job_id)},
@@ -274,16 +280,18 @@ class TestWaitingCallers:
         job = await harness.queue.add("x", delay=60 if where == "delayed" else None)
         if where == "running":
             await gate.until(1)
-        waiting = asyncio.create_task(job.result(SOON))
         if when == "before":
-            await asyncio.sleep(0)
+            waiting = asyncio.create_task(job.result(3600))  # only a notice ends it in time
+            workers = len(harness.workers)  # each follows the control stream in the same way
+            await wait_until(
+                lambda: blocked_reads(harness) == workers + 1, within=SOON, sentence="it waits"
+            )
         assert await job.cancel() is (CANCELLING if where == "running" else CANCELLED)
-        with pytest.raises(JobCancelled, match=f"Job {job.id} was cancelled") as raised:
-            await (waiting if when == "before" else job.result(SOON))
-        assert raised.value.job_id == job.id
         if when == "after":
-            with pytest.raises(JobCancelled):
-                await waiting
+            waiting = asyncio.create_task(job.result(SOON))
+        with pytest.raises(JobCancelled, match=f"Job {job.id} was cancelled") as raised:
+            await asyncio.wait_for(waiting, SOON)
+        assert raised.value.job_id == job.id
         found = await harness.queue.results([job.id])
         assert isinstance(found[job.id], JobCancelled)
 
