@@ -262,7 +262,6 @@ class Bench:
         if self._rules.inline or not self._has_read:
             await self._read()
         self._has_read = False
-        await asyncio.gather(*(each.learn() for each in self._queues.values() if each.heads))
         waiting = [each for each in self._queues.values() if each.heads and not each.paused]
         if not waiting:
             return None
@@ -281,9 +280,10 @@ class Bench:
         return await self._run(queue, delivery)
 
     async def _read(self) -> None:
-        """Read the next entry of each queue that has none."""
+        """Read the next entry of each queue that has none, and what is known about it."""
         async with self._reading:  # then no entry is on its way to another task
             await asyncio.gather(*(each.read() for each in self._queues.values() if not each.heads))
+            await asyncio.gather(*(each.learn() for each in self._queues.values() if each.heads))
         self._has_read = True
 
     async def flush_events(self) -> None:
