@@ -14,7 +14,7 @@ from msgspec import Struct
 from tampu.errors import duration_text, text_of
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
-from tampu.wire.fields import clip_text, clip_text_front, decode_text
+from tampu.wire.fields import cut_text, cut_text_front
 
 
 class Retry(Exception):
@@ -151,9 +151,9 @@ def failure_of(error: BaseException, *, traced: bool = True) -> Failure:
     """The error as text, cut to a size that a dead letter can hold; never raises."""
     frames = _traceback_text(error) if traced else _last_frames(error)
     return Failure(
-        decode_text(clip_text(_qualified_name(type(error)), MAX_MESSAGE_BYTES)),
-        decode_text(clip_text(text_of(error), MAX_MESSAGE_BYTES)),
-        decode_text(clip_text_front(frames, MAX_TRACEBACK_BYTES)),
+        cut_text(_qualified_name(type(error)), MAX_MESSAGE_BYTES),
+        cut_text(text_of(error), MAX_MESSAGE_BYTES),
+        cut_text_front(frames, MAX_TRACEBACK_BYTES),
     )
 
 

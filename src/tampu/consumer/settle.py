@@ -95,8 +95,8 @@ class SettleRules(Struct, frozen=True, kw_only=True):
 def plain_ack_outcome(rules: SettleRules) -> type[Outcome] | None:
     """The type of outcome that a plain `Ack` settles whatever its value is; None if there is none.
 
-    `settle` gives the same answer for a job without extras. A caller on the hot path can compare
-    the type instead: that saves two calls and one object for each job that succeeds.
+    `settle` gives the same answer for a job without a unique key. A caller on the hot path can
+    compare the type instead: that saves two calls and one object for each job that succeeds.
     """
     return Done if rules.max_result is None else None
 

@@ -26,7 +26,7 @@ from tampu.server.scripts.settling import (
     unique_marker,
 )
 from tampu.server.streams import ack
-from tampu.util.ids import time_of_id
+from tampu.util.ids import is_own_id
 from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
@@ -208,7 +208,7 @@ class SettlementCalls:
         entry_id, job_id = delivery.entry_id, delivery.job.id
         index_s: int | None = None
         own: tuple[bytes, ...] = ()
-        if time_of_id(job_id) is None or delivery.job.extras.unique is not None:
+        if not is_own_id(job_id) or delivery.job.extras.unique is not None:
             # A user chose the id, or its key may be wanted: the job stays easy to find.
             index_s = (each.wait_ms or 0) // 1000 + _INDEX_S
             own = (keys.index(job_id), keys.marker(job_id))

@@ -87,7 +87,7 @@ class Settler:
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Settle an entry soon, given the outcome of its attempt."""
-        if type(outcome) is self._plain_ack and not delivery.extras:
+        if type(outcome) is self._plain_ack and delivery.job.extras.unique is None:
             # Hot path: what `settle` decides, without the call.
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)

@@ -4,6 +4,7 @@ The first pair after the time is not random: it is kept for the number of a part
 job could be found by its id on a queue that is spread over several nodes. Today it is always 00.
 """
 
+import re
 from itertools import count as count_up
 from os import urandom
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from tampu.util.clock import frozen_ms
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's, without I, L, O and U
-_DIGITS: Final = frozenset(_ALPHABET)
+_OWN_ID: Final = re.compile(f"[{_ALPHABET}]{{26}}").fullmatch
 _PAIRS: Final = [a + b for a in _ALPHABET for b in _ALPHABET]
 _COUNTER_BITS: Final = 40
 _COUNTER_MASK: Final = (1 << _COUNTER_BITS) - 1
@@ -49,9 +50,14 @@ def new_id(now_ms: int) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
+def is_own_id(job_id: str) -> bool:
+    """Whether an id looks like one of ours; else a user chose it."""
+    return _OWN_ID(job_id) is not None
+
+
 def time_of_id(job_id: str) -> int | None:
     """When an id was made, in ms since 1970; None for an id that a user chose."""
-    if len(job_id) != 2 * len(_SHIFTS) or not _DIGITS.issuperset(job_id):
+    if not is_own_id(job_id):
         return None
     time_ms = 0
     for letter in job_id[:10]:

@@ -13,6 +13,7 @@ from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, decode_extras, s
 from tampu.wire.fields import encode_name, pair_fields
 
 _encode: Final = Encoder().encode
+_OUR_ORDER: Final = (b"d", b"n", b"x")
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -33,6 +34,8 @@ class Entry(Struct, frozen=True, gc=False):
 
 def decode_entry(flat: Sequence[bytes]) -> Entry:
     """The fields that matter, in any order; others are ignored."""
+    if len(flat) == 6 and (flat[0], flat[2], flat[4]) == _OUR_ORDER:
+        return Entry(flat[1], flat[3], flat[5])  # as we write it: a quarter of the time
     fields = pair_fields(flat, what="stream entry")
     return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"))
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.msgpack import Encoder
 
 from tampu.util.options import Word
-from tampu.wire.fields import clip_text, decode_number, decode_text, encode_text, pair_fields
+from tampu.wire.fields import cut_text, decode_number, decode_text, encode_text, pair_fields
 
 MAX_TEXT_BYTES: Final = 8_192
 """The limit for texts in events. A reason can be an exception's text of any length."""
@@ -129,7 +129,7 @@ def decode_event(flat: Sequence[bytes]) -> Event:
 
 
 def _value(value: int | str) -> str:
-    return str(value) if isinstance(value, int) else decode_text(clip_text(value, MAX_TEXT_BYTES))
+    return str(value) if isinstance(value, int) else cut_text(value, MAX_TEXT_BYTES)
 
 
 def _text(text: str) -> str:

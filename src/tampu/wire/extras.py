@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.envelope import Uint64
-from tampu.wire.fields import clip_text, clip_text_front, decode_text
+from tampu.wire.fields import cut_text, cut_text_front
 from tampu.wire.keys import HeldKey
 from tampu.wire.msgpack import decode_as, end_of_value, is_map
 
@@ -66,9 +66,9 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def with_failure(self, failure: "Failure", at_ms: int) -> "Extras":
         """The same with one more failed attempt."""
         error = LastError(
-            decode_text(clip_text(failure.error_type, _MAX_TYPE_BYTES)),
-            decode_text(clip_text(failure.message, _MAX_MESSAGE_BYTES)),
-            decode_text(clip_text_front(failure.traceback, _MAX_FRAMES_BYTES)),
+            cut_text(failure.error_type, _MAX_TYPE_BYTES),
+            cut_text(failure.message, _MAX_MESSAGE_BYTES),
+            cut_text_front(failure.traceback, _MAX_FRAMES_BYTES),
         )
         times = (*self.failed_at_ms, at_ms)[-MAX_FAILURES:]
         return replace(self, error=error, failed_at_ms=times)

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from tampu.wire.fields import clip_text, clip_text_front, decode_text
+from tampu.wire.fields import cut_text, cut_text_front
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 """The most of a message, a traceback or another text that is sent."""
@@ -105,7 +105,7 @@ def _traceback_text(record: logging.LogRecord) -> str | None:
     text = record.exc_text
     if not text and record.exc_info:
         text = _tracebacks.formatException(record.exc_info)
-    return decode_text(clip_text_front(text, MAX_TEXT_BYTES)) if text else None
+    return cut_text_front(text, MAX_TEXT_BYTES) if text else None
 
 
 def _plain(value: object) -> Plain:
@@ -118,7 +118,7 @@ def _plain(value: object) -> Plain:
 
 
 def _text(text: str) -> str:
-    return decode_text(clip_text(text, MAX_TEXT_BYTES))
+    return cut_text(text, MAX_TEXT_BYTES)
 
 
 def _loggers() -> dict[str, logging.Logger]:
