@@ -25,6 +25,7 @@ from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import SettleRules
 from tampu.consumer.settlement_calls import SettleTarget
 from tampu.consumer.settler import Settler
+from tampu.consumer.timers import ALONE, AMONG_OTHERS
 from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from tampu.consumer.handler import HandlerPlan
     from tampu.consumer.options import WorkerSettings
+    from tampu.consumer.timers import LoopShare
     from tampu.job import Host, Job, JobActions
     from tampu.server.client import CredentialCallback
     from tampu.server.connect import Target
@@ -167,6 +169,7 @@ class QueueEngine:
         *,
         reads: Lane,
         work: Lane,
+        share: LoopShare,
         on_drain: Callable[[str], None],
     ) -> None:
         settings, keys, member = config.settings, config.keys, config.member
@@ -182,7 +185,7 @@ class QueueEngine:
         )
         intake = config.make_intake(WorkerHost(reporter, job_control(work, keys, self._writer)))
         room, fleet = asyncio.Event(), Fleet()
-        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set)
+        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set, share=share)
         self._feed = Feed(
             intake,
             self.pool,
@@ -322,8 +325,9 @@ class Engine:
                 )
                 for each, pair in zip(queues, lanes, strict=True)
             )
+            share = ALONE if len(queues) == 1 else AMONG_OTHERS
             made = [
-                QueueEngine(each, parts, reads=reads, work=work, on_drain=drain)
+                QueueEngine(each, parts, reads=reads, work=work, share=share, on_drain=drain)
                 for each, (reads, work) in zip(queues, lanes, strict=True)
             ]
             await run_all(each.learn() for each in made)

@@ -28,15 +28,14 @@ if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
-MOST_A_READ: Final = 512
 # Read ahead what the slots do in this time: at 100 jobs/s two entries wait here, at 100 000 jobs/s
 # as many as two reads bring.
 _AHEAD_S: Final = 0.02
-_MOST_AHEAD: Final = 2 * MOST_A_READ
 _SAMPLE_S: Final = 0.001
 # With more than this on its way to the server, reading waits: the server sets the pace.
 _MOST_SETTLEMENTS: Final = 8192
 _MOST_EVENTS: Final = 4096
+_KEYS_A_CALL: Final = 500
 _CONGESTION_PAUSE_S: Final = 0.002
 
 
@@ -53,7 +52,8 @@ class Backpressure:
         self._settler = settler
         self._reporter = reporter
         self._room = room
-        self._pace = Pace()
+        self._most = pool.share.most_a_read
+        self._pace = Pace(2 * self._most)
 
     def wanted(self, *, coming: int = 0) -> int:
         """How many entries to ask for, with `coming` about to be offered to the pool; 0: none."""
@@ -63,8 +63,8 @@ class Backpressure:
         waiting, free = pool.waiting, pool.free
         ahead = self._pace.ahead(pool.offered - waiting - (pool.size - free))
         pool.low_mark = ahead // 2
-        count = min(free + ahead - waiting - coming, MOST_A_READ)
-        return count if count >= max(1, min(ahead, MOST_A_READ) // 2) else 0
+        count = min(free + ahead - waiting - coming, self._most)
+        return count if count >= max(1, min(ahead, self._most) // 2) else 0
 
     def wake(self) -> None:
         """End `wait_for_room`."""
@@ -83,9 +83,10 @@ class Backpressure:
 
 
 class Pace:
-    """How fast the slots work, and so how many entries to read ahead."""
+    """How fast the slots work, and so how many entries to read ahead, at most so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._done = 0
         self._at = monotonic()
         self._per_s = 0.0
@@ -98,7 +99,7 @@ class Pace:
             done = max(done, self._done)  # a slot that was just woken counts as busy too soon
             self._per_s = (self._per_s + (done - self._done) / elapsed_s) / 2
             self._done, self._at = done, now
-        return max(0, min(_MOST_AHEAD, int(self._per_s * _AHEAD_S)))
+        return max(0, min(self._most, int(self._per_s * _AHEAD_S)))
 
 
 class UniqueStarts:
@@ -112,7 +113,7 @@ class UniqueStarts:
         self._keys = keys
         trouble = lane.server.outage.part(f"unique keys of queue {keys.name!r}")
         self._sender: BatchSender[Delivery] = BatchSender(
-            "unique keys", self._free, trouble=trouble, most=MOST_A_READ, awaited=True
+            "unique keys", self._free, trouble=trouble, most=_KEYS_A_CALL, awaited=True
         )
         self._start: Callable[[list[Delivery]], None] = list.clear
 

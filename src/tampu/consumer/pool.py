@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from tampu.consumer.handler import Place
 from tampu.consumer.intake import Delivery
-from tampu.consumer.timers import NEVER_NS, Grace, LimitTimer, Turn
+from tampu.consumer.timers import ALONE, NEVER_NS, Grace, LimitTimer, LoopShare, Turn
 from tampu.job import enter_job, mark_cancelled, unmark_cancelled
 from tampu.outcome import (
     Cancelled,
@@ -30,8 +30,6 @@ from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
 
-# Slots yield to the loop after this long, because handlers may never suspend.
-_TURN_NS: Final = 5_000_000
 _WAKE_MORE: Final = 2
 _UNWIND_S: Final = 5.0
 # An enum's class looks up its members slowly.
@@ -63,8 +61,16 @@ class Settles(Protocol):
 class Pool:
     """Runs deliveries, at most `size` at the same time."""
 
-    def __init__(self, size: int, settler: Settles, *, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        settler: Settles,
+        *,
+        on_room: Callable[[], None],
+        share: LoopShare = ALONE,
+    ) -> None:
         self._settler = settler
+        self.share = share
         self._on_room = on_room  # called when a slot has nothing to do, or little is left to do
         self._todo: deque[Delivery] = deque()
         self._running: list[Delivery | None] = [None] * size  # by slot
@@ -249,11 +255,19 @@ class Pool:
         if self._todo:
             self._wake(_WAKE_MORE)
 
+    def _watch(self, number: int, place: Place, due_ns: int) -> int:
+        """Have a handler on the loop cancelled at its time limit; when the pool checks a limit."""
+        if place is _LOOP:
+            self._due_ns[number] = due_ns
+            if due_ns < self._limits.due_ns:
+                self._limits.set(due_ns)
+        return NEVER_NS if place is _PROCESS else due_ns
+
     async def _slot(self, number: int, context: Context) -> None:  # noqa: C901, PLR0912, PLR0915 - hot path: calls cost too much
         todo, running, clock = self._todo, self._running, perf_counter_ns
-        dues, limits = self._due_ns, self._limits
-        start, put = self._settler.start, self._settler.put
-        task, turn, stops = _this_task(), self._turn, self._stops
+        start, put, dues = self._settler.start, self._settler.put, self._due_ns
+        task, stops = _this_task(), self._stops
+        turn, turn_ns = self._turn, self.share.turn_ns
         while not self._closing:
             if not todo:
                 await self._sleep()
@@ -268,12 +282,8 @@ class Pool:
             entered = context.copy()
             runner, limit_s, due = delivery.plan.runner, delivery.timeout_s, NEVER_NS
             began = clock()
-            if limit_s is not None and (place := runner.place) is not _PROCESS:
-                due = began + int(limit_s * 1e9)
-                if place is _LOOP:
-                    dues[number] = due
-                    if due < limits.due_ns:
-                        limits.set(due)
+            if limit_s is not None:
+                due = self._watch(number, runner.place, began + int(limit_s * 1e9))
             try:
                 outcome = await runner.run(delivery)
             except asyncio.CancelledError:
@@ -299,7 +309,7 @@ class Pool:
             if is_used:  # the next job must not see what this one set, or be cancelled for it
                 self._replace_slot(number)
                 return
-            if ended - turn.began_ns > _TURN_NS:
+            if ended - turn.began_ns > turn_ns:
                 await turn.end()
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
+from msgspec import Struct
+
 NEVER_NS: Final = 2**63
 
 
@@ -40,6 +42,19 @@ class LimitTimer:
         next_ns = self._cancel_overdue()
         if next_ns != NEVER_NS:
             self.set(next_ns)
+
+
+class LoopShare(Struct, frozen=True):
+    """How much of the loop's time a queue takes at once: entries of one read, and slots' work."""
+
+    most_a_read: int
+    turn_ns: int  # slots yield to the loop after this long, because handlers may never suspend
+
+
+ALONE: Final = LoopShare(512, 5_000_000)
+"""For a worker of one queue."""
+AMONG_OTHERS: Final = LoopShare(64, 500_000)
+"""For a worker of several queues: a flooded one must not delay the others."""
 
 
 class Turn:

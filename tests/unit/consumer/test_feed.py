@@ -10,7 +10,7 @@ def test_a_slot_that_was_woken_but_has_done_nothing_does_not_count(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("tampu.consumer.feed.monotonic", lambda: now)
-    pace = Pace()
+    pace = Pace(1024)
     for done in (0, -2, 0):  # two slots were woken for one entry, and count as busy at first
         now += 0.002
         assert pace.ahead(done) == 0
