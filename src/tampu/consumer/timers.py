@@ -53,8 +53,8 @@ class LoopShare(Struct, frozen=True):
 
 ALONE: Final = LoopShare(512, 5_000_000)
 """For a worker of one queue."""
-AMONG_OTHERS: Final = LoopShare(64, 500_000)
-"""For a worker of several queues: a flooded one must not delay the others."""
+AMONG_OTHERS: Final = LoopShare(128, 400_000)
+"""For a worker of several queues: a flooded one must not delay the others (internals/fleets.md)."""
 
 
 class Turn:
