@@ -34,6 +34,7 @@ from tampu.errors import (
 
 if TYPE_CHECKING:
     from tampu.admin.dead import DeadLetter, DeadLetters
+    from tampu.admin.listing import JobListing
     from tampu.admin.queues import Counts
     from tampu.app import App
     from tampu.app_worker import AppWorker
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from tampu.schedules.admin import Schedules
     from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
     from tampu.standalone import Promoter
-    from tampu.sync import SyncDeadLetters, SyncQueue, SyncSchedules
+    from tampu.sync import SyncDeadLetters, SyncJobListing, SyncQueue, SyncSchedules
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
     from tampu.tasks.task import Call, Task
@@ -98,6 +99,7 @@ __all__ = [
     "JobExists",
     "JobFailed",
     "JobInfo",
+    "JobListing",
     "JobState",
     "Missed",
     "MissingExtra",
@@ -124,6 +126,7 @@ __all__ = [
     "StoreFailed",
     "SyncDeadLetters",
     "SyncJob",
+    "SyncJobListing",
     "SyncQueue",
     "SyncSchedules",
     "TampuError",
@@ -144,6 +147,7 @@ __all__ = [
 _HOMES: Final = {
     "tampu.admin.queues": "Counts",
     "tampu.admin.dead": "DeadLetter DeadLetters",
+    "tampu.admin.listing": "JobListing",
     "tampu.app": "App",
     "tampu.app_worker": "AppWorker",
     "tampu.backoff": "Backoff",
@@ -155,7 +159,7 @@ _HOMES: Final = {
     "tampu.queue": "Queue",
     "tampu.schedules.admin": "Schedules",
     "tampu.schedules.model": "Schedule ScheduleCounts ScheduleSettings",
-    "tampu.sync": "SyncDeadLetters SyncQueue SyncSchedules",
+    "tampu.sync": "SyncDeadLetters SyncJobListing SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
     "tampu.tasks.task": "Call Task",
