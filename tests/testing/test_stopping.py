@@ -70,6 +70,17 @@ async def test_the_jobs_of_a_paused_queue_wait(tampu: Kit) -> None:
     assert log == [1]
 
 
+async def test_a_paused_queue_waits_while_time_passes(tampu: Kit) -> None:
+    async with tampu.use(app) as jobs:
+        await note.options(delay="1h").enqueue(1)
+        await app.queue().pause()
+        await jobs.travel("2h")
+        assert log == []
+        await app.queue().resume()
+        await jobs.travel("1h")
+    assert log == [1]
+
+
 async def test_a_key_that_is_held_until_the_start_is_free_when_the_task_runs(tampu: Kit) -> None:
     async with tampu.use(app) as jobs:
         await refresh.enqueue()

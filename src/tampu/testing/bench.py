@@ -31,6 +31,7 @@ from tampu.metrics.facts import SafeSink
 from tampu.outcome import Done, Failed, Outcome, Retry, UnrecoverableFailure, handler_frames
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
+from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
 from tampu.server.listening import Wakeups
 from tampu.server.scripts.control import free_unique, read_control
@@ -153,6 +154,9 @@ class _QueueBench:
 
     async def learn(self) -> None:
         """Learn what was cancelled, and whether the queue is paused."""
+        if not await any_exists(self._lane, (self.keys.pause, self.keys.cancelled)):
+            self.paused = False
+            return
         state = await read_control(self._lane, self.keys)
         self.paused = state.paused
         for member in state.requests:
@@ -243,7 +247,7 @@ class Bench:
                 await queues[number - len(queues)].fire()
         promotions = [queues[number].promote() for number in due if number < len(queues)]
         # Sent together, in this order, unless the server does not know the script yet.
-        await asyncio.gather(*promotions, self._read())
+        await asyncio.gather(*promotions, self._read(learn=False))
         self._has_read = any(each.heads for each in queues)
         return bool(due)
 
@@ -254,7 +258,7 @@ class Bench:
     # --- running --------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Jobs may have been added, by other than what runs here."""
+        """Jobs may have been added, cancelled or paused, by other than what runs here."""
         self._has_read = False
 
     async def run_next(self) -> Ended | None:
@@ -279,11 +283,12 @@ class Bench:
             return Ended(None, None, delivery.job.id, is_final=True)
         return await self._run(queue, delivery)
 
-    async def _read(self) -> None:
-        """Read the next entry of each queue that has none, and what is known about it."""
+    async def _read(self, *, learn: bool = True) -> None:
+        """Read the next entry of each queue that has none; learn what a test or a job has done."""
         async with self._reading:  # then no entry is on its way to another task
-            await asyncio.gather(*(each.read() for each in self._queues.values() if not each.heads))
-            await asyncio.gather(*(each.learn() for each in self._queues.values() if each.heads))
+            queues = self._queues.values()
+            reads = [each.read() for each in queues if not each.heads]
+            await asyncio.gather(*reads, *(each.learn() for each in queues if learn))
         self._has_read = True
 
     async def flush_events(self) -> None:

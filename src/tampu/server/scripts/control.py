@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script, as_number, as_numbers
 from tampu.server.scripts.settling import Markers
+from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.control import KEPT_MS, encode_drain
 
 if TYPE_CHECKING:
@@ -91,8 +93,11 @@ class ControlState(Struct, frozen=True):
 
 async def read_control(lane: Lane, keys: QueueKeys) -> ControlState:
     """What a worker must know that has not followed the control stream."""
-    requests: Any = await lane.call("ZRANGE", keys.cancelled, 0, -1, repeatable=True)
-    return ControlState(await is_paused(lane, keys), list(requests))
+    asking = lane.send(pack("ZRANGE", keys.cancelled, 0, -1), repeatable=True)
+    asking.add_done_callback(ignore_outcome)
+    paused = await is_paused(lane, keys)  # sent together
+    requests: Any = await asking
+    return ControlState(paused, list(requests))
 
 
 async def is_paused(lane: Lane, keys: QueueKeys) -> bool:
