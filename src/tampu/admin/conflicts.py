@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tampu.admin.control import JobControl
     from tampu.admin.jobs import FoundJob
     from tampu.producer.connection import QueueConnection
-    from tampu.producer.request import Request
+    from tampu.producer.request import Request, UniqueRequest
     from tampu.wire.keys import QueueKeys
 
 _TRIES: Final = 10
@@ -55,15 +55,15 @@ class Conflicts:
 
     async def _find_existing(self, request: Request, refused: Job[Any]) -> Job[Any] | None:
         """The job that is there; None if it makes room, so that the new one can be added."""
-        holder = await self._holder(request)
-        if holder is None:
+        lane, unique = (await self._connect()).lane, request.unique
+        finder = JobFinder(lane, self._keys)
+        holder = None if unique is None else await self._holder(unique)
+        if unique is None or holder is None:
             if request.job_id is None:
                 return None  # its key has been freed meanwhile
-            return await self._existing(request, request.job_id, refused)
-        lane, unique = (await self._connect()).lane, request.unique
-        assert unique is not None  # noqa: S101 - there is a holder
-        finder = JobFinder(lane, self._keys)
-        found = (await finder.find([holder])).get(holder)
+            found = (await finder.find([request.job_id])).get(request.job_id)
+            return _duplicate(refused, request.job_id, found)
+        found = await _find_for_sure(finder, holder)
         if found is None and finder.searched_all and not unique.is_timed:
             # A peer has ended the job, or it ended between the two calls.
             await free_unique(lane, [self._keys.unique(unique.key)], [holder])
@@ -75,17 +75,20 @@ class Conflicts:
             return None
         return _duplicate(refused, holder, found)
 
-    async def _holder(self, request: Request) -> str | None:
-        """The job that has the unique key of a request."""
-        if request.unique is None:
-            return None
+    async def _holder(self, unique: UniqueRequest) -> str | None:
+        """The job that has a unique key."""
         lane = (await self._connect()).lane
-        (value,) = await values_of(lane, [self._keys.unique(request.unique.key)])
+        (value,) = await values_of(lane, [self._keys.unique(unique.key)])
         return None if value is None else value.decode()
 
-    async def _existing(self, request: Request, job_id: str, refused: Job[Any]) -> Job[Any]:
-        finder = JobFinder((await self._connect()).lane, self._keys)
-        return _duplicate(refused, job_id, (await finder.find([job_id])).get(job_id))
+
+async def _find_for_sure(finder: JobFinder, job_id: str) -> FoundJob | None:
+    """A job, even if it changes its place while it is searched for the first time."""
+    for _ in range(2):
+        found = (await finder.find([job_id])).get(job_id)
+        if found is not None:
+            return found
+    return None
 
 
 def _duplicate(refused: Job[Any], job_id: str, found: FoundJob | None) -> Job[Any]:
