@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tampu import App, AppWorker, current_job
+from tampu import App, AppWorker, Queue, current_job
 from tampu.errors import ServerError
 from tampu.wire.keys import QueueKeys
 from tests.servers import RunningServer
@@ -107,14 +107,15 @@ class Load:
 
     async def produce(self, name: str, done: asyncio.Event) -> None:
         """Add jobs one after another; one whose outcome is unknown may or may not run."""
-        queue = self.app.queue(name)
+        queue = Queue(name, self.app.url)  # connects with the first add, which may have to wait
         for number in itertools.count():
             with suppress(ServerError):
                 await queue.add(f"note-{name}", {"queue": name, "number": number})
                 self.added.add((name, number))
             await asyncio.sleep(0.005)
             if done.is_set():
-                return
+                break
+        await queue.close()
 
     def has_run(self) -> bool:
         return self.added <= self.ran.keys()
@@ -125,6 +126,7 @@ class Load:
         self.ran[queue, number].append(job.id)
 
 
+@pytest.mark.timeout(300)  # the guards below add up to more than the usual limit
 async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: Path) -> None:
     with cluster(binary, replicas=True) as nodes:
         load, done = Load(nodes.url), asyncio.Event()
