@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "enqueue": ("enqueue", "Add a job and print its id."),
     "inspect": ("inspect", "Show the jobs and workers of one queue or of all."),
     "watch": ("watch", "Show queues as they change, until q or Ctrl-C."),
+    "dashboard": ("dashboard", "Show queues, jobs and workers as web pages, until Ctrl-C."),
     "events": ("events", "Show what happened to the jobs of a queue."),
     "job": ("jobs", "List, show, wait for, cancel or reschedule jobs."),
     "dead": ("dead", "List, show, replay or delete dead letters."),
