@@ -12,9 +12,10 @@ from benchmarks.figures import Comparison, Figure, Unit, run_rounds
 from benchmarks.measuring import DispatchTimer, JobCounter, percentile, take_samples_ms
 from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
 from tampu import Job, Queue
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.engine import Engine
 from tampu.consumer.handler import handlers_by_name
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.wire.keys import QueueKeys
 

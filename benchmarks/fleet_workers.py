@@ -13,9 +13,10 @@ from typing import Any
 import uvloop
 
 from tampu import Job
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.engine import Engine
 from tampu.consumer.handler import handlers_by_name
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.wire.keys import QueueKeys
 

@@ -10,6 +10,7 @@ from tampu.server.scripts import (
     adding,
     control,
     delayed,
+    history,
     scheduler,
     schedules,
     settling,
@@ -19,7 +20,17 @@ from tampu.server.scripts import (
 
 FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
-MODULES = (adding, control, delayed, scheduler, schedules, settling, virtual_time, workers)
+MODULES = (
+    adding,
+    control,
+    delayed,
+    history,
+    scheduler,
+    schedules,
+    settling,
+    virtual_time,
+    workers,
+)
 KEY = re.compile(r"KEYS\[(\d+)\]")
 
 
@@ -35,7 +46,7 @@ def find_problems(path: Path) -> Iterator[str]:
     for part in PARTS:
         if part not in head:
             yield f"the head has no line '{part.strip()}'"
-    if not any(inspect.iscoroutinefunction(getattr(module, name, None)) for module in MODULES):
+    if not any(inspect.isfunction(getattr(module, name, None)) for module in MODULES):
         yield f"no module in server/scripts defines {name}()"
     keys_head = head.partition(PARTS[0])[2].partition(PARTS[1])[0]
     for number in sorted(set(map(int, KEY.findall(text)))):

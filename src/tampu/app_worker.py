@@ -11,9 +11,10 @@ from typing import Unpack
 from msgspec import Struct
 
 from tampu.app import App
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.engine import Engine
 from tampu.consumer.handler import Handler, HandlerPlan, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
+from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
 from tampu.schedules.model import Schedule

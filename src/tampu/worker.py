@@ -3,9 +3,10 @@
 from functools import partial
 from typing import Unpack
 
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.engine import Engine
 from tampu.consumer.handler import Handlers, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
+from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target

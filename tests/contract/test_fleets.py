@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from tampu import App, AppWorker, Job, Queue, Worker
-from tampu.consumer.engine import Engine, QueueConfig, new_consumer
+from tampu.consumer.engine import Engine
 from tampu.consumer.handler import handlers_by_name
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.consumer.watch import MOST_WATCHERS
 from tampu.util.clock import now_ms

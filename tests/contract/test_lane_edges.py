@@ -91,6 +91,12 @@ class TestClosing:
                 refused = lane.send(pack("SET", b"a", b"b"))
                 reading = lane.send(pack("XREAD", "BLOCK", 5000, "STREAMS", b"s", "$"), block_s=5)
                 await wait_until_blocked(replica)
+                connection = lane._connection
+                await wait_until(
+                    lambda: connection is not None and connection.leaving is not None,
+                    within=10,
+                    sentence="the lane knows that the call was refused",
+                )
                 await lane.close()
                 await asyncio.wait([refused, reading], timeout=10)
                 assert isinstance(refused.exception(), Closed)

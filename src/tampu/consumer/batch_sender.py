@@ -21,7 +21,8 @@ class BatchSender(Background, Generic[T]):
     """Sends what is put in, in batches of at most `most`, until the server has taken it.
 
     After an error the batch is sent again, with growing pauses: `send` must be safe to repeat.
-    `awaited` says that somebody may wait for the items to be sent.
+    `awaited` says that somebody may wait for the items to be sent. `before` is called with each
+    batch once, right before it is sent for the first time.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class BatchSender(Background, Generic[T]):
         trouble: Trouble,
         most: int,
         awaited: bool = False,
+        before: Callable[[list[T]], None] | None = None,
     ) -> None:
         self.name = name
         self._send = send
+        self._before = before
         self._trouble = trouble
         self._most = most
         self._awaited = awaited
@@ -86,6 +89,8 @@ class BatchSender(Background, Generic[T]):
                 self._wake = self._loop.create_future()
                 await self._wake
             self._in_flight = self._next_batch()
+            if self._before is not None:
+                self._before(self._in_flight)
             await self._send_batch()
             self._in_flight = []
             if self._may_gather():

@@ -7,7 +7,6 @@ import logging
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import reduce
-from random import Random
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -15,44 +14,39 @@ from uuid import uuid4
 from tampu.admin.control import JobControl, OpenQueue
 from tampu.consumer.control import Control
 from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
-from tampu.consumer.intake import Intake
-from tampu.consumer.leases import LeaseThread, WorkerLease
+from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
+from tampu.consumer.leases import LeaseThread
 from tampu.consumer.options import WorkerHealth
 from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
+from tampu.consumer.recorder import NoRecorder, Recorder
 from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
-from tampu.consumer.settle import SettleRules
-from tampu.consumer.settlement_calls import SettleTarget
 from tampu.consumer.settler import Settler
 from tampu.consumer.timers import ALONE, AMONG_OTHERS
 from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.metrics.facts import SafeSink
-from tampu.outcome import MAX_RESULT_BYTES
 from tampu.producer.options import QueueSettings
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.listening import SharedParts
-from tampu.server.scripts.workers import Membership
 from tampu.server.streams import create_consumer, create_group
 from tampu.services.leader import LeaderContext
 from tampu.services.promoter import PromotionService
-from tampu.services.reaper import Fleet, LeaseTerms, ReapingService
-from tampu.util.clock import now_ms, to_ms, to_s
-from tampu.util.ids import new_id
+from tampu.services.reaper import Fleet, ReapingService
+from tampu.util.clock import to_s
 from tampu.util.lifecycle import run_all
-from tampu.wire.holders import CONSUMER_PREFIX, HolderKind, LockHolder, new_holder
+from tampu.wire.holders import HolderKind, LockHolder, new_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tampu.consumer.handler import HandlerPlan
-    from tampu.consumer.options import WorkerSettings
+    from tampu.consumer.queue_config import QueueConfig
     from tampu.consumer.timers import LoopShare
-    from tampu.job import Host, Job, JobActions
+    from tampu.job import Job, JobActions
     from tampu.server.client import CredentialCallback
     from tampu.server.connect import Target
     from tampu.server.service import Service
@@ -62,69 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _DRAIN_S: Final = 3.0
 _TAKEOVER_S: Final = 1.0
-
-
-class QueueConfig:
-    """How a worker serves one queue."""
-
-    def __init__(
-        self,
-        keys: QueueKeys,
-        consumer: bytes,
-        settings: WorkerSettings,
-        *,
-        plans: Mapping[str | None, HandlerPlan],
-    ) -> None:
-        self.keys = keys
-        self.consumer = consumer
-        self.settings = settings
-        self.plans = plans
-        self.terms = LeaseTerms(to_ms("lease", settings.lease))
-        self.member = Membership(
-            stream=keys.stream,
-            group=settings.group.encode(),
-            consumer=consumer,
-            key=keys.worker(consumer),
-        )
-        self.lease = WorkerLease(self.member, self.terms, concurrency=settings.concurrency)
-
-    @property
-    def settle_target(self) -> SettleTarget:
-        """Where it settles entries."""
-        return SettleTarget(
-            keys=self.keys,
-            group=self.settings.group.encode(),
-            consumer=self.consumer,
-            dead_max_len=self.settings.dead_max_len or 0,
-        )
-
-    @property
-    def rules(self) -> SettleRules:
-        """What decides about its settlements."""
-        kept = [plan.results for plan in self.plans.values()]
-        stores = any(each.ttl_s or each.none_ttl_s for each in kept)
-        return SettleRules(
-            max_result=MAX_RESULT_BYTES if stores else None,
-            worker=self.consumer.decode(),
-            rng=Random(),  # noqa: S311 - spreads retries, guards nothing
-        )
-
-    def make_intake(self, host: Host) -> Intake:
-        """The intake for its jobs, which call `host`."""
-        return Intake(
-            self.plans,
-            max_payload=self.settings.max_payload,
-            worker=self.consumer.decode(),
-            host=host,
-            raw=self.settings.raw,
-            failure_ttl_s=self.settings.kept_results().ttl_s,
-        )
-
-
-def new_consumer(name: str | None) -> bytes:
-    """The name of a new consumer: unique, even if several workers have the same name."""
-    own = new_id(now_ms())
-    return CONSUMER_PREFIX + (own if name is None else f"{name}-{own}").encode()
 
 
 class WorkerHost:
@@ -159,6 +90,14 @@ def job_control(work: Lane, keys: QueueKeys, writer: EventWriter | None) -> JobC
     return JobControl(keys, connect, rules=QueueSettings().job_rules)
 
 
+class _Common(NamedTuple):
+    """What the queues of a worker have in common."""
+
+    share: LoopShare
+    meter: ProcessMeter
+    on_drain: Callable[[str], None]
+
+
 class QueueEngine:
     """The parts of a running worker that serve one queue."""
 
@@ -169,8 +108,7 @@ class QueueEngine:
         *,
         reads: Lane,
         work: Lane,
-        share: LoopShare,
-        on_drain: Callable[[str], None],
+        common: _Common,
     ) -> None:
         settings, keys, member = config.settings, config.keys, config.member
         self._config = config
@@ -180,12 +118,11 @@ class QueueEngine:
             EventWriter(work, keys.events, max_len=events_kept) if settings.events else None
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
-        self._settler = Settler(
-            work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
-        )
+        recorder = Recorder(work, keys) if settings.history else NoRecorder()
+        self._settler = self._make_settler(work, reporter, recorder)
         intake = config.make_intake(WorkerHost(reporter, job_control(work, keys, self._writer)))
         room, fleet = asyncio.Event(), Fleet()
-        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set, share=share)
+        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set, share=common.share)
         self._feed = Feed(
             intake,
             self.pool,
@@ -205,13 +142,34 @@ class QueueEngine:
             recovery=self._recovery,
             watch=watch,
         )
-        self._control = Control(work, keys, feed=self._feed, reader=self._reader, on_drain=on_drain)
+        self._control = Control(
+            work, keys, feed=self._feed, reader=self._reader, on_drain=common.on_drain
+        )
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
+        self._history: HistoryService | None = None
+        if isinstance(recorder, Recorder):
+            worker = RecordedWorker(member, self.pool, recorder, fleet, common.meter)
+            self._history = HistoryService(work, keys, worker, leads=self._leads)
 
     @property
     def health(self) -> WorkerHealth:
         """The health of this part of the worker now."""
         return WorkerHealth(self.pool.busy, self._config.lease.heartbeat_age_s)
+
+    def _make_settler(self, work: Lane, reporter: Reporter, recorder: NoRecorder) -> Settler:
+        config = self._config
+        return Settler(
+            work,
+            config.settle_target,
+            rules=config.rules,
+            lease=config.lease,
+            reporter=reporter,
+            recorder=recorder,
+        )
+
+    def _leads(self) -> bool:
+        promoters = (each for each in self._services if isinstance(each, PromotionService))
+        return any(each.is_leading for each in promoters)
 
     async def learn(self) -> None:
         """Learn what was cancelled, and whether the queue is paused."""
@@ -225,6 +183,8 @@ class QueueEngine:
         self._reader.start()
         for service in self._services:
             service.start()
+        if self._history is not None:
+            self._history.start()
 
     def halt(self) -> None:
         """Start no more jobs."""
@@ -244,6 +204,8 @@ class QueueEngine:
             worker, count = self._config.consumer.decode(), len(self._settler)
             text = "worker %s stopped with %d entries unsettled: their jobs will run again"
             logger.warning(text, worker, count, extra={"worker": worker, "entries": count})
+        if self._history is not None:
+            await self._history.stop()
         await self._settler.close()
         if self._writer is not None:
             await self._writer.close()
@@ -325,9 +287,12 @@ class Engine:
                 )
                 for each, pair in zip(queues, lanes, strict=True)
             )
-            share = ALONE if len(queues) == 1 else AMONG_OTHERS
+            meter = ProcessMeter(queues[0].settings.version)
+            meter.start()
+            stack.push_async_callback(meter.stop)
+            common = _Common(ALONE if len(queues) == 1 else AMONG_OTHERS, meter, drain)
             made = [
-                QueueEngine(each, parts, reads=reads, work=work, share=share, on_drain=drain)
+                QueueEngine(each, parts, reads=reads, work=work, common=common)
                 for each, (reads, work) in zip(queues, lanes, strict=True)
             ]
             await run_all(each.learn() for each in made)

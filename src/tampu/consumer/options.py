@@ -10,7 +10,7 @@ from tampu.consumer.handler import Isolation, KeptResults, check_policy
 from tampu.errors import OptionError
 from tampu.metrics.facts import MetricsSink, check_sink
 from tampu.util.clock import Duration, to_ms, to_positive_ms
-from tampu.util.options import at_least, check_flag
+from tampu.util.options import at_least, check_flag, check_type
 from tampu.wire.keys import check_name
 
 
@@ -37,6 +37,8 @@ class WorkerOptions(TypedDict, total=False):
     name: str | None
     raw: bool
     metrics: MetricsSink | None
+    history: bool
+    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +65,15 @@ class WorkerSettings:
     name: str | None = None  # becomes a part of the worker's id
     raw: bool = False  # handlers get payloads as bytes, not decoded
     metrics: MetricsSink | None = None
+    history: bool = True  # keep counts and times of each task on the server
+    version: str = ""  # of your program, shown with its workers
 
     def __post_init__(self) -> None:
         for option in ("concurrency", "events_max_len", "max_payload"):
             at_least(option, getattr(self, option), 1)
         if self.dead_max_len is not None:
             at_least("dead_max_len", self.dead_max_len, 1)
-        for option in ("store_results", "events", "promote", "schedule", "raw"):
+        for option in ("store_results", "events", "promote", "schedule", "raw", "history"):
             check_flag(option, getattr(self, option))
         at_least("attempts", self.attempts, 1)
         if not isinstance(self.backoff, Backoff):
@@ -86,6 +90,7 @@ class WorkerSettings:
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
         check_sink("metrics", self.metrics)
+        check_type("version", self.version, str, accepted="text")
 
     def kept_results(self, own_ttl: Duration | None = None) -> KeptResults:
         """What is kept of results, if the handler has a time of its own or none."""

@@ -103,9 +103,13 @@ class Pool:
         """How many handlers run now."""
         return sum(1 for delivery in self._running if delivery is not None)
 
+    def running(self) -> list[Delivery]:
+        """The deliveries whose handlers run now."""
+        return [each for each in self._running if each is not None]
+
     def deliveries(self) -> list[Delivery]:
         """All deliveries that wait or run."""
-        return [*self._todo, *(each for each in self._running if each is not None)]
+        return [*self._todo, *self.running()]
 
     def offer(self, deliveries: list[Delivery], *, first: bool = False) -> None:
         """Add deliveries; with `first`, before those that wait already."""

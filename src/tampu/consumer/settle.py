@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,14 @@ from tampu.wire.envelope import encode_envelope
 from tampu.wire.extras import encode_extras
 from tampu.wire.keys import UniqueUntil
 from tampu.wire.result import encode_failure, encode_result
+
+
+class EndedAttempt(NamedTuple):
+    """An attempt, its outcome, and how long it took."""
+
+    delivery: Delivery
+    outcome: Outcome
+    duration_ns: int
 
 
 class Ack(Struct, frozen=True, gc=False):

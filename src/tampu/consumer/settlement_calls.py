@@ -85,10 +85,11 @@ class SettlementCalls:
         *,
         most: int = _MOST_A_CALL,
         awaited: bool = False,
+        before: Callable[[list[T]], None] | None = None,
     ) -> BatchSender[T]:
         """A sender of batches that logs its trouble under a name."""
         trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited)
+        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited, before=before)
 
     async def send_acks(self, batch: list[Delivery]) -> None:
         """Acknowledge entries whose jobs are done."""

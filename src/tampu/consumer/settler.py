@@ -12,6 +12,7 @@ from tampu.consumer.settle import (
     Ack,
     AckWithResult,
     CloseEntry,
+    EndedAttempt,
     ReleaseEntry,
     RetryEntry,
     cancel,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tampu.consumer.batch_sender import BatchSender
     from tampu.consumer.intake import Delivery
     from tampu.consumer.leases import WorkerLease
+    from tampu.consumer.recorder import NoRecorder
     from tampu.consumer.reporter import Reporter
     from tampu.consumer.settle import Settlement, SettleRules
     from tampu.consumer.settlement_calls import SettleTarget
@@ -51,8 +53,11 @@ class Settler:
         rules: SettleRules,
         lease: WorkerLease,
         reporter: Reporter,
+        recorder: NoRecorder,
     ) -> None:
         self._rules = rules
+        self._recorder = recorder
+        self._ack_times, self._result_times = recorder.ack_times, recorder.result_times
         self._reporter = reporter
         self.cancellations = cancellations = Cancellations()
         self._is_silent = reporter.is_silent
@@ -60,11 +65,19 @@ class Settler:
         calls = SettlementCalls(
             lane, target, lease=lease, reporter=reporter, cancellations=cancellations
         )
-        self._acks = calls.sender("acks", calls.send_acks, most=MAX_ACKS)
-        self._results = calls.sender("results", calls.send_results, awaited=True)
-        self._retries = calls.sender("retries", calls.send_retries)
-        self._burials = calls.sender("burials", calls.send_burials, awaited=True)
-        self._closings = calls.sender("closings", calls.send_closings, awaited=True)
+        self._acks = calls.sender(
+            "acks", calls.send_acks, most=MAX_ACKS, before=recorder.count_acks
+        )
+        self._results = calls.sender(
+            "results", calls.send_results, awaited=True, before=recorder.count_results
+        )
+        self._retries = calls.sender("retries", calls.send_retries, before=recorder.count_retries)
+        self._burials = calls.sender(
+            "burials", calls.send_burials, awaited=True, before=recorder.count_burials
+        )
+        self._closings = calls.sender(
+            "closings", calls.send_closings, awaited=True, before=recorder.count_closings
+        )
         settling = (self._acks, self._results, self._burials, self._closings)
         self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
         self.start = reporter.report_start if reporter.wants_starts else None
@@ -91,15 +104,24 @@ class Settler:
             # Hot path: what `settle` decides, without the call.
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
+            if self._ack_times is not None:
+                self._ack_times.append(duration_ns)
             self._acks.put(delivery)
             return
         outcome = self.cancellations.overrule(delivery, outcome)
-        settlement = self._decide(delivery, outcome)
+        self._put_settlement(
+            self._decide(delivery, outcome), EndedAttempt(delivery, outcome, duration_ns)
+        )
+
+    def _put_settlement(self, settlement: Settlement, attempt: EndedAttempt) -> None:
+        delivery, outcome, duration_ns = attempt
         if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             if settlement.lost is not None:
                 self._reporter.log_lost_result(delivery, settlement.lost)
+            if self._result_times is not None:
+                self._result_times.append(duration_ns)
             self._results.put(settlement)
             return
         if isinstance(settlement, BuryEntry) and type(outcome) is Done:
@@ -108,6 +130,7 @@ class Settler:
         self._reporter.report_end(delivery, outcome, duration_ns)
         if isinstance(outcome, Failed | UnrecoverableFailure):
             self._reporter.log_failure(delivery, outcome.failure, settlement)
+        self._recorder.note_attempt(EndedAttempt(delivery, outcome, duration_ns), settlement)
         self._send(settlement)
 
     def release(self, delivery: Delivery) -> None:

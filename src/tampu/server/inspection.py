@@ -52,9 +52,7 @@ class Node:
             reply: Any = await self.call("INFO")
         except (CommandRefused, AccessDenied):
             return {}
-        return {
-            name.decode(): value.decode("utf-8", "replace") for name, value in _LINE.findall(reply)
-        }
+        return _read_info(reply)
 
     async def setting(self, name: str) -> str | None:
         """A setting of the node; None if it does not tell, as hosted servers do not."""
@@ -110,6 +108,16 @@ async def nodes_of(server: Server) -> AsyncIterator[list[Node]]:
     finally:
         for connection in connections:
             await connection.disconnect(nowait=True)
+
+
+def _read_info(reply: bytes) -> dict[str, str]:
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in _LINE.findall(reply)}
+
+
+async def info_of(lane: Lane, section: str) -> dict[str, str]:
+    """A section of INFO of the node that a lane leads to."""
+    reply: Any = await lane.call("INFO", section, repeatable=True)
+    return _read_info(reply)
 
 
 # --- streams and sets ---------------------------------------------------------------------------

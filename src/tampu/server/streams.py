@@ -193,6 +193,11 @@ async def values_of(
     return list(reply)
 
 
+async def store_for(lane: Lane, key: bytes, value: bytes, *, ttl_ms: int) -> None:
+    """Let a key hold a value for that long."""
+    await lane.call("SET", key, value, "PX", ttl_ms, repeatable=True)
+
+
 async def delete_entries(lane: Lane, stream: bytes, entry_ids: Sequence[bytes]) -> int:
     """Delete entries; returns how many existed. Not sent again: the number would be wrong."""
     reply: Any = await lane.call("XDEL", stream, *entry_ids)

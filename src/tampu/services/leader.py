@@ -54,6 +54,11 @@ class Leader:
         self._leads = False
         self._asked_at = 0.0
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether we led when the server was last asked."""
+        return self._leads
+
     async def leads(self) -> bool:
         """Whether we lead. Takes the lead if it is free, and renews it well before it ends."""
         now = monotonic()
@@ -128,6 +133,11 @@ class LeaderService(Service):
     @abstractmethod
     async def work(self) -> Upcoming:
         """Do a batch of what is due. Its wait is 0 if there may be more."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether we led when the server was last asked."""
+        return self._leader.is_ours
 
     def wake(self) -> None:
         """Work now."""

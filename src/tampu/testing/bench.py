@@ -17,10 +17,12 @@ from uuid import uuid4
 
 import msgspec
 
-from tampu.consumer.engine import QueueConfig, WorkerHost, job_control
+from tampu.consumer.engine import WorkerHost, job_control
 from tampu.consumer.handler import HandlerPlan
 from tampu.consumer.intake import Accepted, Arrival, BuryEntry, Delivery
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.queue_config import QueueConfig
+from tampu.consumer.recorder import NoRecorder
 from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import settle
 from tampu.consumer.settler import Settler
@@ -117,7 +119,12 @@ class _QueueBench:
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         self.settler = Settler(
-            lane, config.settle_target, rules=self.rules, lease=config.lease, reporter=reporter
+            lane,
+            config.settle_target,
+            rules=self.rules,
+            lease=config.lease,
+            reporter=reporter,
+            recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer)
         self._intake = config.make_intake(WorkerHost(reporter, actions))

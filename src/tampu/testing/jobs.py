@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tampu.consumer.engine import new_consumer
+from tampu.consumer.queue_config import new_consumer
 from tampu.errors import OptionError, TampuError
 from tampu.job import Job
 from tampu.server.scripts.virtual_time import begin_test, empty_database

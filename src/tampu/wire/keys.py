@@ -51,6 +51,10 @@ class QueueKeys:
     control: bytes = field(init=False, repr=False)
     cancelled: bytes = field(init=False, repr=False)
     pause: bytes = field(init=False, repr=False)
+    counted: bytes = field(init=False, repr=False)
+    totals: bytes = field(init=False, repr=False)
+    failures: bytes = field(init=False, repr=False)
+    recent_failures: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -72,6 +76,10 @@ class QueueKeys:
             "control": tag + b":tampu:control",
             "cancelled": tag + b":tampu:cancelled",
             "pause": tag + b":tampu:pause",
+            "counted": tag + b":tampu:m:counted",
+            "totals": tag + b":tampu:m:total",
+            "failures": tag + b":tampu:failures",
+            "recent_failures": tag + b":tampu:failures:recent",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -136,6 +144,14 @@ class QueueKeys:
         """Ours: the heartbeat of a worker. It exists while the worker is alive."""
         return b"%b:tampu:worker:%b" % (self.tag, consumer_id)
 
+    def process(self, consumer_id: bytes) -> bytes:
+        """Ours: how the process of a worker is doing; written every ten seconds."""
+        return b"%b:tampu:process:%b" % (self.tag, consumer_id)
+
+    def history(self, step_s: int, number: int) -> bytes:
+        """Ours: what happened in one step of so many seconds; they are numbered from 1970 on."""
+        return b"%b:tampu:m:%d:%d" % (self.tag, step_s, number)
+
 
 class UniqueUntil(Enum):
     """How long a unique key stays taken."""
@@ -169,7 +185,12 @@ _EXPIRING: Final = (
     b"tampu:control",
     b"tampu:cancelled",
     b"tampu:unique:",
+    b"tampu:m:",
+    b"tampu:failures",
+    b"tampu:process:",
 )
+MARKS: Final = b"tampu:marks"
+"""A stream of the moments that charts show as lines, such as deployments; one for all queues."""
 
 
 def escape_glob(text: bytes) -> bytes:

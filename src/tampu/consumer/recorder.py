@@ -1,0 +1,345 @@
+"""Counts what a worker settles and samples how long it took, for the history of its queue.
+
+Hot path. Counts go to the server with each batch of settlements, so a killed worker loses none.
+Times are collected here and recorded every ten seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from hashlib import sha1
+from typing import TYPE_CHECKING, Final
+
+from tampu.consumer.settle import Ack
+from tampu.errors import ServerError, Verdict
+from tampu.metrics.history import bucket_of
+from tampu.outcome import Failed, Released, UnrecoverableFailure
+from tampu.server.errors import ScriptUnknown
+from tampu.server.scripts.history import (
+    MAX_FAILURE_GROUPS,
+    MAX_TASKS,
+    count,
+    load_count,
+    note_failures,
+    record,
+)
+from tampu.util.clock import now_ms
+from tampu.wire.dead import MAX_MESSAGE_BYTES
+from tampu.wire.fields import cut_text, cut_text_front
+from tampu.wire.history import PackedFailures, PackedTimes
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from tampu.consumer.intake import BuryEntry, Delivery
+    from tampu.consumer.settle import (
+        AckWithResult,
+        CloseEntry,
+        EndedAttempt,
+        ReleaseEntry,
+        RetryEntry,
+        Settlement,
+    )
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Reply
+    from tampu.wire.dead import Failure
+    from tampu.wire.keys import QueueKeys
+
+logger = logging.getLogger(__name__)
+_DONE, _FAILED, _RETRIED, _DEAD, _SNOOZED, _CANCELLED, _UNKNOWN = "dfrxscu"
+_OTHER: Final = "other"
+_ALL_UP_TO: Final = 1000  # jobs of a task a second: more of them are sampled
+_MAX_TRACEBACK_BYTES: Final = 4096
+_FRAME: Final = re.compile(r'File "([^"]+)", line \d+, in (\S+)')
+_FRAMES: Final = 3
+
+
+class TaskTimes:
+    """How long the attempts of one task ran and waited."""
+
+    __slots__ = ("run", "run_us", "wait", "wait_us")
+
+    def __init__(self) -> None:
+        self.run: Counter[int] = Counter()
+        self.wait: Counter[int] = Counter()
+        self.run_us = self.wait_us = 0
+
+    def add(self, run_us: int, wait_us: int, weight: int) -> None:
+        """Add an attempt that stands for `weight` of them."""
+        self.run[bucket_of(run_us)] += weight
+        self.wait[bucket_of(wait_us)] += weight
+        self.run_us += run_us * weight
+        self.wait_us += wait_us * weight
+
+    def pack(self) -> PackedTimes:
+        """The times as the server takes them."""
+        run, wait = _flatten(self.run), _flatten(self.wait)
+        return PackedTimes(self.run_us, self.wait_us, run, wait)
+
+
+def _flatten(counts: Counter[int]) -> list[int]:
+    return [number for pair in counts.items() for number in pair]
+
+
+class Sampler:
+    """Chooses which jobs of a batch are timed: all of a task, or one of so many of a busy one."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}  # of busy tasks
+        self._counts: Counter[str] = Counter()
+        self._phase = 0
+
+    def choose(self, names: list[str], counts: Counter[str]) -> list[tuple[int, int]]:
+        """Positions in the batch, and for how many jobs each of them stands."""
+        self._counts.update(counts)
+        busy = [step for name, step in self._steps.items() if name in counts]
+        if not busy:
+            return [(position, 1) for position in range(len(names))]
+        step, steps = min(busy), self._steps
+        chosen = [(at, step) for at in range(self._phase, len(names), step) if names[at] in steps]
+        self._phase = (self._phase - len(names)) % step
+        if len(counts) > len(busy):
+            chosen += [(at, 1) for at, name in enumerate(names) if name not in steps]
+        return chosen
+
+    def adapt(self, elapsed_s: float) -> None:
+        """Choose the steps anew from the rates since the last call."""
+        rates = {name: number / elapsed_s for name, number in self._counts.items()}
+        self._steps = {
+            name: int(rate // _ALL_UP_TO) + 1 for name, rate in rates.items() if rate > _ALL_UP_TO
+        }
+        self._counts.clear()
+
+
+class NoRecorder:
+    """Records nothing: for a worker without history."""
+
+    ack_times: list[int] | None = None  # ns that the jobs ran which wait to be acknowledged
+    result_times: list[int] | None = None  # the same for those with a result
+
+    def count_acks(self, batch: Sequence[Delivery]) -> None:
+        """Jobs are done."""
+
+    def count_results(self, batch: Sequence[AckWithResult]) -> None:
+        """Jobs are done, and their results are stored."""
+
+    def count_retries(self, batch: Sequence[RetryEntry | ReleaseEntry]) -> None:
+        """Attempts have failed, or jobs were snoozed, or were not run at all."""
+
+    def count_burials(self, batch: Sequence[BuryEntry]) -> None:
+        """Jobs become dead letters; those with an attempt have failed."""
+
+    def count_closings(self, batch: Sequence[CloseEntry]) -> None:
+        """Jobs with a unique key are done, or jobs were cancelled."""
+
+    def note_attempt(self, attempt: EndedAttempt, settlement: Settlement) -> None:
+        """An attempt ended that the hot path does not settle."""
+
+
+class Recorder(NoRecorder):
+    """What one worker adds to the history of one queue.
+
+    The batch senders call the `count_` methods once for each batch, right before they send it. A
+    count that the server refuses is kept and sent later. If its outcome is unknown, it is counted
+    as such.
+    """
+
+    def __init__(self, lane: Lane, keys: QueueKeys) -> None:
+        self._lane, self._keys = lane, keys
+        self.ack_times: list[int] = []
+        self.result_times: list[int] = []
+        self._sampler = Sampler()
+        self._times: dict[str, TaskTimes] = {}
+        self._refused: Counter[str] = Counter()
+        self._failures: dict[str, PackedFailures] = {}
+        self._fingerprints: dict[tuple[str, str], str] = {}
+        self._names: set[str] = set()
+        self._ahead_ms = 0  # of the server's clock
+        load_count(lane)
+
+    # --- counting -------------------------------------------------------------------------------
+
+    def count_acks(self, batch: Sequence[Delivery]) -> None:
+        """Jobs are done."""
+        self._count_done(batch, self.ack_times)
+
+    def count_results(self, batch: Sequence[AckWithResult]) -> None:
+        """Jobs are done, and their results are stored."""
+        self._count_done([each.delivery for each in batch], self.result_times)
+
+    def count_retries(self, batch: Sequence[RetryEntry | ReleaseEntry]) -> None:
+        """Attempts have failed, or jobs were snoozed, or were not run at all."""
+        counts: Counter[str] = Counter()
+        for each in batch:
+            name = self._name(each.delivery.job.name)
+            if each.counted:
+                counts[_FAILED + name] += 1
+                counts[_RETRIED + name] += 1
+            elif each.wait_ms is not None:
+                counts[_SNOOZED + name] += 1
+        self._send(counts)
+
+    def count_burials(self, batch: Sequence[BuryEntry]) -> None:
+        """Jobs become dead letters; those with an attempt have failed."""
+        counts: Counter[str] = Counter()
+        for each in batch:
+            name = self._name(each.dead.name)
+            counts[_DEAD + name] += 1
+            if each.dead.failure is not None:
+                counts[_FAILED + name] += 1
+        self._send(counts)
+
+    def count_closings(self, batch: Sequence[CloseEntry]) -> None:
+        """Jobs with a unique key are done, or jobs were cancelled."""
+        kinds = (_CANCELLED if each.cancelled else _DONE for each in batch)
+        names = (self._name(each.delivery.job.name) for each in batch)
+        self._send(Counter(map(str.__add__, kinds, names)))
+
+    def _count_done(self, batch: Sequence[Delivery], times: list[int]) -> None:
+        # About 0.1 us a job: names are counted by C code, and few jobs of a busy task are timed.
+        names = [each.job.name for each in batch]
+        counts = Counter(names)
+        ran_ns = times[: len(names)]
+        del times[: len(names)]
+        self._send(Counter({_DONE + self._name(name): n for name, n in counts.items()}))
+        ended_ms = now_ms() + self._ahead_ms
+        for at, weight in self._sampler.choose(names, counts):
+            self._add_time(batch[at], ran_ns[at], ended_ms, weight=weight)
+
+    def _send(self, counts: Counter[str]) -> None:
+        if not counts:
+            return
+        try:
+            sending = count(self._lane, self._keys, counts)
+        except ServerError:  # the lane is closed
+            return
+        sending.add_done_callback(lambda sent: self._take_reply(counts, sent))
+
+    def _take_reply(self, counts: Counter[str], sent: asyncio.Future[Reply]) -> None:
+        error = None if sent.cancelled() else sent.exception()
+        if error is None:
+            return
+        if isinstance(error, ServerError) and error.verdict is not Verdict.UNKNOWN:
+            self._refused.update(counts)
+            if isinstance(error, ScriptUnknown):
+                load_count(self._lane)
+            return
+        known = sum(number for kind, number in counts.items() if kind != _UNKNOWN)
+        self._refused[_UNKNOWN] += known or counts[_UNKNOWN]
+
+    # --- times and failures ---------------------------------------------------------------------
+
+    def note_attempt(self, attempt: EndedAttempt, settlement: Settlement) -> None:
+        """An attempt ended that the hot path does not settle."""
+        delivery, outcome, duration_ns = attempt
+        if type(settlement) is Ack:
+            self.ack_times.append(duration_ns)
+        elif type(outcome) is not Released:
+            self._add_time(delivery, duration_ns, now_ms() + self._ahead_ms)
+        if isinstance(outcome, Failed | UnrecoverableFailure):
+            self._note_failure(delivery, outcome.failure)
+
+    def _add_time(self, delivery: Delivery, ran_ns: int, ended_ms: int, *, weight: int = 1) -> None:
+        name, run_us = self._name(delivery.job.name), ran_ns // 1000
+        times = self._times.get(name)
+        if times is None:
+            times = self._times[name] = TaskTimes()
+        # The id of an entry begins with the time at which the job could have started.
+        waited_ms = ended_ms - int(delivery.entry_id.partition(b"-")[0])
+        times.add(run_us, max(0, waited_ms * 1000 - run_us), weight)
+
+    def _note_failure(self, delivery: Delivery, failure: Failure) -> None:
+        known = (failure.error_type, failure.traceback)
+        fingerprint = self._fingerprints.get(known)
+        if fingerprint is None:
+            if len(self._fingerprints) >= MAX_FAILURE_GROUPS:
+                self._fingerprints.clear()
+            fingerprint = self._fingerprints[known] = fingerprint_of(failure)
+        at_ms, job = now_ms() + self._ahead_ms, delivery.job
+        before = self._failures.get(fingerprint)
+        if before is None and len(self._failures) >= MAX_FAILURE_GROUPS:
+            return
+        self._failures[fingerprint] = PackedFailures(
+            failure.error_type,
+            failure.message,
+            1 if before is None else before.count + 1,
+            at_ms if before is None else before.first_ms,
+            at_ms,
+            job.name,
+            job.id,
+            failure.traceback,
+        )
+
+    def _name(self, name: str) -> str:
+        """The name that a task is counted by: a queue may have jobs of any number of names."""
+        if name in self._names:
+            return name
+        if len(self._names) >= MAX_TASKS:
+            return _OTHER
+        self._names.add(name)
+        return name
+
+    # --- recording ------------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to record."""
+        return bool(self._times or self._failures or self._refused)
+
+    async def flush(self, elapsed_s: float) -> None:
+        """Record what was collected in that time. What the server refuses is kept."""
+        self._sampler.adapt(elapsed_s)
+        refused, self._refused = self._refused, Counter()
+        self._send(refused)
+        await self._flush_times()
+        await self._flush_failures()
+
+    async def _flush_times(self) -> None:
+        times, self._times = self._times, {}
+        packed = {name: each.pack() for name, each in times.items()}
+        at_ms, at_s = now_ms(), self.server_s()
+        try:
+            server_ms = await record(self._lane, self._keys, packed, at_s=at_s)
+        except ServerError as error:
+            if error.verdict is not Verdict.UNKNOWN:
+                self._times = times | self._times
+            raise
+        self._ahead_ms = server_ms - (at_ms + now_ms()) // 2
+
+    async def _flush_failures(self) -> None:
+        if not self._failures:
+            return
+        failures, self._failures = self._failures, {}
+        cut = {fingerprint: _cut(each) for fingerprint, each in failures.items()}
+        await note_failures(self._lane, self._keys, cut)
+
+    def learn_clock(self, server_ms: int) -> None:
+        """Know how far the server's clock is ahead."""
+        self._ahead_ms = server_ms - now_ms()
+
+    def server_s(self) -> float:
+        """The time of the server's clock."""
+        return (now_ms() + self._ahead_ms) / 1000
+
+
+def fingerprint_of(failure: Failure) -> str:
+    """The same for errors of one type that were raised at the same place, whatever the line."""
+    frames = _FRAME.findall(failure.traceback)[-_FRAMES:]
+    text = "\n".join((failure.error_type, *(f"{file} {name}" for file, name in frames)))
+    return sha1(text.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:12]
+
+
+def _cut(seen: PackedFailures) -> PackedFailures:
+    return PackedFailures(
+        seen.error_type,
+        cut_text(seen.message, MAX_MESSAGE_BYTES),
+        seen.count,
+        seen.first_ms,
+        seen.last_ms,
+        seen.task,
+        seen.job_id,
+        cut_text_front(seen.traceback, _MAX_TRACEBACK_BYTES),
+    )
