@@ -22,6 +22,7 @@ Values: TypeAlias = Sequence[float | None]
 _WIDTH: Final = 600
 _HEIGHT: Final = 100
 _X_LABELS: Final = 4  # parts of the time axis
+_NAMED_MARKS: Final = 2  # more of them are counted
 _NICE: Final = (1, 2, 2.5, 5, 10)
 
 
@@ -139,7 +140,7 @@ def heat_map(
     labels = [heat.label(high), heat.label((low + high) // 2), heat.label(low)] if rows else []
     plot = _plot(frame, _Drawing(shapes, "bars"), labels=labels, said=title)
     table = _table(title, frame, figures, unit=unit)
-    return _wrap(title, figures, plot=plot, table=table, legend=False)
+    return _wrap(title, (), plot=plot, table=table, marks=_texts(frame))
 
 
 def nice_ceiling(value: float) -> float:
@@ -175,17 +176,20 @@ def _figure(
     labels = [] if blank else [unit(drawing.top), unit(drawing.top / 2), unit(0)]
     plot = _plot(frame, drawing, labels=labels, said=said)
     table = _table(title, frame, series, unit=unit)
-    return _wrap(title, series, plot=plot, table=table, legend=True)
+    return _wrap(title, series, plot=plot, table=table, marks=_texts(frame))
 
 
 def _wrap(
-    title: str, series: Sequence[Series], *, plot: Markup, table: Markup, legend: bool
+    title: str, series: Sequence[Series], *, plot: Markup, table: Markup, marks: Sequence[str]
 ) -> Markup:
     keys = [
         Markup('<span class="key {}"><span>{}</span></span>').format(each.tone, each.name)
         for each in series
-        if legend and len(series) > 1
+        if len(series) > 1
     ]
+    if marks:
+        text = f"{len(marks)} marks" if len(marks) > _NAMED_MARKS else ", ".join(marks)
+        keys.append(Markup('<span class="key violet"><span>{}</span></span>').format(text))
     return Markup(
         '<figure class="chart card"><figcaption><strong>{}</strong>{}</figcaption>{}{}</figure>'
     ).format(title, Markup("").join(keys), plot, table)
@@ -249,6 +253,10 @@ def _table(title: str, frame: Frame, series: Sequence[Series], *, unit: Format) 
         '</caption><thead><tr><th scope="col">From</th>{heads}</tr></thead><tbody>{rows}</tbody>'
         "</table></div></details>"
     ).format(title=title, heads=heads, rows=Markup("").join(rows))
+
+
+def _texts(frame: Frame) -> list[str]:
+    return [mark.text for mark in frame.marks]
 
 
 def _marks_by_step(frame: Frame) -> dict[int, list[str]]:

@@ -104,7 +104,8 @@ def format_short(number: float | None) -> str:
     for size, unit in _SHORT:
         if abs(number) >= size * 0.9995:
             scaled = number / size
-            return f"{scaled:.0f}{unit}" if scaled >= 9.95 else f"{scaled:.1f}{unit}"
+            digits = f"{scaled:.0f}" if scaled >= 9.95 else f"{scaled:.1f}".removesuffix(".0")
+            return digits + unit
     if number == 0 or abs(number) >= 9.95:
         return f"{number:.0f}"
     return f"{number:.1f}".removesuffix(".0") if abs(number) >= 0.095 else f"{number:.2f}"
@@ -119,7 +120,8 @@ def format_seconds(seconds: float | None) -> str:
     if seconds < 0.9995e-3:
         return f"{seconds * 1e6:.0f}µs"
     if seconds < 0.9995:
-        return f"{seconds * 1e3:.0f}ms" if seconds >= 9.95e-3 else f"{seconds * 1e3:.1f}ms"
+        millis = seconds * 1e3
+        return f"{millis:.0f}ms" if millis >= 9.95 else f"{millis:.1f}ms".replace(".0ms", "ms")
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0s", "s")
     return _long_span(round(seconds))

@@ -21,6 +21,7 @@ _ONE_SCAN_OF: Final = 100
 _FIRST_SCAN_S: Final = 2.0
 _LEAST_BETWEEN_SCANS_S: Final = 3.0
 _MOST_CACHED: Final = 1000
+_MOST_REMEMBERED: Final = 300
 
 
 class DataSource:
@@ -42,6 +43,7 @@ class DataSource:
         self._is_open = False
         self._known = known
         self._cache: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}
+        self._memory: dict[Hashable, dict[Any, Any]] = {}
         self._found: frozenset[str] = frozenset()
         self._scan: asyncio.Task[None] | None = None
         self._scan_after = float("-inf")
@@ -84,6 +86,14 @@ class DataSource:
             self._cache[key] = now + ttl_s, task
         # Shielded: a visitor who leaves must not take it away from the others.
         return cast("T", await asyncio.shield(task))
+
+    def memory(self, *key: Hashable) -> dict[Any, Any]:
+        """What a reader remembers between two reads; that which was unused for longest is lost."""
+        kept = self._memory.pop(key, {})
+        while len(self._memory) >= _MOST_REMEMBERED:
+            del self._memory[next(iter(self._memory))]
+        self._memory[key] = kept
+        return kept
 
     def forget(self) -> None:
         """Read everything anew, after something was changed."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from tampu.admin.workers import count_alive
 from tampu.dashboard.charts import Series, line_chart, sparkline, stacked_bars
-from tampu.dashboard.history import SAID, Quantiles, Span, Trend, read_trends
+from tampu.dashboard.history import SAID, Quantiles, TaskTrend, Trend, read_trends
 from tampu.dashboard.page import Nav, Page, View
 from tampu.dashboard.render import age_s, format_count, format_seconds
+from tampu.metrics.history import Span
 
 if TYPE_CHECKING:
     from tampu.admin.queues import QueueSummary
@@ -43,7 +44,13 @@ class QueueRow:
     @property
     def spark(self) -> object:
         """Its attempts over the span."""
-        return sparkline(f"{self.summary.queue}, attempts", self.trend.total.ended)
+        return task_spark(self.summary.queue, self.trend.total)
+
+    @property
+    def due_in_s(self) -> float | None:
+        """How long until the next delayed job is due."""
+        due, now = self.summary.next_due_at, self.summary.at
+        return None if due is None else max(0.0, (due - now).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,11 @@ async def load(view: View) -> Mapping[str, object]:
         "said": SAID[span],
         "server": (await view.source.server()).name if view.access.sees_all else "",
     }
+
+
+def task_spark(name: str, trend: TaskTrend) -> object:
+    """Attempts over the span, without the last step, which is not over yet."""
+    return sparkline(f"{name}, attempts", trend.ended[:-1])
 
 
 def span_choices(view: View, current: Span) -> list[tuple[str, str, bool]]:

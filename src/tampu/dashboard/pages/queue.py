@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from tampu.dashboard.access import Action
-from tampu.dashboard.charts import sparkline
-from tampu.dashboard.history import SAID, Span, TaskTrend, drain_s, read_trend
+from tampu.dashboard.history import SAID, drain_s, read_trend
 from tampu.dashboard.page import Answer, Operation, Page, View, link
-from tampu.dashboard.pages.overview import QueueRow, queue_charts, span_choices
+from tampu.dashboard.pages.overview import QueueRow, queue_charts, span_choices, task_spark
 from tampu.dashboard.render import format_seconds
+from tampu.metrics.history import Span
 from tampu.server.scripts.control import pause_queue
 
 
@@ -24,7 +24,7 @@ async def load(view: View) -> Mapping[str, object]:
         "trend": trend,
         "drain": drain_text(drain_s(recent, summary.counts.waiting), summary.counts.waiting),
         "charts": queue_charts(trend),
-        "tasks": [(task, task_spark(task)) for task in trend.tasks],
+        "tasks": [(task, task_spark(task.name, task)) for task in trend.tasks],
         "spans": span_choices(view, span),
         "span": str(span),
         "said": SAID[span],
@@ -37,11 +37,6 @@ def drain_text(left_s: float | None, waiting: int) -> str:
     if not waiting:
         return "nothing waits"
     return "not shrinking" if left_s is None else f"empty in about {format_seconds(left_s)}"
-
-
-def task_spark(task: TaskTrend) -> object:
-    """The attempts of a task over the span."""
-    return sparkline(f"{task.name}, attempts", task.ended)
 
 
 async def pause(view: View) -> Answer:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tampu.dashboard.history import Span, read_trends
+from tampu.dashboard.history import read_trends
 from tampu.dashboard.page import Page, View, link
+from tampu.metrics.history import Span
 
 _MOST: Final = 50
 

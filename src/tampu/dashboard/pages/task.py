@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from tampu.dashboard.charts import HeatColumns, Series, heat_map, line_chart, stacked_bars
-from tampu.dashboard.history import SAID, Span, Trend, read_task
+from tampu.dashboard.history import SAID, Trend, read_task
 from tampu.dashboard.page import Page, View, bad_request
 from tampu.dashboard.pages.overview import span_choices, wait_chart
 from tampu.dashboard.render import format_count, format_seconds
+from tampu.metrics.history import Span
 
 
 async def load(view: View) -> Mapping[str, object]:
@@ -29,13 +30,13 @@ async def load(view: View) -> Mapping[str, object]:
 
 def task_charts(trend: Trend) -> list[object]:
     """Run times as a heat map, wait, attempts."""
-    frame = trend.frame
+    frame, runs = trend.frame, trend.run
     times = [
-        Series("p50", "blue", [each.p50 for each in trend.run]),
-        Series("p95", "violet", [each.p95 for each in trend.run]),
-        Series("p99", "red", [each.p99 for each in trend.run]),
+        Series("p50", "blue", [each.p50 for each in runs]),
+        Series("p95", "violet", [each.p95 for each in runs]),
+        Series("p99", "red", [each.p99 for each in runs]),
     ]
-    heat = HeatColumns(columns=trend.run_buckets, label=power_label)
+    heat = HeatColumns(columns=trend.run_powers, label=power_label)
     return [
         heat_map("Run time", frame, heat, figures=times, unit=format_seconds),
         line_chart("Run time, percentiles", frame, times, unit=format_seconds),
