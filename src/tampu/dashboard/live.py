@@ -13,8 +13,8 @@ from tampu.errors import ServerError, TampuError
 logger = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
-_ONE_PART_OF: Final = 20
-"""The poller reads for at most this part of the time, however slow the server is."""
+_ONE_PART_OF: Final = 4
+"""The poller works for at most about this part of the time, however much there is to read."""
 _LONGEST_PAUSE_S: Final = 10.0
 _KEEP_ALIVE_S: Final = 15.0
 _STREAM_S: Final = 300.0
@@ -114,21 +114,25 @@ class Live:
             self._poke.set()  # a page that nobody looked at before need not wait for the tick
 
     async def _poll(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._watched:
                 self._poke.clear()
-                began = loop.time()
-                for watch, watched in list(self._watched.items()):
-                    if began >= watched.due:
-                        watched.due = began + watch.every_s - _TICK_S / 2
-                        await self._update(watch, watched)
-                took_s = loop.time() - began
-                pause_s = min(_LONGEST_PAUSE_S, max(_TICK_S, took_s * _ONE_PART_OF))
-                await _wait(self._poke, pause_s)
+                await _wait(self._poke, await self._look())
         finally:
             if self._poller is asyncio.current_task():
                 self._poller = None
+
+    async def _look(self) -> float:
+        """Render what is due, and return how long to wait until the next look."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for watch, watched in list(self._watched.items()):
+            if began >= watched.due:
+                watched.due = began + watch.every_s - _TICK_S / 2
+                await self._update(watch, watched)
+        if any(each.problem is not None for each in self._watched.values()):
+            return _TICK_S  # it took long because nobody answered
+        return min(_LONGEST_PAUSE_S, max(_TICK_S, _ONE_PART_OF * (loop.time() - began)))
 
     async def _update(self, watch: WatchedPage, watched: _Watched) -> None:
         try:
