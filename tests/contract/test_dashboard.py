@@ -10,10 +10,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from tampu.app import App
 from tampu.dashboard import Access, Action, Credentials, Dashboard
+from tampu.dashboard.security import Message
 from tampu.errors import OptionError
 from tampu.metrics.history import Span
 from tampu.queue import Queue
@@ -26,6 +26,7 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 HOSTILE_QUEUE = "<script>alert(1)</script>\"onmouseover='x'\u202e"
+TOKEN = "x"  # noqa: S105 - of a test
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 EVERY_PAGE = ("/", "/queues", "/queue?name=emails", "/task?queue=emails&name=send", "/search?q=e")
 
@@ -37,12 +38,11 @@ async def visit(running: RunningServer) -> AsyncIterator[Open]:
     """Open dashboards with options of the test's own; all are closed after it."""
     opened: list[tuple[Dashboard, httpx.AsyncClient]] = []
 
-    def open_one(prefix: str = "", **options: Any) -> httpx.AsyncClient:
-        options = {"access": Access.full(), **options}
-        dashboard = Dashboard(options.pop("target", running.url), **options)
-        app: Any = Starlette(routes=[Mount(prefix, dashboard)]) if prefix else dashboard
-        transport = httpx.ASGITransport(app)
-        client = httpx.AsyncClient(transport=transport, base_url=f"http://localhost{prefix}")
+    def open_one(target: object = None, **options: object) -> httpx.AsyncClient:
+        given: dict[str, Any] = {"access": Access.full(), **options}
+        dashboard = Dashboard(target or running.url, **given)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(dashboard)
+        client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         opened.append((dashboard, client))
         return client
 
@@ -212,9 +212,9 @@ async def test_a_queue_is_paused_and_resumed_by_post(visit: Open, running: Runni
         ({"access": Access.full("billing")}, SAME_ORIGIN, 404),
         ({"access": Access.nothing()}, SAME_ORIGIN, 404),
         ({"access": lambda _: Access.nothing()}, SAME_ORIGIN, 404),
-        ({"access": Credentials(token="x")}, SAME_ORIGIN, 401),
-        ({"access": Credentials(token="x")}, {"authorization": "Bearer y"}, 401),
-        ({"access": Credentials(token="x")}, {"authorization": "Bearer x"}, 303),
+        ({"access": Credentials(token=TOKEN)}, SAME_ORIGIN, 401),
+        ({"access": Credentials(token=TOKEN)}, {"authorization": "Bearer y"}, 401),
+        ({"access": Credentials(token=TOKEN)}, {"authorization": "Bearer x"}, 303),
     ],
 )
 async def test_nobody_pauses_who_may_not(
@@ -354,10 +354,10 @@ async def test_without_its_slash_it_redirects_relatively() -> None:
     for path, prefix, location in (("", "", "./"), ("/a/jobs", "/a/jobs", "jobs/")):
         sent: list[Any] = []
 
-        async def send(message: Any, sent: list[Any] = sent) -> None:
+        async def send(message: Message, sent: list[Any] = sent) -> None:
             sent.append(message)
 
-        async def receive() -> Any:
+        async def receive() -> Message:
             return {"type": "http.request"}
 
         scope = {"type": "http", "method": "GET", "path": path, "root_path": prefix}

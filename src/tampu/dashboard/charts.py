@@ -189,7 +189,7 @@ def _wrap(
     ]
     if marks:
         text = f"{len(marks)} marks" if len(marks) > _NAMED_MARKS else ", ".join(marks)
-        keys.append(Markup('<span class="key violet"><span>{}</span></span>').format(text))
+        keys.append(Markup('<span class="key gray"><span>{}</span></span>').format(text))
     return Markup(
         '<figure class="chart card"><figcaption><strong>{}</strong>{}</figcaption>{}{}</figure>'
     ).format(title, Markup("").join(keys), plot, table)

@@ -7,7 +7,10 @@ import pytest
 
 from tampu.dashboard.security import (
     CSP,
+    Message,
+    Receive,
     RequestGuard,
+    Send,
     check_allowed_hosts,
     clamp,
     is_allowed_host,
@@ -140,13 +143,14 @@ async def call(
     """What the guard sends around an app that answers and sets a header of its own."""
     sent: list[dict[str, Any]] = []
 
-    async def send(message: Any) -> None:
+    async def send(message: Message) -> None:
         sent.append(dict(message))
 
-    async def receive() -> Any:
+    async def receive() -> Message:
         raise AssertionError("nothing is to be received")
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        del scope, receive
         own = [(b"x-own", b"1"), (b"X-Frame-Options", b"ALLOWALL")]
         await send({"type": "http.response.start", "status": 200, "headers": own})
         await send({"type": "http.response.body", "body": b"of the app"})

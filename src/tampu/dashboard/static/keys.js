@@ -8,16 +8,16 @@ const rows = () => [...document.querySelectorAll("main tbody tr")].filter((row) 
 function move(step) {
   const all = rows();
   if (!all.length) return;
-  const at = all.findIndex((row) => row.classList.contains("chosen"));
-  all[at]?.classList.remove("chosen");
+  const at = all.findIndex((row) => row.hasAttribute("data-chosen"));
+  all[at]?.removeAttribute("data-chosen");
   const next = all[Math.max(0, Math.min(all.length - 1, at + step))];
-  next.classList.add("chosen");
+  next.setAttribute("data-chosen", "");
   next.scrollIntoView({ block: "nearest" });
   next.querySelector("a, button, input")?.focus({ preventScroll: true });
 }
 
 function tick() {
-  const box = document.querySelector("tr.chosen input[type=checkbox]");
+  const box = document.querySelector("tr[data-chosen] input[type=checkbox]");
   box?.click();
 }
 

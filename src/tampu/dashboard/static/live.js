@@ -3,7 +3,7 @@
 const link = document.body.dataset.liveLink;
 const pulse = document.querySelector("[data-pulse]");
 const away = document.querySelector("[data-away]");
-const KEPT = new Set(["open", "data-kept"]); // what the visitor did, and the server knows nothing of
+const KEPT = new Set(["open", "data-chosen", "data-kept"]); // what the visitor did, and the server knows nothing of
 
 /** Make `old` like `fresh` with as few changes as possible. */
 export function morph(old, fresh) {
