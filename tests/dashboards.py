@@ -2,8 +2,11 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html.parser import HTMLParser
 
+import httpx
 from msgspec.msgpack import encode
 
 from tampu.metrics.history import Span, bucket_of
@@ -26,6 +29,9 @@ HOSTILE = (
     "{{ 7 * 7 }}",
 )
 """Texts that would do harm on a page that does not escape them."""
+
+Visit = Callable[..., httpx.AsyncClient]
+"""Opens a dashboard, and returns a client to ask it with."""
 
 _random = random.Random(7)  # noqa: S311 - the same past at every run
 
@@ -73,3 +79,28 @@ def _figures(count: float, *, slow: int) -> PackedFigures:
         run=[part for pair in sorted(run.items()) for part in pair],
         wait=[part for pair in sorted(wait.items()) for part in pair],
     )
+
+
+class Elements(HTMLParser):
+    """The start tags of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def assert_harmless(html: str) -> None:
+    """No script but our files, no handler, no style of its own, and no link that leaves."""
+    for tag, attributes in Elements(html).found:
+        assert tag not in {"style", "iframe", "object", "embed", "base"}
+        if tag == "script":
+            assert (attributes.get("src") or "").startswith("static/")
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert name != "style", (tag, value)
+            if name in {"href", "src", "action"}:
+                assert not re.match(r"[a-z]+:|/", value or ""), (tag, value)

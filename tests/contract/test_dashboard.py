@@ -1,8 +1,7 @@
 """The dashboard's pages over a real server, asked as a browser asks."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from html.parser import HTMLParser
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +20,7 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
 from tests.conftest import Start
-from tests.dashboards import HOSTILE, seed_history
+from tests.dashboards import HOSTILE, Elements, Visit, assert_harmless, seed_history
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -29,52 +28,6 @@ HOSTILE_QUEUE = "<script>alert(1)</script>\"onmouseover='x'\u202e"
 TOKEN = "x"  # noqa: S105 - of a test
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 EVERY_PAGE = ("/", "/queues", "/queue?name=emails", "/task?queue=emails&name=send", "/search?q=e")
-
-Open = Callable[..., httpx.AsyncClient]
-
-
-@pytest.fixture
-async def visit(running: RunningServer) -> AsyncIterator[Open]:
-    """Open dashboards with options of the test's own; all are closed after it."""
-    opened: list[tuple[Dashboard, httpx.AsyncClient]] = []
-
-    def open_one(target: object = None, **options: object) -> httpx.AsyncClient:
-        given: dict[str, Any] = {"access": Access.full(), **options}
-        dashboard = Dashboard(target or running.url, **given)  # type: ignore[arg-type]
-        transport = httpx.ASGITransport(dashboard)
-        client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
-        opened.append((dashboard, client))
-        return client
-
-    yield open_one
-    for dashboard, client in opened:
-        await client.aclose()
-        await dashboard.close()
-
-
-class Elements(HTMLParser):
-    """The start tags of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def assert_harmless(html: str) -> None:
-    """No script but our files, no handler, no style of its own, and no link that leaves."""
-    for tag, attributes in Elements(html).found:
-        assert tag not in {"style", "iframe", "object", "embed", "base"}
-        if tag == "script":
-            assert (attributes.get("src") or "").startswith("static/")
-        for name, value in attributes.items():
-            assert not name.startswith("on"), (tag, name)
-            assert name != "style", (tag, value)
-            if name in {"href", "src", "action"}:
-                assert not re.match(r"[a-z]+:|/", value or ""), (tag, value)
 
 
 async def fill(server: Server, url: str, queue: str, *tasks: str) -> None:
@@ -88,7 +41,7 @@ async def fill(server: Server, url: str, queue: str, *tasks: str) -> None:
         await jobs.add(tasks[0], {"n": 1}, delay=3600)
 
 
-async def test_an_empty_server_says_what_to_do_next(visit: Open) -> None:
+async def test_an_empty_server_says_what_to_do_next(visit: Visit) -> None:
     client = visit()
     for path in ("/", "/queues"):
         page = await client.get(path)
@@ -98,7 +51,7 @@ async def test_an_empty_server_says_what_to_do_next(visit: Open) -> None:
         assert_harmless(page.text)
 
 
-async def test_an_empty_queue_of_the_app_is_shown(visit: Open, running: RunningServer) -> None:
+async def test_an_empty_queue_of_the_app_is_shown(visit: Visit, running: RunningServer) -> None:
     app = App(running.url, default_queue="emails")
 
     @app.task
@@ -113,7 +66,7 @@ async def test_an_empty_queue_of_the_app_is_shown(visit: Open, running: RunningS
 
 
 async def test_every_page_shows_jobs_and_history(
-    visit: Open, server: Server, running: RunningServer
+    visit: Visit, server: Server, running: RunningServer
 ) -> None:
     await fill(server, running.url, "emails", "send", "digest")
     client = visit()
@@ -135,7 +88,7 @@ async def test_every_page_shows_jobs_and_history(
 
 
 async def test_hostile_names_are_escaped_on_every_page(
-    visit: Open, server: Server, running: RunningServer
+    visit: Visit, server: Server, running: RunningServer
 ) -> None:
     await fill(server, running.url, HOSTILE_QUEUE, *HOSTILE)
     client = visit()
@@ -173,7 +126,7 @@ async def test_hostile_names_are_escaped_on_every_page(
     ],
 )
 async def test_what_is_unknown_gets_a_clear_page(
-    visit: Open, path: str, status: int, sentence: str
+    visit: Visit, path: str, status: int, sentence: str
 ) -> None:
     page = await visit().get(path)
     assert page.status_code == status
@@ -182,10 +135,27 @@ async def test_what_is_unknown_gets_a_clear_page(
     assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
+async def test_steps_of_the_past_are_read_once(
+    visit: Visit, server: Server, running: RunningServer
+) -> None:
+    await fill(server, running.url, "emails", "send")
+    client = visit()
+    with running.admin() as admin:
+        read = []
+        for _ in range(2):
+            admin.config_resetstat()
+            assert 'class="cell"' in (await client.get("/task?queue=emails&name=send")).text
+            read.append(int(admin.info("commandstats")["cmdstat_hgetall"]["calls"]))
+            # An operation makes the dashboard forget what it has read a moment ago.
+            await client.post("/resume-queue", data={"name": "emails"}, headers=SAME_ORIGIN)
+    assert read[0] == Span.HOUR.steps
+    assert 2 <= read[1] <= 4
+
+
 # --- changing -----------------------------------------------------------------------------------
 
 
-async def test_a_queue_is_paused_and_resumed_by_post(visit: Open, running: RunningServer) -> None:
+async def test_a_queue_is_paused_and_resumed_by_post(visit: Visit, running: RunningServer) -> None:
     client = visit()
     async with Queue("emails", running.url) as queue:
         await queue.add("send")
@@ -218,7 +188,7 @@ async def test_a_queue_is_paused_and_resumed_by_post(visit: Open, running: Runni
     ],
 )
 async def test_nobody_pauses_who_may_not(
-    visit: Open,
+    visit: Visit,
     running: RunningServer,
     options: Mapping[str, Any],
     headers: Mapping[str, str],
@@ -232,14 +202,14 @@ async def test_nobody_pauses_who_may_not(
         assert await queue.is_paused() is (status == 303)
 
 
-async def test_a_get_changes_nothing(visit: Open, running: RunningServer) -> None:
+async def test_a_get_changes_nothing(visit: Visit, running: RunningServer) -> None:
     async with Queue("emails", running.url) as queue:
         await queue.add("send")
         assert (await visit().get("/pause-queue?name=emails")).status_code == 405
         assert not await queue.is_paused()
 
 
-async def test_a_form_that_is_too_large_is_refused(visit: Open) -> None:
+async def test_a_form_that_is_too_large_is_refused(visit: Visit) -> None:
     body = {"name": "x" * 1_100_000}
     assert (await visit().post("/pause-queue", data=body, headers=SAME_ORIGIN)).status_code == 413
 
@@ -248,7 +218,7 @@ async def test_a_form_that_is_too_large_is_refused(visit: Open) -> None:
 
 
 async def test_a_hidden_queue_is_nowhere(
-    visit: Open, server: Server, running: RunningServer
+    visit: Visit, server: Server, running: RunningServer
 ) -> None:
     await fill(server, running.url, "secret-queue", "secret-task")
     await fill(server, running.url, "emails", "send")
@@ -265,7 +235,7 @@ async def test_a_hidden_queue_is_nowhere(
 
 
 async def test_buttons_are_there_for_those_who_may_press_them(
-    visit: Open, running: RunningServer
+    visit: Visit, running: RunningServer
 ) -> None:
     async with Queue("emails", running.url) as queue:
         await queue.add("send")
@@ -280,7 +250,7 @@ async def test_buttons_are_there_for_those_who_may_press_them(
     assert "<button>" not in page.text
 
 
-async def test_access_is_asked_for_every_request_and_path(visit: Open) -> None:
+async def test_access_is_asked_for_every_request_and_path(visit: Visit) -> None:
     asked: list[str] = []
 
     async def access(scope: Mapping[str, Any]) -> Access:
@@ -294,7 +264,7 @@ async def test_access_is_asked_for_every_request_and_path(visit: Open) -> None:
     assert asked == ["/", "/queues", "/live", "/static/app.css", "/nowhere"]
 
 
-async def test_credentials_are_asked_for(visit: Open) -> None:
+async def test_credentials_are_asked_for(visit: Visit) -> None:
     client = visit(access=Credentials(user="ada", password="x"))  # noqa: S106
     page = await client.get("/")
     assert page.status_code == 401
@@ -303,7 +273,7 @@ async def test_credentials_are_asked_for(visit: Open) -> None:
     assert (await client.get("/static/app.css", auth=("ada", "y"))).status_code == 401
 
 
-async def test_an_access_function_that_returns_something_else_lets_nobody_in(visit: Open) -> None:
+async def test_an_access_function_that_returns_something_else_lets_nobody_in(visit: Visit) -> None:
     with pytest.raises(OptionError, match="must return an Access"):
         await visit(access=lambda _: True).get("/")
 
