@@ -17,6 +17,7 @@ from benchmarks import (
     dispatch,
     envelope,
     fleet,
+    history,
     idle,
     lane_add,
     lane_read,
@@ -54,6 +55,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "scheduler": scheduler.run,
     "idle": idle.run,
     "fleet": fleet.run,
+    "history": history.run,
     "busy": busy.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
@@ -62,6 +64,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "busy",
         "envelope",
         "fleet",
+        "history",
         "idle",
         "lane_add",
         "lane_read",

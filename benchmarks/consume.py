@@ -21,7 +21,7 @@ _COMMAND_TIME: Final = "eventloop_duration_cmd_sum"
 
 
 @dataclass(frozen=True, slots=True)
-class _Mode:
+class Mode:
     what: str
     floor: float
     events: bool = False
@@ -35,9 +35,9 @@ class _Mode:
 
 
 MODES: Final = (
-    _Mode("events off", floor=12, server_share=0.6),
-    _Mode("events on", floor=8, events=True),
-    _Mode("results stored", floor=6, results=True),
+    Mode("events off", floor=12, server_share=0.6),
+    Mode("events on", floor=8, events=True),
+    Mode("results stored", floor=6, results=True),
 )
 
 
@@ -55,7 +55,7 @@ async def run(bench: Bench) -> list[Figure]:
     return [figure for mode in MODES for figure in await _measure(bench, mode)]
 
 
-async def _measure(bench: Bench, mode: _Mode) -> list[Figure]:
+async def _measure(bench: Bench, mode: Mode) -> list[Figure]:
     contenders = bench.contenders(
         lambda: _ours(bench, mode), lambda theirs: _theirs(bench, theirs, mode)
     )
@@ -70,7 +70,7 @@ async def _measure(bench: Bench, mode: _Mode) -> list[Figure]:
     return figures
 
 
-async def _ours(bench: Bench, mode: _Mode) -> _Run:
+async def _ours(bench: Bench, mode: Mode) -> _Run:
     await bench.fill(JOBS)
     counter = JobCounter(JOBS, mode.result)
     worker = Worker(
@@ -91,7 +91,7 @@ async def _ours(bench: Bench, mode: _Mode) -> _Run:
     return _Run(per_s, JOBS / (after - before))
 
 
-async def _theirs(bench: Bench, chasquimq: ChasquiMQ, mode: _Mode) -> _Run:
+async def _theirs(bench: Bench, chasquimq: ChasquiMQ, mode: Mode) -> _Run:
     await bench.fill(THEIR_JOBS)
     options = {"events_enabled": mode.events, "store_results": mode.results}
     return _Run(

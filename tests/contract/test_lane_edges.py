@@ -287,8 +287,10 @@ class TestWaiting:
                 running.kill()
                 waiting = lane.send(pack("GET", b"k7"), repeatable=True)
                 running.restart()
+                running.pause()  # so that it cannot read on before our request is there
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
                 writer.write(b"GET k7\r\n")
+                running.resume()
                 reply = await reader.readline()
                 writer.close()
                 assert await waiting == b"v"

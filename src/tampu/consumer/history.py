@@ -143,10 +143,9 @@ class HistoryService(Service):
         return min(_LONGEST_S, EVERY_S * max(1.0, self._fleet.size / _FLEET_A_PERIOD))
 
     async def _flush(self) -> None:
-        now = monotonic()
-        elapsed_s, self._flushed_at = max(0.1, now - self._flushed_at), now
+        self._flushed_at = monotonic()
         if self._recorder.has_news:
-            await self._recorder.flush(elapsed_s)
+            await self._recorder.flush()
 
     async def _report(self) -> None:
         running = self._pool.running()

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 _DONE, _FAILED, _RETRIED, _DEAD, _SNOOZED, _CANCELLED, _UNKNOWN = "dfrxscu"
 _OTHER: Final = "other"
 _ALL_UP_TO: Final = 1000  # jobs of a task a second: more of them are sampled
+_WINDOW_MS: Final = 100
+_ALL_A_WINDOW: Final = _ALL_UP_TO * _WINDOW_MS // 1000
 _MAX_TRACEBACK_BYTES: Final = 4096
 _FRAME: Final = re.compile(r'File "([^"]+)", line \d+, in (\S+)')
 _FRAMES: Final = 3
@@ -89,29 +91,41 @@ class Sampler:
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}  # of busy tasks
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()  # since `_began_ms`
+        self._began_ms = 0
         self._phase = 0
 
-    def choose(self, names: list[str], counts: Counter[str]) -> list[tuple[int, int]]:
+    def choose(self, names: list[str], counts: Counter[str], now_ms: int) -> list[tuple[int, int]]:
         """Positions in the batch, and for how many jobs each of them stands."""
-        self._counts.update(counts)
-        busy = [step for name, step in self._steps.items() if name in counts]
+        self._adapt(counts, now_ms)
+        steps = self._steps
+        busy = [steps[name] for name in counts if name in steps]
         if not busy:
             return [(position, 1) for position in range(len(names))]
-        step, steps = min(busy), self._steps
+        step = min(busy)
         chosen = [(at, step) for at in range(self._phase, len(names), step) if names[at] in steps]
         self._phase = (self._phase - len(names)) % step
         if len(counts) > len(busy):
             chosen += [(at, 1) for at, name in enumerate(names) if name not in steps]
         return chosen
 
-    def adapt(self, elapsed_s: float) -> None:
-        """Choose the steps anew from the rates since the last call."""
-        rates = {name: number / elapsed_s for name, number in self._counts.items()}
-        self._steps = {
-            name: int(rate // _ALL_UP_TO) + 1 for name, rate in rates.items() if rate > _ALL_UP_TO
-        }
-        self._counts.clear()
+    def _adapt(self, counts: Counter[str], now_ms: int) -> None:
+        """Choose steps from the counts of the last tenth of a second, or of this one so far."""
+        self._counts.update(counts)
+        self._began_ms = self._began_ms or now_ms
+        if now_ms - self._began_ms >= _WINDOW_MS:
+            elapsed_ms, self._began_ms = max(_WINDOW_MS, now_ms - self._began_ms), now_ms
+            seen, self._counts = self._counts, Counter()
+            self._steps = {
+                name: 1 + number // allowed
+                for name, number in seen.items()
+                if number > (allowed := _ALL_UP_TO * elapsed_ms // 1000)
+            }
+            return
+        for name in counts:
+            number = self._counts[name]
+            if number > _ALL_A_WINDOW and name not in self._steps:
+                self._steps[name] = 1 + number // _ALL_A_WINDOW
 
 
 class NoRecorder:
@@ -199,14 +213,16 @@ class Recorder(NoRecorder):
         self._send(Counter(map(str.__add__, kinds, names)))
 
     def _count_done(self, batch: Sequence[Delivery], times: list[int]) -> None:
-        # About 0.1 us a job: names are counted by C code, and few jobs of a busy task are timed.
+        # About 0.03 us a job: mostly all have the same name, and few of a busy task are timed.
         names = [each.job.name for each in batch]
-        counts = Counter(names)
+        same = names.count(names[0])
+        counts = Counter({names[0]: same}) if same == len(names) else Counter(names)
         ran_ns = times[: len(names)]
         del times[: len(names)]
         self._send(Counter({_DONE + self._name(name): n for name, n in counts.items()}))
-        ended_ms = now_ms() + self._ahead_ms
-        for at, weight in self._sampler.choose(names, counts):
+        at_ms = now_ms()
+        ended_ms = at_ms + self._ahead_ms
+        for at, weight in self._sampler.choose(names, counts, at_ms):
             self._add_time(batch[at], ran_ns[at], ended_ms, weight=weight)
 
     def _send(self, counts: Counter[str]) -> None:
@@ -289,9 +305,8 @@ class Recorder(NoRecorder):
         """Whether there is something to record."""
         return bool(self._times or self._failures or self._refused)
 
-    async def flush(self, elapsed_s: float) -> None:
-        """Record what was collected in that time. What the server refuses is kept."""
-        self._sampler.adapt(elapsed_s)
+    async def flush(self) -> None:
+        """Record what was collected. What the server refuses is kept."""
         refused, self._refused = self._refused, Counter()
         self._send(refused)
         await self._flush_times()

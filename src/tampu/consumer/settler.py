@@ -109,12 +109,7 @@ class Settler:
             self._acks.put(delivery)
             return
         outcome = self.cancellations.overrule(delivery, outcome)
-        self._put_settlement(
-            self._decide(delivery, outcome), EndedAttempt(delivery, outcome, duration_ns)
-        )
-
-    def _put_settlement(self, settlement: Settlement, attempt: EndedAttempt) -> None:
-        delivery, outcome, duration_ns = attempt
+        settlement = self._decide(delivery, outcome)
         if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
@@ -123,14 +118,18 @@ class Settler:
             if self._result_times is not None:
                 self._result_times.append(duration_ns)
             self._results.put(settlement)
-            return
+        else:
+            self._put_other(settlement, EndedAttempt(delivery, outcome, duration_ns))
+
+    def _put_other(self, settlement: Settlement, attempt: EndedAttempt) -> None:
+        delivery, outcome, duration_ns = attempt
         if isinstance(settlement, BuryEntry) and type(outcome) is Done:
             assert settlement.failure is not None  # noqa: S101 - its result cannot be stored
             outcome = UnrecoverableFailure(settlement.failure)
         self._reporter.report_end(delivery, outcome, duration_ns)
         if isinstance(outcome, Failed | UnrecoverableFailure):
             self._reporter.log_failure(delivery, outcome.failure, settlement)
-        self._recorder.note_attempt(EndedAttempt(delivery, outcome, duration_ns), settlement)
+        self._recorder.note_attempt(attempt._replace(outcome=outcome), settlement)
         self._send(settlement)
 
     def release(self, delivery: Delivery) -> None:
