@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from random import Random
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -22,6 +23,7 @@ from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recovery import Recovery
 from tampu.consumer.reporter import Reporter
+from tampu.consumer.runners.traced import trace_plans
 from tampu.consumer.settle import SettleRules
 from tampu.consumer.settlement_calls import SettleTarget
 from tampu.consumer.settler import Settler
@@ -29,6 +31,7 @@ from tampu.consumer.timers import ALONE, AMONG_OTHERS
 from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
+from tampu.job import enter_queue
 from tampu.metrics.facts import SafeSink
 from tampu.outcome import MAX_RESULT_BYTES
 from tampu.producer.options import QueueSettings
@@ -109,15 +112,16 @@ class QueueConfig:
             rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         )
 
-    def make_intake(self, host: Host) -> Intake:
+    def make_intake(self, host: Host, lane: Lane) -> Intake:
         """The intake for its jobs, which call `host`."""
+        queue, worker, settings = self.keys.name, self.consumer.decode(), self.settings
         return Intake(
-            self.plans,
-            max_payload=self.settings.max_payload,
-            worker=self.consumer.decode(),
+            trace_plans(self.plans, settings, lane=lane, queue=queue, worker=worker),
+            max_payload=settings.max_payload,
+            worker=worker,
             host=host,
-            raw=self.settings.raw,
-            failure_ttl_s=self.settings.kept_results().ttl_s,
+            raw=settings.raw,
+            failure_ttl_s=settings.kept_results().ttl_s,
         )
 
 
@@ -183,9 +187,13 @@ class QueueEngine:
         self._settler = Settler(
             work, config.settle_target, rules=config.rules, lease=config.lease, reporter=reporter
         )
-        intake = config.make_intake(WorkerHost(reporter, job_control(work, keys, self._writer)))
+        host = WorkerHost(reporter, job_control(work, keys, self._writer))
+        intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
-        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set, share=share)
+        context = copy_context()  # what all handlers find: set here, it costs a job nothing
+        context.run(enter_queue, keys.name)
+        make_pool = partial(Pool, settings.concurrency, self._settler, on_room=room.set)
+        self.pool = context.run(make_pool, share=share)
         self._feed = Feed(
             intake,
             self.pool,

@@ -9,6 +9,7 @@ from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.consumer.handler import Isolation, KeptResults, check_policy
 from tampu.errors import OptionError
 from tampu.metrics.facts import MetricsSink, check_sink
+from tampu.metrics.telemetry import Telemetries, check_telemetry
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_flag
 from tampu.wire.keys import check_name
@@ -37,6 +38,7 @@ class WorkerOptions(TypedDict, total=False):
     name: str | None
     raw: bool
     metrics: MetricsSink | None
+    telemetry: Telemetries | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class WorkerSettings:
     name: str | None = None  # becomes a part of the worker's id
     raw: bool = False  # handlers get payloads as bytes, not decoded
     metrics: MetricsSink | None = None
+    telemetry: Telemetries | None = None  # is told about runs
 
     def __post_init__(self) -> None:
         for option in ("concurrency", "events_max_len", "max_payload"):
@@ -86,6 +89,7 @@ class WorkerSettings:
         if to_ms("lease", self.lease) < 500:
             raise OptionError("lease", self.lease, "must be at least half a second")
         check_sink("metrics", self.metrics)
+        check_telemetry(self.telemetry)
 
     def kept_results(self, own_ttl: Duration | None = None) -> KeptResults:
         """What is kept of results, if the handler has a time of its own or none."""
