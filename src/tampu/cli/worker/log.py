@@ -90,7 +90,7 @@ def trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 def _job_text(record: logging.LogRecord) -> str:
     """The job of a record that a handler has logged; ours have it in their text."""
     fields = vars(record)
-    if record.name.startswith("tampu.") or not {"job_id", "job_name", "attempt"} <= fields.keys():
+    if not {"job_id", "job_name", "attempt"} <= fields.keys() or record.name.startswith("tampu."):
         return ""
     facts = [f"job={fields['job_id']} {fields['job_name']}", f"attempt={fields['attempt']}"]
     facts += [f"{name}={fields[name]}" for name in ("queue", "trace_id") if name in fields]
