@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
-from tampu.metrics import JobRun, RunSpan, Sending, SendSpan
+from tampu.metrics import JobRun, RunSpan, Sending, SendSpan, otel
 from tampu.metrics.otel import OpenTelemetry
 from tests.contract.workers import SOON
 from tests.waiting import wait_until
@@ -77,6 +77,15 @@ def parent_of(span: ReadableSpan) -> tuple[str, str] | None:
 def links_of(span: ReadableSpan) -> list[tuple[str, str]]:
     contexts = [link.context for link in span.links]
     return [(format_trace_id(each.trace_id), format_span_id(each.span_id)) for each in contexts]
+
+
+def by_name(spans: list[ReadableSpan]) -> dict[str, ReadableSpan]:
+    """The spans by the names of their jobs."""
+    return {attributes(span)[otel.JOB_NAME]: span for span in spans}
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
 
 
 class BrokenSpan:

@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from tampu import outcome
 from tampu.errors import OptionError
-from tampu.outcome import Cancelled, Done, Failed, Released, Snoozed, UnrecoverableFailure
 from tampu.util.options import Word
 from tampu.wire.dead import BuryReason
 
@@ -26,12 +26,12 @@ class OutcomeKind(Word):
 
 
 OUTCOME_KINDS: Final = {
-    Done: OutcomeKind.DONE,
-    Failed: OutcomeKind.FAILED,
-    Snoozed: OutcomeKind.SNOOZED,
-    UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
-    Cancelled: OutcomeKind.CANCELLED,
-    Released: OutcomeKind.RELEASED,
+    outcome.Done: OutcomeKind.DONE,
+    outcome.Failed: OutcomeKind.FAILED,
+    outcome.Snoozed: OutcomeKind.SNOOZED,
+    outcome.UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
+    outcome.Cancelled: OutcomeKind.CANCELLED,
+    outcome.Released: OutcomeKind.RELEASED,
 }
 
 
