@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
-from tampu.metrics import JobRun, RunSpan, Sending, SendSpan, otel
+from tampu.metrics import JobRun, OutcomeKind, RunEnd, RunSpan, Sending, SendSpan, otel
 from tampu.metrics.otel import OpenTelemetry
 from tests.contract.workers import SOON
 from tests.waiting import wait_until
@@ -86,6 +86,34 @@ def by_name(spans: list[ReadableSpan]) -> dict[str, ReadableSpan]:
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
+
+
+class KeptEnds:
+    """Telemetry that keeps how runs ended, and traces nothing."""
+
+    trace_id = None
+
+    def __init__(self) -> None:
+        self.ends: list[RunEnd] = []
+
+    def start_send(self, sending: Sending) -> SendSpan:
+        raise NotImplementedError
+
+    def start_run(self, run: JobRun) -> RunSpan:
+        return self
+
+    def end(self, end: RunEnd) -> None:
+        self.ends.append(end)
+
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+    async def outcomes(self, count: int) -> list[OutcomeKind]:
+        """The outcomes so far, as soon as there are so many."""
+        await wait_until(
+            lambda: len(self.ends) >= count, within=SOON, sentence=f"{count} runs have ended"
+        )
+        return [end.outcome for end in self.ends]
 
 
 class BrokenSpan:

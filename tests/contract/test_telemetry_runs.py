@@ -20,12 +20,13 @@ from tampu import (
     Queue,
     current_job,
 )
-from tampu.metrics import otel
+from tampu.metrics import OutcomeKind, otel
 from tampu.outcome import Snooze
 from tampu.util.clock import now_ms
 from tampu.wire.envelope import Envelope, encode_envelope
 from tampu.wire.extras import Extras, encode_extras
 from tests.contract.telemetry import (
+    KeptEnds,
     Recording,
     attributes,
     by_name,
@@ -33,8 +34,9 @@ from tests.contract.telemetry import (
     links_of,
     parent_of,
 )
-from tests.contract.workers import QUEUE, Boom, Calls, Gate, Harness
+from tests.contract.workers import QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.unit.consumer.runners import child_handlers
+from tests.waiting import block_until
 
 if TYPE_CHECKING:
     from tampu.consumer.handler import Function
@@ -117,6 +119,32 @@ class TestAttempts:
         runs = await recording.runs(3)
         assert [attributes(run).get("error.type") for run in runs] == [None] * 3
         assert [run.status.status_code for run in runs] == [StatusCode.UNSET] * 3
+
+    async def test_telemetry_knows_a_cancelled_job_from_a_worker_that_stops(
+        self, harness: Harness
+    ) -> None:
+        gate, kept, begun = Gate(), KeptEnds(), threading.Event()
+
+        def until_cancelled(job: Job[Any]) -> None:
+            begun.set()
+            block_until(lambda: job.cancelled, within=SOON, sentence="it is cancelled")
+            raise ValueError("cancelled")
+
+        handlers: dict[str, Function | Handler] = {"wait": gate, "plain": until_cancelled}
+        worker = await harness.start_worker(handlers, telemetry=kept)
+        first = await harness.queue.add("wait", 1)
+        await gate.until(1)
+        await first.cancel()
+        assert await kept.outcomes(1) == [OutcomeKind.CANCELLED]
+        plain = await harness.queue.add("plain")
+        await asyncio.to_thread(begun.wait, SOON)
+        await plain.cancel()
+        assert (await kept.outcomes(2))[1:] == [OutcomeKind.CANCELLED]
+        await harness.queue.add("wait", 2)
+        await gate.until(2)
+        await worker.stop(grace=0)
+        assert (await kept.outcomes(3))[2:] == [OutcomeKind.RELEASED]
+        assert [end.failure for end in kept.ends] == [None] * 3
 
     async def test_a_run_long_after_its_job_was_added_has_a_new_trace_with_a_link(
         self, harness: Harness, recording: Recording

@@ -40,7 +40,19 @@ if TYPE_CHECKING:
     from tampu.server.lane import Lane
 
 _CANCELLED_ITSELF: Final = Failed(Failure("CancelledError", "the handler was cancelled"))
-_raised: ContextVar[list[BaseException]] = ContextVar("tampu_raised")
+
+
+class _Noted:
+    """What the function of an attempt raised, and whether its job was cancelled by then."""
+
+    __slots__ = ("error", "is_cancelled")
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.is_cancelled = False
+
+
+_noted: ContextVar[_Noted] = ContextVar("tampu_noted")
 
 
 class TracedRunner:
@@ -59,20 +71,22 @@ class TracedRunner:
     async def run(self, delivery: Delivery) -> Outcome:
         """Run the function for one delivery."""
         span = self._telemetry.start_run(self._describe(delivery))
-        raised: list[BaseException] = []
-        token, began = _raised.set(raised), perf_counter()
+        noted = _Noted()
+        token, began = _noted.set(noted), perf_counter()
         error: BaseException | None = None
         try:
             outcome = told = await self._runner.run(delivery)
             told = self._after_limit(delivery, outcome, perf_counter() - began)
+            if noted.is_cancelled:
+                told = Cancelled()
         except asyncio.CancelledError as cancelled:
             error = cancelled
             told = self._outcome_of_cancelling(delivery, perf_counter() - began)
         except Exception as unexpected:  # noqa: BLE001 - raised again below
             error, told = unexpected, outcome_of_error(unexpected)
-        _raised.reset(token)
-        span.end(_run_end(told, perf_counter() - began, raised))
-        raised.clear()  # an exception refers to the frames that refer to this list
+        _noted.reset(token)
+        span.end(_run_end(told, perf_counter() - began, noted.error))
+        noted.error = None  # it refers to the frames that refer to it
         if error is None:
             return outcome
         try:
@@ -117,10 +131,10 @@ class TracedRunner:
         return Released() if task is not None and task.cancelling() else _CANCELLED_ITSELF
 
 
-def _run_end(outcome: Outcome, duration_s: float, raised: list[BaseException]) -> RunEnd:
+def _run_end(outcome: Outcome, duration_s: float, error: BaseException | None) -> RunEnd:
     kind = OUTCOME_KINDS[type(outcome)]
     if isinstance(outcome, Failed | UnrecoverableFailure):
-        return RunEnd(kind, duration_s, outcome.failure, raised[-1] if raised else None)
+        return RunEnd(kind, duration_s, outcome.failure, error)
     return RunEnd(kind, duration_s)
 
 
@@ -150,32 +164,32 @@ def note_errors(function: Function) -> Function:
     """The function; what it raises is noted for the traced runner that runs it."""
     called: Any = function
 
-    async def finish(value: Awaitable[object]) -> object:
+    async def finish(value: Awaitable[object], job: Job[Any]) -> object:
         try:
             return await value
         except BaseException as error:
-            _note(error)
+            _note(error, job)
             raise
 
     async def run(job: Job[Any]) -> object:
         try:
             return await called(job)
         except BaseException as error:
-            _note(error)
+            _note(error, job)
             raise
 
     def run_plainly(job: Job[Any]) -> object:
         try:
             value = called(job)
         except BaseException as error:
-            _note(error)
+            _note(error, job)
             raise
-        return finish(value) if isawaitable(value) else value  # a decorator may hide that
+        return finish(value, job) if isawaitable(value) else value  # a decorator may hide that
 
     return run if is_async(function) else run_plainly
 
 
-def _note(error: BaseException) -> None:
-    raised = _raised.get(None)
-    if raised is not None:
-        raised.append(error)
+def _note(error: BaseException, job: Job[Any]) -> None:
+    noted = _noted.get(None)
+    if noted is not None:
+        noted.error, noted.is_cancelled = error, job.cancelled
