@@ -115,9 +115,9 @@ class App(Router):
     It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
     that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
     `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
-    workers; `max_payload` and `group` default to those of the queues. Workers of an app store
-    results for ten minutes, unless `worker` says otherwise. They import the modules that `imports`
-    names, for tasks that are declared elsewhere. With `prune_schedules` a worker that
+    workers; `max_payload`, `group` and `telemetry` default to those of the queues. Workers of an
+    app store results for ten minutes, unless `worker` says otherwise. They import the modules that
+    `imports` names, for tasks that are declared elsewhere. With `prune_schedules` a worker that
     starts removes the schedules that the app has declared before and no longer declares.
     """
 
@@ -362,6 +362,8 @@ def _worker_defaults(options: AppOptions) -> WorkerOptions:
         defaults["max_payload"] = options["max_payload"]
     if "group" in options:
         defaults["group"] = options["group"]
+    if "telemetry" in options:
+        defaults["telemetry"] = options["telemetry"]
     return defaults
 
 

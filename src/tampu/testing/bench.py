@@ -127,7 +127,7 @@ class _QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer)
-        self._intake = config.make_intake(WorkerHost(reporter, actions))
+        self._intake = config.make_intake(WorkerHost(reporter, actions), self._lane)
         self._holder = new_holder(HolderKind.SCHEDULER, uuid4())
         self._leads = False
         self._firer = _Firer(
