@@ -185,7 +185,10 @@ _EXPIRING: Final = (
     b"tampu:control",
     b"tampu:cancelled",
     b"tampu:unique:",
-    b"tampu:m:",
+    b"tampu:m:6",
+    b"tampu:m:3600:",
+    b"tampu:m:86400:",
+    b"tampu:m:total",
     b"tampu:failures",
     b"tampu:process:",
 )

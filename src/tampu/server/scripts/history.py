@@ -39,7 +39,10 @@ def count(lane: Lane, keys: QueueKeys, counts: Mapping[str, int]) -> asyncio.Fut
     Written at once, so that it goes to the server together with what is counted. Never sent twice:
     `ScriptUnknown` and refusals say that nothing was counted.
     """
-    args: list[Argument] = [_KEPT_S]
+    if len(counts) == 1:
+        ((name, number),) = counts.items()
+        return lane.send(pack(b"HINCRBY", keys.counted, name, number))
+    args: list[Argument] = []
     for name, number in counts.items():
         args += (name, number)
     return lane.send(_COUNT.pack(lane, (1, keys.counted, *args)))
