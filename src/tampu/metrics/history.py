@@ -166,11 +166,15 @@ class History(Struct, frozen=True):
 class Totals(Struct, frozen=True):
     """The figures of each task since recording began.
 
-    `unknown` counts jobs that were settled, but whose count may or may not have arrived.
+    `unknown` counts jobs that were settled, but whose count may or may not have arrived. `dead`
+    are the buried jobs by reason, and `missed` the instants of schedules that did not fire because
+    no worker was there in time.
     """
 
     tasks: dict[str, Figures]
     unknown: int = 0
+    dead: dict[str, int] = {}
+    missed: int = 0
 
 
 class Resolution(Struct, frozen=True):
@@ -182,11 +186,13 @@ class Resolution(Struct, frozen=True):
 
 HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
+KEPT_S: Final = 400 * DAY_S
+"""How long counts and totals are kept after the last of them."""
 RESOLUTIONS: Final = (
     Resolution(60, DAY_S + HOUR_S),
     Resolution(600, 2 * DAY_S),
     Resolution(HOUR_S, 31 * DAY_S),
-    Resolution(DAY_S, 400 * DAY_S),
+    Resolution(DAY_S, KEPT_S),
 )
 
 
