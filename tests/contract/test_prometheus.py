@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tampu import Backoff, Every, Missed, Queue, Snooze, Unrecoverable
+from tampu import Backoff, Every, Missed, Queue, Snooze, Unrecoverable, Worker
 from tampu.admin.metrics import MetricsReader, render_metrics
 from tampu.job import Job
 from tampu.server.lanes import Lanes
@@ -58,6 +58,13 @@ async def run_mixed(harness: Harness) -> None:
     await worker.stop()
 
 
+async def record_all(harness: Harness, worker: Worker) -> None:
+    """Stop a worker that has run a job: it then records all counts of its queue."""
+    await harness.queue.add("last")
+    await harness.until_settled()
+    await worker.stop()
+
+
 @pytest.mark.every_server
 async def test_counters_on_every_server_are_exactly_what_ran(
     harness: Harness, lanes: Lanes
@@ -66,7 +73,7 @@ async def test_counters_on_every_server_are_exactly_what_ran(
     harness.admin.zadd(KEYS.delayed, {b"no envelope": 1})
     worker = await harness.start_worker(Calls())
     await harness.dead_letters(6)
-    await worker.stop()
+    await record_all(harness, worker)
     text = await render_metrics(lanes, [QUEUE])
 
     def jobs(task: str) -> dict[str, float]:
@@ -145,7 +152,7 @@ async def test_instants_that_no_worker_fired_are_counted_as_missed(
     worker = await harness.start_worker(Calls())
     for key in ("one", "two"):
         await until_counted(harness, key, missed=3)
-    await worker.stop()
+    await record_all(harness, worker)
     text = await render_metrics(lanes, [QUEUE])
     assert value(text, "tampu_schedule_missed_total", queue=QUEUE) == 6
 
