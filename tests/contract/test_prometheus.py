@@ -105,7 +105,7 @@ async def test_counters_on_every_server_are_exactly_what_ran(
 async def test_counters_never_go_down_when_workers_are_restarted(
     harness: Harness, lanes: Lanes
 ) -> None:
-    before: dict[object, float] = {}
+    before = counters("")
     for round_number in (1, 2, 3):
         await run_mixed(harness)
         text = await render_metrics(lanes, [QUEUE])
@@ -113,7 +113,7 @@ async def test_counters_never_go_down_when_workers_are_restarted(
         assert {at: number for at, number in before.items() if now[at] < number} == {}
         done = value(text, "tampu_jobs_total", queue=QUEUE, task="works", outcome="done")
         assert done == 7 * round_number
-        before = dict(now)
+        before = now
 
 
 async def test_gauges_show_the_queue_as_it_is_now(harness: Harness, lanes: Lanes) -> None:

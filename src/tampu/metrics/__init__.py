@@ -1,4 +1,4 @@
-"""Facts about what workers do, passed to a sink that you choose."""
+"""What is measured: facts that a sink of your choice gets, and the history of a queue."""
 
 from tampu.metrics.facts import (
     BatchRead,
@@ -13,11 +13,19 @@ from tampu.metrics.facts import (
     Promotion,
     RetryScheduled,
 )
+from tampu.metrics.history import Bucket, FailureGroup, Figures, Histogram, History, Span
+from tampu.wire.history import Gauges
 
 __all__ = [
     "BatchRead",
+    "Bucket",
     "Fact",
+    "FailureGroup",
+    "Figures",
     "Firings",
+    "Gauges",
+    "Histogram",
+    "History",
     "JobBuried",
     "JobEnded",
     "LeadChanged",
@@ -26,4 +34,5 @@ __all__ = [
     "OutcomeKind",
     "Promotion",
     "RetryScheduled",
+    "Span",
 ]

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tampu.errors import OptionError
 from tampu.util.options import Word
 from tampu.wire.history import Gauges, PackedFigures
 
@@ -212,6 +213,15 @@ class Span(Word):
     def steps(self) -> int:
         """How many steps it has."""
         return {Span.HOUR: HOUR_S, Span.DAY: DAY_S, Span.MONTH: 30 * DAY_S}[self] // self.step_s
+
+
+def parse_span(option: str, given: Span | str) -> Span:
+    """A span, or the text of one."""
+    known = {each.value: each for each in Span}
+    found = given if isinstance(given, Span) else known.get(given)
+    if found is None:
+        raise OptionError(option, given, f"expected one of {', '.join(known)}")
+    return found
 
 
 class FailureGroup(Struct, frozen=True, kw_only=True):

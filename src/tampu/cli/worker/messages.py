@@ -227,9 +227,12 @@ class ManagedProcess:
             self.heartbeat, self.heartbeat_at = message, monotonic()
         elif isinstance(message, ProcessStopping):
             self.exit_reason = message.reason
-        elif isinstance(message, MetricsPage) and self._asked is not None:
-            if not self._asked.done():
-                self._asked.set_result(message)
+        elif isinstance(message, MetricsPage):
+            self._take_metrics(message)
+
+    def _take_metrics(self, page: MetricsPage) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(page)
 
 
 class _Started(NamedTuple):

@@ -114,7 +114,7 @@ def test_a_process_that_a_user_started_has_no_supervisor(monkeypatch: pytest.Mon
 async def test_the_rest_of_a_long_message_is_sent_as_soon_as_there_is_room(
     ends: OtherEnds, pipe: SupervisorPipe
 ) -> None:
-    sent = [LONG, *(ProcessHeartbeat(number, 0.0) for number in range(10))]
+    sent: list[ProcessMessage] = [LONG, *(ProcessHeartbeat(number, 0.0) for number in range(10))]
     for message in sent:
         pipe.send(message)
     await wait_until(lambda: ends.read() == sent, within=10, sentence="all messages arrive")
