@@ -63,7 +63,7 @@ def test_a_page_shows_each_task_and_all_of_them() -> None:
     assert ["welcome", "1.0/s", "60", "0", "0", "0", "4", "0.0"] in rows
     assert ["(all)", "2.5/s", "150", "10", "9", "1", "4", "6.2"] in rows
     times = next(row for row in rows if row[:1] == ["send"] and "ms" in row[1])
-    assert times[1:6] == ["1.5ms", "240ms", "240ms", "1.5ms", "240ms"]
+    assert times[1:6] == ["1.6ms", "240ms", "240ms", "1.6ms", "240ms"]
 
 
 @pytest.mark.parametrize("span", list(Span))
