@@ -235,13 +235,13 @@ class ManagedProcess:
             self._asked.set_result(page)
 
 
-class _Started(NamedTuple):
+class _StartedProcess(NamedTuple):
     process: "subprocess.Popen[bytes]"
     messages: int
     questions: int
 
 
-def _start(life: int) -> _Started:
+def _start(life: int) -> _StartedProcess:
     """Start a process; returns it with our ends of its pipes."""
     messages, theirs = os.pipe()
     try:
@@ -267,7 +267,7 @@ def _start(life: int) -> _Started:
         os.close(asked)
     os.set_blocking(messages, False)
     os.set_blocking(questions, False)
-    return _Started(process, messages, questions)
+    return _StartedProcess(process, messages, questions)
 
 
 def _command_line() -> list[str]:
