@@ -8,10 +8,12 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 from tampu.admin.conflicts import Conflicts
 from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
+from tampu.admin.history import failure_groups, read_history
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, QueueFull, WrongContext
 from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
+from tampu.metrics.history import FailureGroup, History, Span, parse_span
 from tampu.producer.batch import Batch, FullBatch, PlainBatch
 from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
 from tampu.producer.connection import QueueConnection
@@ -350,6 +352,18 @@ class Queue:
     async def raw_results(self, job_ids: Sequence[str]) -> list[bytes | None]:
         """The stored bytes of results, in the order of the ids, to decode them yourself."""
         return await (await self._connect()).results.get_raw(job_ids)
+
+    async def history(self, span: Span | str = Span.HOUR) -> History:
+        """What happened in the last hour ("1h"), day ("24h") or 30 days ("30d"), step by step.
+
+        Workers record it every ten seconds, unless they have `history=False`.
+        """
+        chosen = parse_span("span", span)
+        return await read_history((await self._connect()).lane, self._keys, chosen)
+
+    async def failures(self) -> list[FailureGroup]:
+        """Failed attempts of the last 30 days by error and place; the latest group first."""
+        return await failure_groups((await self._connect()).lane, self._keys)
 
     # --- what jobs call -------------------------------------------------------------------------
 

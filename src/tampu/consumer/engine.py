@@ -243,6 +243,7 @@ class QueueEngine:
             sink=sink,
             wakeups=parts.wakeups,
             fleet=fleet,
+            history=settings.history,
         )
         if settings.promote:
             services.append(PromotionService(context))

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _DONE, _FAILED, _RETRIED, _DEAD, _SNOOZED, _CANCELLED, _UNKNOWN = "dfrxscu"
+_BURIED: Final = "b"  # followed by the reason
+_ONCE_A_JOB: Final = (_DONE, _RETRIED, _DEAD, _SNOOZED, _CANCELLED)
 _OTHER: Final = "other"
 _ALL_UP_TO: Final = 1000  # jobs of a task a second: more of them are sampled
 _WINDOW_MS: Final = 100
@@ -200,6 +202,7 @@ class Recorder(NoRecorder):
         for each in batch:
             name = self._name(each.dead.name)
             counts[_DEAD + name] += 1
+            counts[_BURIED + str(each.reason)] += 1
             if each.dead.failure is not None:
                 counts[_FAILED + name] += 1
         self._send(counts)
@@ -241,8 +244,8 @@ class Recorder(NoRecorder):
             if isinstance(error, ScriptUnknown):
                 load_count(self._lane)
             return
-        known = sum(number for kind, number in counts.items() if kind != _UNKNOWN)
-        self._refused[_UNKNOWN] += known + counts.get(_UNKNOWN, 0)
+        jobs = (number for kind, number in counts.items() if kind.startswith(_ONCE_A_JOB))
+        self._refused[_UNKNOWN] += sum(jobs) + counts.get(_UNKNOWN, 0)
 
     # --- times and failures ---------------------------------------------------------------------
 

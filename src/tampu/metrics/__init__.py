@@ -1,4 +1,4 @@
-"""What a queue and its workers tell: facts for a sink, runs for telemetry, jobs for the log.
+"""What a queue and its workers tell: facts for a sink, history, runs for telemetry, jobs for logs.
 
 `tampu.metrics.otel` and `tampu.metrics.sentry` have the telemetry for OpenTelemetry and Sentry.
 """
@@ -16,6 +16,7 @@ from tampu.metrics.facts import (
     Promotion,
     RetryScheduled,
 )
+from tampu.metrics.history import Bucket, FailureGroup, Figures, Histogram, History, Span
 from tampu.metrics.logs import JobLogFilter
 from tampu.metrics.telemetry import (
     Endpoint,
@@ -26,12 +27,19 @@ from tampu.metrics.telemetry import (
     SendSpan,
     Telemetry,
 )
+from tampu.wire.history import Gauges
 
 __all__ = [
     "BatchRead",
+    "Bucket",
     "Endpoint",
     "Fact",
+    "FailureGroup",
+    "Figures",
     "Firings",
+    "Gauges",
+    "Histogram",
+    "History",
     "JobBuried",
     "JobEnded",
     "JobLogFilter",
@@ -46,5 +54,6 @@ __all__ = [
     "RunSpan",
     "SendSpan",
     "Sending",
+    "Span",
     "Telemetry",
 ]
