@@ -32,7 +32,7 @@ Queues = Annotated[
 
 @command(app, "alerts")
 async def show_alerts(shared: SharedOptions, queues: Queues = None) -> None:
-    """Show alerts that have fired, and those that resolved within a day."""
+    """Show alerts that have fired, and those that resolved lately."""
     found: list[AlertState] = []
     now = datetime.now(UTC)
     async with await connect(shared.url) as server:

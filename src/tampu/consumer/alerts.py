@@ -289,7 +289,10 @@ async def open_alerts(config: QueueConfig, parts: SharedParts, stack: AsyncExitS
         lane = await _open_lane(keys, parts, stack)
         watch = AlertWatch(alerts, settings.group.encode(), config.consumer, len(notifiers))
         service = AlertService(lane, keys, watch)
-        senders = [await _open_sender(each, keys, parts=parts, stack=stack) for each in notifiers]
+        senders = []
+        for each in notifiers:
+            send = await _open_send(each, config.keys, parts=parts, stack=stack)
+            senders.append(NoticeSender(each.label, send, queue=queue))
         service.delivery = DeliveryService(service, lane, senders)
         stack.push_async_callback(service.stop)
         stack.push_async_callback(service.delivery.stop)
@@ -303,11 +306,11 @@ async def _open_lane(keys: QueueKeys, parts: SharedParts, stack: AsyncExitStack)
     return lane
 
 
-async def _open_sender(
-    notifier: Notifier, keys: QueueKeys, *, parts: SharedParts, stack: AsyncExitStack
-) -> NoticeSender:
+async def _open_send(
+    notifier: Notifier, own: QueueKeys, *, parts: SharedParts, stack: AsyncExitStack
+) -> Send:
+    """What delivers notices; jobs without a queue of their own go to that of the worker."""
     if not isinstance(notifier, NotifyJob):
-        return NoticeSender(notifier.label, sender_for(notifier), queue=keys.name)
-    target = keys if notifier.queue is None else QueueKeys(notifier.queue)
-    lane = await _open_lane(target, parts, stack)
-    return NoticeSender(notifier.label, JobSender(lane, target, notifier.name), queue=keys.name)
+        return sender_for(notifier)
+    keys = own if notifier.queue is None else QueueKeys(notifier.queue)
+    return JobSender(await _open_lane(keys, parts, stack), keys, notifier.name)

@@ -57,7 +57,7 @@ _NOTIFY: Final = (
 class NotifyJob:
     """Adds a job with this name and the data `{"alert": {...}}`, once for each notice.
 
-    `queue` is the queue to add it to; None means the queue of the alert.
+    `queue` is the queue to add it to; None means the queue of the worker, or of the app's task.
     """
 
     name: str
