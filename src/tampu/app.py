@@ -50,7 +50,7 @@ class AppOptions(QueueOptions, total=False):
     imports: list[str] | tuple[str, ...]
     prune_schedules: bool
     alerts: list[Alert] | tuple[Alert, ...]
-    notify: Notify | AnyTask | list[str | Notifier | AnyTask]
+    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class AppSettings(QueueSettings):
     imports: list[str] | tuple[str, ...] = ()  # modules that declare tasks of the app
     prune_schedules: bool = False  # workers remove schedules that are no longer declared
     alerts: list[Alert] | tuple[Alert, ...] = ()  # its workers watch for them
-    notify: Notify | AnyTask | list[str | Notifier | AnyTask] = ()  # told of alerts
+    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask] = ()  # told of alerts
 
     def __post_init__(self) -> None:
         QueueSettings.__post_init__(self)
@@ -142,8 +142,7 @@ class App(Router):
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
         settings = parse_options(AppSettings, "App", options)
-        own = _worker_defaults(options) | _alert_options(settings.alerts, settings.notify)
-        self.worker = _RESULTS | own | (settings.worker or {})
+        self.worker = _RESULTS | _worker_defaults(options) | (settings.worker or {})
         self.imports, self.prune_schedules = settings.imports, settings.prune_schedules
         self._owner = self
         self._default_queue = default_queue
@@ -371,6 +370,8 @@ def _worker_defaults(options: AppOptions) -> WorkerOptions:
         defaults["max_payload"] = options["max_payload"]
     if "group" in options:
         defaults["group"] = options["group"]
+    if options.get("alerts"):
+        defaults |= _alert_options(options["alerts"], options.get("notify", ()))
     return defaults
 
 

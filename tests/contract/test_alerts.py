@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from tampu import Alert, AlertNotice, App, NotifyJob, NotifyWebhook, OptionError, Queue, Worker
+from tampu import (
+    Alert,
+    AlertNotice,
+    App,
+    NotifyJob,
+    NotifyWebhook,
+    OptionError,
+    Queue,
+    Router,
+    Worker,
+)
 from tampu.admin.alerts import active_alerts, read_alerts
 from tampu.admin.queues import purge_jobs
 from tampu.consumer import alerts
@@ -22,6 +32,7 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.scripts.alerts import AlertChange, Changed, change_alert, pending_notices
 from tampu.server.scripts.workers import lead
+from tampu.services.notify import JobSender
 from tampu.wire.alerts import SAMPLE_NOTICE, AlertPhase
 from tampu.wire.keys import QueueKeys
 from tests.contract.alert_process import TOLD, WATCHED
@@ -336,12 +347,37 @@ class TestDelivering:
         assert told[0].state is AlertPhase.FIRED
         assert told[0].since <= told[0].at
 
+    async def test_a_task_of_a_router_can_be_given_itself_and_is_told_on_its_own_queue(
+        self, running: RunningServer, switch: Switch
+    ) -> None:
+        router, told = Router(queue="operations"), asyncio.Event()
+
+        @router.task
+        async def on_alert(alert: dict[str, object]) -> None:
+            assert alert["state"] == "fired"
+            told.set()
+
+        app = App(running.url, alerts=[NO_WORKERS, Alert.eviction()], notify=[on_alert])
+        app.include(router)
+        async with working(app, {"operations": 1}):
+            await switch.on()
+            await asyncio.wait_for(told.wait(), SOON)
+
+    @pytest.mark.every_server
+    async def test_a_notice_that_two_leaders_deliver_adds_one_job(
+        self, running: RunningServer, slow: Lane
+    ) -> None:
+        for _ in range(2):
+            assert await JobSender(slow, SLOW, "on_alert")(SAMPLE_NOTICE) is None
+        with running.admin() as admin:
+            assert admin.xlen(SLOW.stream) == 1
+
     async def test_a_notifier_that_fails_does_not_hold_up_another(
         self, harness: Harness, switch: Switch
     ) -> None:
         calls = Calls()
         broken = NotifyWebhook("http://127.0.0.1:9/", allowed_hosts=["127.0.0.1"])
-        notify = [broken, NotifyJob("on_alert", queue=QUEUE)]
+        notify = (broken, NotifyJob("on_alert", queue=QUEUE))
         await harness.start_worker(calls, alerts=[NO_WORKERS], notify=notify)
         await switch.on()
         await calls.until(1)

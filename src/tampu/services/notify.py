@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile
@@ -138,7 +138,7 @@ class NotifyWebhook:
 
 
 Notifier: TypeAlias = NotifyJob | NotifyCommand | NotifyWebhook
-Notify: TypeAlias = str | Notifier | list[str | Notifier] | tuple[str | Notifier, ...]
+Notify: TypeAlias = str | Notifier | Sequence[str | Notifier]
 """What `notify=` takes. Text is the name of a job; for an app, the name of one of its tasks."""
 
 

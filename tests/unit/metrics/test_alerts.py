@@ -261,7 +261,7 @@ class TestDeclaring:
             ("key", lambda: Alert.eviction(key="")),
             ("key", lambda: Alert.eviction(key="k" * 301)),
             ("by", lambda: Alert.schedule_missed("emails", by=0)),
-            ("unknown", lambda: Alert.eviction(unknown=1)),
+            ("unknown", lambda: Alert.eviction(unknown=1)),  # type: ignore[call-arg]
         ],
     )
     def test_what_cannot_be_is_refused_by_name(self, option: str, make: object) -> None:
