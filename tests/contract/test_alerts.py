@@ -2,13 +2,8 @@
 
 import asyncio
 import json
-import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -18,77 +13,26 @@ from tampu import (
     AlertNotice,
     App,
     NotifyJob,
-    NotifyWebhook,
     OptionError,
-    Queue,
-    Router,
     Worker,
 )
-from tampu.admin.alerts import active_alerts, read_alerts
-from tampu.admin.queues import purge_jobs
+from tampu.admin.alerts import read_alerts
 from tampu.consumer import alerts
 from tampu.errors import ArgumentError
-from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.scripts.alerts import AlertChange, Changed, change_alert, pending_notices
 from tampu.server.scripts.workers import lead
-from tampu.services.notify import JobSender
 from tampu.wire.alerts import SAMPLE_NOTICE, AlertPhase
 from tampu.wire.keys import QueueKeys
 from tests.contract.alert_process import TOLD, WATCHED
+from tests.contract.alerts import NO_WORKERS, SLOW, Switch, states
 from tests.contract.apps import working
 from tests.contract.cli import tampu
 from tests.contract.workers import QUEUE, SOON, Calls, Harness
 from tests.servers import ROOT, RunningServer
 from tests.waiting import wait_until
 
-SLOW = QueueKeys(WATCHED)
-NO_WORKERS = Alert.no_workers(WATCHED, for_=0)
-HIDDEN = "s3cret-path"
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerts, "EVERY_S", 0.05)
-    monkeypatch.setattr(alerts, "FIRST_RETRY_S", 0.01)
-
-
-@pytest.fixture
-async def slow(server: Server) -> AsyncIterator[Lane]:
-    """A lane to a queue without workers, which others watch."""
-    async with await Lane.open(server, SLOW.stream) as lane:
-        yield lane
-
-
-class Switch:
-    """Lets the alert fire and resolve: a queue that has jobs, or none."""
-
-    def __init__(self, running: RunningServer, lane: Lane) -> None:
-        self._url, self._lane = running.url, lane
-
-    async def on(self) -> None:
-        async with Queue(WATCHED, self._url) as queue:
-            await queue.add("wait", {"password": "hunter2"})
-
-    async def off(self) -> None:
-        await purge_jobs(self._lane, SLOW)
-
-    async def until(self, *, fired: int) -> None:
-        """Return when so many alerts are active."""
-
-        async def is_so() -> bool:
-            return len(await active_alerts(self._lane, SLOW)) == fired
-
-        await wait_until(is_so, within=SOON, sentence=f"{fired} alerts are active")
-
-
-@pytest.fixture
-def switch(running: RunningServer, slow: Lane) -> Switch:
-    return Switch(running, slow)
-
-
-def states(calls: Calls) -> list[str]:
-    return [each["alert"]["state"] for each in calls.data]
+pytestmark = pytest.mark.usefixtures("quick_alerts")
 
 
 class TestOnce:
@@ -261,129 +205,6 @@ class TestChanging:
             assert changed is Changed.DONE
             assert admin.ttl(SLOW.alerts) > 0
             assert admin.ttl(SLOW.alert_notices) > 0
-
-
-class Hook(BaseHTTPRequestHandler):
-    """Answers with the first of the answers that are left, and keeps what was posted."""
-
-    answers: list[int]
-    posted: list[tuple[str, dict[str, str], bytes]]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.posted.append((self.path, dict(self.headers), body))
-        status = self.answers.pop(0) if self.answers else 204
-        self.send_response(status)
-        if 300 <= status < 400:
-            self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def listening(*answers: int) -> Iterator[tuple[str, type[Hook]]]:
-    """A server on this machine that answers so, then with 204."""
-    hook = type("OneHook", (Hook,), {"answers": [*answers], "posted": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), hook)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/{HIDDEN}?token=t0ken", hook
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-class TestDelivering:
-    async def test_a_webhook_gets_notices_until_it_takes_them_and_never_follows_a_redirect(
-        self, harness: Harness, switch: Switch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.DEBUG)
-        with listening(500, 302, 404) as (url, hook):
-            notify = NotifyWebhook(url, allowed_hosts=["127.0.0.1"])
-            await harness.start_worker(Calls(), alerts=[NO_WORKERS], notify=notify)
-            await switch.on()
-            await wait_until(lambda: len(hook.posted) == 4, within=SOON, sentence="it is posted")
-            await switch.off()
-            await wait_until(lambda: len(hook.posted) == 5, within=SOON, sentence="and its end")
-            await wait_until(
-                lambda: not harness.admin.xlen(SLOW.alert_notices),
-                within=SOON,
-                sentence="nothing is left to deliver",
-            )
-        paths = {path for path, _, _ in hook.posted}
-        assert paths == {f"/{HIDDEN}?token=t0ken"}
-        told = [json.loads(body) for _, _, body in hook.posted]
-        assert [each["state"] for each in told] == ["fired"] * 4 + ["resolved"]
-        assert len({each["id"] for each in told}) == 2
-        assert hook.posted[0][1]["Idempotency-Key"] == told[0]["id"]
-        lines = [each for each in caplog.messages if "webhook" in each]
-        assert lines == [
-            "cannot deliver notices to webhook http://127.0.0.1 (queue 'slow'), retrying: "
-            "it answered 500",
-            "notices for webhook http://127.0.0.1 (queue 'slow') are delivered again",
-        ]
-        everything = caplog.text + str([vars(each) for each in caplog.records])
-        for secret in (HIDDEN, "t0ken", "hunter2"):
-            assert secret not in everything
-
-    async def test_a_task_gets_the_notice_as_a_value(
-        self, running: RunningServer, switch: Switch
-    ) -> None:
-        app = App(running.url, alerts=[NO_WORKERS], notify="on_alert")
-        told: list[AlertNotice] = []
-
-        @app.task(queue=QUEUE)
-        async def on_alert(alert: AlertNotice) -> None:
-            told.append(alert)
-
-        async with working(app):
-            await switch.on()
-            await wait_until(lambda: len(told) == 1, within=SOON, sentence="the task is told")
-        assert told[0].state is AlertPhase.FIRED
-        assert told[0].since <= told[0].at
-
-    async def test_a_task_of_a_router_can_be_given_itself_and_is_told_on_its_own_queue(
-        self, running: RunningServer, switch: Switch
-    ) -> None:
-        router, told = Router(queue="operations"), asyncio.Event()
-
-        @router.task
-        async def on_alert(alert: dict[str, object]) -> None:
-            assert alert["state"] == "fired"
-            told.set()
-
-        app = App(running.url, alerts=[NO_WORKERS, Alert.eviction()], notify=[on_alert])
-        app.include(router)
-        async with working(app, {"operations": 1}):
-            await switch.on()
-            await asyncio.wait_for(told.wait(), SOON)
-
-    @pytest.mark.every_server
-    async def test_a_notice_that_two_leaders_deliver_adds_one_job(
-        self, running: RunningServer, slow: Lane
-    ) -> None:
-        for _ in range(2):
-            assert await JobSender(slow, SLOW, "on_alert")(SAMPLE_NOTICE) is None
-        with running.admin() as admin:
-            assert admin.xlen(SLOW.stream) == 1
-
-    async def test_a_notifier_that_fails_does_not_hold_up_another(
-        self, harness: Harness, switch: Switch
-    ) -> None:
-        calls = Calls()
-        broken = NotifyWebhook("http://127.0.0.1:9/", allowed_hosts=["127.0.0.1"])
-        notify = (broken, NotifyJob("on_alert", queue=QUEUE))
-        await harness.start_worker(calls, alerts=[NO_WORKERS], notify=notify)
-        await switch.on()
-        await calls.until(1)
-        await switch.off()
-        await calls.until(2)
-        assert states(calls) == ["fired", "resolved"]
 
 
 class TestDeclaring:
