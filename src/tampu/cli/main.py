@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
     "queue": ("queues", "List, pause, resume, drain or purge whole queues."),
     "mark": ("stats", "Mark this moment in all charts, such as a deployment."),
+    "alerts": ("alerts", "Show alerts that have fired, and those that resolved lately."),
     "server": ("server", "Run the embedded server until Ctrl-C."),
     "doctor": ("server", "Check that the server is set up well for queues."),
     "bench": ("bench", "Measure how fast jobs are added and run here."),

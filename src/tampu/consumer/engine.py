@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 from tampu.admin.control import JobControl, OpenQueue
+from tampu.consumer.alerts import open_alerts
 from tampu.consumer.control import Control
 from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
 from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
@@ -306,6 +307,7 @@ class Engine:
                 for each, (reads, work) in zip(queues, lanes, strict=True)
             ]
             await run_all(each.learn() for each in made)
+            await open_alerts(queues[0], parts, stack)
             engine = cls(made, stack.pop_all())
         for each in made:
             each.start()

@@ -56,7 +56,7 @@ end
 
 for record = 2, #KEYS do
     local key = KEYS[record]
-    local known = redis.call('HLEN', key)
+    local known = #order > 0 and redis.call('HLEN', key)
     for _, name in ipairs(order) do
         local field = ':' .. name
         local before = redis.call('HGET', key, field)
@@ -74,7 +74,7 @@ for record = 2, #KEYS do
         end
         redis.call('HSET', key, field, cmsgpack.pack(figures))
     end
-    if ARGV[2] ~= '' then
+    if ARGV[2] ~= '' and record > 2 then
         local last, before = cmsgpack.unpack(ARGV[2]), redis.call('HGET', key, 'gauges')
         local highest = before and cmsgpack.unpack(before)[2] or last
         for i, value in ipairs(last) do highest[i] = math.max(highest[i] or 0, value) end
