@@ -130,4 +130,4 @@ async def test_a_mark_without_printable_text_is_refused(running: RunningServer, 
     assert wrong.err.startswith("tampu: Invalid TEXT ")
     assert wrong.err.endswith(": expected 1 to 200 printable characters.\n")
     with running.admin() as admin:
-        assert not admin.exists("tampu:marks")
+        assert not admin.exists("{chasqui:}:tampu:marks")

@@ -199,7 +199,7 @@ _EXPIRING: Final = (
     b"tampu:process:",
     b"tampu:alerts",
 )
-MARKS: Final = b"tampu:marks"
+MARKS: Final = b"{chasqui:}:tampu:marks"
 """A stream of the moments that charts show as lines, such as deployments; one for all queues."""
 
 
