@@ -220,11 +220,18 @@ class Recorder(NoRecorder):
         counts = {names[0]: same} if same == len(names) else Counter(names)
         ran_ns = times[: len(names)]
         del times[: len(names)]
-        self._send({_DONE + self._name(name): number for name, number in counts.items()})
+        self._send(self._done_counts(counts))
         at_ms = now_ms()
         ended_ms = at_ms + self._ahead_ms
         for at, weight in self._sampler.choose(names, counts, at_ms):
             self._add_time(batch[at], ran_ns[at], ended_ms, weight=weight)
+
+    def _done_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, number in counts.items():
+            kind = _DONE + self._name(name)  # several names may be counted together
+            found[kind] = found.get(kind, 0) + number
+        return found
 
     def _send(self, counts: Mapping[str, int]) -> None:
         if not counts:
