@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
+import httpx
 import pytest
 import redis
 import uvloop
 
 from tampu.consumer import alerts
+from tampu.dashboard import Access, Dashboard
 from tampu.queue import Queue
 from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
@@ -19,6 +22,7 @@ from tests.contract.lanes import KEY, QUICK, OpenThroughProxy, hide_private_part
 from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, ManualWorker, readers
 from tests.contract.workers import Harness, harness_on
+from tests.dashboards import Visit
 from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.selection import backend_of, default_server
@@ -155,3 +159,22 @@ async def slow(server: Server) -> AsyncIterator[Lane]:
 def switch(running: RunningServer, slow: Lane) -> Switch:
     """Lets an alert fire and resolve."""
     return Switch(running, slow)
+
+
+@pytest.fixture
+async def visit(running: RunningServer) -> AsyncIterator[Visit]:
+    """Open dashboards with options of the test's own; all are closed after it."""
+    opened: list[tuple[Dashboard, httpx.AsyncClient]] = []
+
+    def open_one(target: object = None, **options: object) -> httpx.AsyncClient:
+        given: dict[str, Any] = {"access": Access.full(), **options}
+        dashboard = Dashboard(target or running.url, **given)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(dashboard)
+        client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+        opened.append((dashboard, client))
+        return client
+
+    yield open_one
+    for dashboard, client in opened:
+        await client.aclose()
+        await dashboard.close()

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "inspect": ("inspect", "Show the jobs and workers of one queue or of all."),
     "watch": ("watch", "Show queues as they change, until q or Ctrl-C."),
     "stats": ("stats", "Show what happened in the last hour, day or month."),
+    "dashboard": ("dashboard", "Show queues, jobs and workers as web pages, until Ctrl-C."),
     "events": ("events", "Show what happened to the jobs of a queue."),
     "job": ("jobs", "List, show, wait for, cancel or reschedule jobs."),
     "dead": ("dead", "List, show, replay or delete dead letters."),

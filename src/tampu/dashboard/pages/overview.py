@@ -1,0 +1,158 @@
+"""The first page, with all queues at a glance, and the list of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tampu.admin.workers import count_alive
+from tampu.dashboard.charts import Series, line_chart, sparkline, stacked_bars
+from tampu.dashboard.history import SAID, Quantiles, TaskTrend, Trend, read_trends
+from tampu.dashboard.page import Nav, Page, View
+from tampu.dashboard.render import age_s, format_count, format_seconds
+from tampu.metrics.history import Span
+
+if TYPE_CHECKING:
+    from tampu.admin.queues import QueueSummary
+
+_OLD_S: Final = 300.0  # a job that waits for longer than this deserves a look
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue in the table."""
+
+    summary: QueueSummary
+    trend: Trend
+
+    @property
+    def oldest_s(self) -> float | None:
+        """How long the oldest waiting job has waited."""
+        return age_s(self.summary.oldest_waiting_at, self.summary.at)
+
+    @property
+    def workers(self) -> int:
+        """How many workers are alive."""
+        return count_alive(self.summary.workers)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its oldest job waits for long."""
+        return (self.oldest_s or 0) > _OLD_S
+
+    @property
+    def spark(self) -> object:
+        """Its attempts over the span."""
+        return task_spark(self.summary.queue, self.trend.total)
+
+    @property
+    def due_in_s(self) -> float | None:
+        """How long until the next delayed job is due."""
+        due, now = self.summary.next_due_at, self.summary.at
+        return None if due is None else max(0.0, (due - now).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """All queues together."""
+
+    waiting: int
+    active: int
+    delayed: int
+    dead: int
+    workers: int
+    oldest_s: float | None
+
+    @classmethod
+    def of(cls, rows: Sequence[QueueRow]) -> Sums:
+        """Add up the rows."""
+        counts = [row.summary.counts for row in rows]
+        return cls(
+            waiting=sum(each.waiting for each in counts),
+            active=sum(each.active for each in counts),
+            delayed=sum(each.delayed for each in counts),
+            dead=sum(each.dead for each in counts),
+            workers=len({each.id for row in rows for each in row.summary.workers}),
+            oldest_s=max((row.oldest_s for row in rows if row.oldest_s is not None), default=None),
+        )
+
+
+async def load(view: View) -> Mapping[str, object]:
+    """All queues that the visitor may see."""
+    span = view.choice("span", Span.HOUR)
+    names = await view.queues()
+    summaries = await view.source.summaries(names)
+    trends = await read_trends(view.source, names, span)
+    rows = [QueueRow(each, trends.by_queue[each.queue]) for each in summaries]
+    return {
+        "rows": rows,
+        "sums": Sums.of(rows),
+        "trend": trends.total,
+        "charts": queue_charts(trends.total),
+        "spans": span_choices(view, span),
+        "said": SAID[span],
+        "server": (await view.source.server()).name if view.access.sees_all else "",
+    }
+
+
+def task_spark(name: str, trend: TaskTrend) -> object:
+    """Attempts over the span, without the last step, which is not over yet."""
+    return sparkline(f"{name}, attempts", trend.ended[:-1])
+
+
+def span_choices(view: View, current: Span) -> list[tuple[str, str, bool]]:
+    """The switch between spans."""
+    return [(str(each), view.here(span=str(each)), each is current) for each in Span]
+
+
+def queue_charts(trend: Trend) -> list[object]:
+    """Throughput, wait, backlog and age of queues over a span."""
+    frame = trend.frame
+    return [
+        stacked_bars(
+            f"Attempts per {format_seconds(trend.step_s)}",
+            frame,
+            [Series("Done", "blue", trend.done), Series("Failed", "red", trend.failed)],
+        ),
+        wait_chart(trend),
+        line_chart("Backlog", frame, [Series("Waiting", "blue", trend.waiting)], unit=format_count),
+        line_chart(
+            "Age of the oldest waiting job",
+            frame,
+            [Series("Oldest", "amber", trend.oldest_s)],
+            unit=format_seconds,
+        ),
+    ]
+
+
+def wait_chart(trend: Trend) -> object:
+    """How long jobs wait."""
+    lines = quantile_lines(trend.wait)
+    return line_chart("Wait before a job starts", trend.frame, lines, unit=format_seconds)
+
+
+def quantile_lines(quantiles: Sequence[Quantiles]) -> list[Series]:
+    """The median and the 95th percentile as two lines."""
+    return [
+        Series("p50", "blue", [each.p50 for each in quantiles]),
+        Series("p95", "violet", [each.p95 for each in quantiles]),
+    ]
+
+
+PAGES = (
+    Page(
+        path="",
+        template="overview.html",
+        load=load,
+        nav=Nav("Overview", 0, "o"),
+        live=("tiles", "charts", "queues"),
+    ),
+    Page(
+        path="queues",
+        template="queues.html",
+        load=load,
+        nav=Nav("Queues", 10, "q"),
+        live=("queues",),
+    ),
+)

@@ -1,0 +1,75 @@
+"""One queue: its states, its tasks, and pausing it."""
+
+from collections.abc import Mapping
+
+from tampu.dashboard.access import Action
+from tampu.dashboard.history import SAID, drain_s, read_trend
+from tampu.dashboard.page import Answer, Operation, Page, View, link
+from tampu.dashboard.pages.overview import QueueRow, queue_charts, span_choices, task_spark
+from tampu.dashboard.render import format_seconds
+from tampu.metrics.history import Span
+from tampu.server.scripts.control import pause_queue
+
+
+async def load(view: View) -> Mapping[str, object]:
+    """The queue that the query names."""
+    keys = await view.queue()
+    span = view.choice("span", Span.HOUR)
+    trend = await read_trend(view.source, keys, span)
+    recent = trend if span is Span.HOUR else await read_trend(view.source, keys, Span.HOUR)
+    summary = await view.source.summary(keys)
+    return {
+        "queue": keys.name,
+        "row": QueueRow(summary, trend),
+        "trend": trend,
+        "drain": drain_text(drain_s(recent, summary.counts.waiting), summary.counts.waiting),
+        "charts": queue_charts(trend),
+        "tasks": [(task, task_spark(task.name, task)) for task in trend.tasks],
+        "spans": span_choices(view, span),
+        "span": str(span),
+        "said": SAID[span],
+        "may_pause": view.may(Action.PAUSE, keys.name),
+    }
+
+
+def drain_text(left_s: float | None, waiting: int) -> str:
+    """When the backlog will be gone."""
+    if not waiting:
+        return "nothing waits"
+    return "not shrinking" if left_s is None else f"empty in about {format_seconds(left_s)}"
+
+
+async def pause(view: View) -> Answer:
+    """Let no worker start another job."""
+    return await _set_paused(view, paused=True)
+
+
+async def resume(view: View) -> Answer:
+    """Let workers start jobs again."""
+    return await _set_paused(view, paused=False)
+
+
+async def _set_paused(view: View, *, paused: bool) -> Answer:
+    keys = await view.queue()
+    view.demand(Action.PAUSE, keys.name)
+    changed = await pause_queue(await view.source.lane(keys), keys, paused=paused)
+    if paused:
+        sentence = f"{keys.name} is {'paused' if changed else 'paused already'}."
+    else:
+        sentence = f"{keys.name} {'is resumed' if changed else 'was not paused'}."
+    return Answer(sentence, link("queue", name=keys.name))
+
+
+PAGES = (
+    Page(
+        path="queue",
+        template="queue.html",
+        load=load,
+        under="queues",
+        live=("tiles", "state", "charts", "tasks"),
+    ),
+)
+OPERATIONS = (
+    Operation(path="pause-queue", run=pause),
+    Operation(path="resume-queue", run=resume),
+)
