@@ -190,8 +190,8 @@ DAY_S: Final = 24 * HOUR_S
 KEPT_S: Final = 400 * DAY_S
 """How long counts and totals are kept after the last of them."""
 RESOLUTIONS: Final = (
-    Resolution(60, DAY_S + HOUR_S),
-    Resolution(600, 2 * DAY_S),
+    Resolution(60, DAY_S),
+    Resolution(600, DAY_S + HOUR_S),
     Resolution(HOUR_S, 31 * DAY_S),
     Resolution(DAY_S, KEPT_S),
 )
