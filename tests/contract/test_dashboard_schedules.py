@@ -15,6 +15,7 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
 from tampu.timing import Cron, Every
+from tampu.wire.alerts import AlertKind, StoredAlert
 from tampu.wire.history import PackedProcess, PackedRun
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
@@ -219,11 +220,45 @@ async def test_an_empty_server_says_what_to_do_next(visit: Visit) -> None:
         ("/dead", "There are no queues yet"),
         ("/schedules", "There are no schedules"),
         ("/workers", "No worker has started yet"),
+        ("/alerts", "No alert has fired"),
         ("/audit", "Nothing was done by hand"),
     ):
         page = await client.get(path)
         assert (page.status_code, sentence in page.text) == (200, True), path
         assert_harmless(page.text)
+
+
+# --- alerts -------------------------------------------------------------------------------------
+
+
+async def test_alerts_that_have_fired_and_resolved_are_shown(
+    visit: Visit, server: Server, running: RunningServer
+) -> None:
+    async with Queue("emails", running.url) as queue:
+        await queue.add("send")
+    keys = QueueKeys("emails")
+    async with await Lane.open(server, keys.stream) as lane:
+        now = await server_time_ms(lane)
+        for key, resolved_ms, sentence in (
+            ("oldest", 0, HOSTILE[0]),
+            ("lag", now - 1000, "The loop is fine."),
+        ):
+            state = StoredAlert(
+                AlertKind.OLDEST,
+                fired_ms=now - 60_000,
+                resolved_ms=resolved_ms,
+                sentence=sentence,
+            )
+            await lane.call("HSET", keys.alerts, key, encode(state))
+    client = visit()
+    for path, fine in (("/alerts", True), ("/", False)):
+        page = (await client.get(path)).text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+        assert ("The loop is fine." in page) is fine
+        assert_harmless(page)
+    hidden = (await visit(access=Access.read("others")).get("/alerts")).text
+    assert "No alert has fired" in hidden
+    assert "The loop is fine." not in hidden
 
 
 # --- search -------------------------------------------------------------------------------------
