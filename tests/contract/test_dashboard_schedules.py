@@ -9,6 +9,8 @@ from msgspec.msgpack import encode
 
 from tampu.admin.browsing import JobPlace
 from tampu.admin.queues import QueueSummary, summarise_queue
+from tampu.app import App
+from tampu.app_worker import AppWorker
 from tampu.dashboard import Access
 from tampu.queue import Queue
 from tampu.server.connect import Server
@@ -170,6 +172,34 @@ async def test_a_worker_is_shown_with_what_it_runs_and_drained(
         finally:
             stop.set()
             await worker.stop()
+
+
+async def test_a_worker_of_a_hidden_queue_is_not_drained(
+    visit: Visit, running: RunningServer
+) -> None:
+    app = App(running.url)
+
+    @app.task(queue="emails")
+    async def send() -> None: ...
+
+    @app.task(queue="secret")
+    async def bill() -> None: ...
+
+    async with AppWorker(app):
+        found = re.findall(r'worker" value="([^"]+)"', (await visit().get("/workers")).text)
+        (worker_id,) = found
+        for access, status in (
+            (Access.full("emails"), 403),
+            (Access.of({"emails": ["drain"], "secret": []}), 403),
+            (Access.full("emails", "secret"), 200),
+        ):
+            client = visit(access=access)
+            page = (await client.get("/workers")).text
+            assert worker_id in page
+            assert ("Drain" in page) is (status == 200)
+            answer = await act(client, "/drain-worker", queue="emails", worker=worker_id)
+            assert answer.status_code == status
+            assert "secret" not in answer.text
 
 
 async def summary(server: Server) -> QueueSummary:
