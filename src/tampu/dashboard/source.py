@@ -1,6 +1,7 @@
 """What pages read from the server: with our own lanes, and never the same thing twice at a time."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
@@ -16,6 +17,7 @@ from tampu.util.lifecycle import cancel_all, ignore_outcome, run_all
 from tampu.wire.audit import AUDIT, AuditEntry
 from tampu.wire.keys import QueueKeys
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LIMIT_S: Final = 4.0
@@ -99,7 +101,7 @@ class DataSource:
         task = asyncio.create_task(work, name=name)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
-        task.add_done_callback(ignore_outcome)
+        task.add_done_callback(_log_failure)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -184,3 +186,10 @@ class DataSource:
                 for key, each in self._cache.items()
                 if each[0] >= now or not each[1].done()
             }
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Nobody waits for what runs in the background, so its error goes to the log."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        logger.error("%s failed", task.get_name(), exc_info=error)
