@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from tampu.admin.audit import note
+from tampu.admin.metrics import render_metrics
 from tampu.admin.queues import QueueSummary, queue_exists, queue_names, summarise_queue
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 _LIMIT_S: Final = 4.0
 _SUMMARY_S: Final = 0.9  # shorter than the time between two looks at a page
+_METRICS_S: Final = 5.0
 _ONE_SCAN_OF: Final = 100
 """Finding queues scans all keys: it may use this part of the server's time."""
 _FIRST_SCAN_S: Final = 2.0
@@ -142,6 +144,15 @@ class DataSource:
     async def summaries(self, names: Sequence[str]) -> list[QueueSummary]:
         """Many queues now, in the order of their names."""
         return await run_all(self.summary(QueueKeys(name)) for name in names)
+
+    async def metrics(self, names: Sequence[str]) -> str:
+        """The metrics of queues for Prometheus, at most five seconds old."""
+
+        async def read() -> str:
+            await self.server()  # connects
+            return await render_metrics(self._lanes, names, group=self.group)
+
+        return await self.cached(("metrics", tuple(names)), _METRICS_S, read)
 
     # --- which queues there are -----------------------------------------------------------------
 
