@@ -12,7 +12,8 @@ import redis
 from tampu.dashboard import Access, Dashboard
 from tampu.dashboard.security import Message
 from tampu.queue import Queue
-from tests.dashboards import HOSTILE
+from tampu.timing import Every
+from tests.dashboards import HOSTILE, assert_harmless
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -78,11 +79,11 @@ async def test_a_changed_fragment_is_sent(running: RunningServer) -> None:
     ):
         await queue.add("send")
         async with look_at(dashboard, of="queue", name="emails") as page:
-            await page.until_region("tiles", "<dd>1</dd>")
+            await page.until_region("tiles", ">1</a></dd>")
             assert page.headers["content-type"].startswith("text/event-stream")
             assert page.headers["cache-control"] == "no-store"
             await queue.add_each("send", range(41))
-            await page.until_region("tiles", "<dd>42</dd>")
+            await page.until_region("tiles", ">42</a></dd>")
             await queue.pause()
             await page.until_region("state", "Paused")
 
@@ -95,6 +96,28 @@ async def test_a_new_queue_appears_on_the_overview(running: RunningServer) -> No
                 await queue.add(HOSTILE[0])
             html = await page.until_region("queues", "&lt;script&gt;")
             assert "<script" not in html
+
+
+async def test_every_live_page_sends_its_fragments(running: RunningServer) -> None:
+    async with Dashboard(running.url, access=Access.full()) as dashboard:
+        for name, region in (("jobs", "rows"), ("dead", "groups"), ("workers", "tiles")):
+            async with look_at(dashboard, of=name) as page:  # while there is no queue
+                await page.until_region(region, "")
+        async with Queue("emails", running.url) as queue:
+            await queue.add("send", job_id="one")
+            await queue.schedules.add("send", Every("1h"), key="hourly")
+        for params, region, text in (
+            ({"of": "jobs", "queue": "emails"}, "rows", "one"),
+            ({"of": "job", "queue": "emails", "id": "one"}, "moments", "Added"),
+            ({"of": "dead", "queue": "emails"}, "groups", "No dead letters"),
+            ({"of": "schedules"}, "rows", "hourly"),
+            ({"of": "schedule", "queue": "emails", "key": "hourly"}, "fires", "<time"),
+            ({"of": "workers"}, "rows", "No worker"),
+            ({"of": "alerts"}, "active", "No alert"),
+        ):
+            async with look_at(dashboard, **params) as page:
+                html = await page.until_region(region, text)
+                assert_harmless(html)
 
 
 async def test_fragments_hide_what_the_visitor_may_not_see(running: RunningServer) -> None:
@@ -120,7 +143,7 @@ async def test_an_open_page_says_that_the_server_is_away_and_recovers(
     ):
         await queue.add("send")
         async with look_at(dashboard, of="queue", name="emails") as page:
-            await page.until_region("tiles", "<dd>1</dd>")
+            await page.until_region("tiles", ">1</a></dd>")
             running.pause()
             try:
                 await page.until("away")
@@ -128,7 +151,7 @@ async def test_an_open_page_says_that_the_server_is_away_and_recovers(
                 running.resume()
             await page.until("back")
             await queue.add("send")
-            await page.until_region("tiles", "<dd>2</dd>")
+            await page.until_region("tiles", ">2</a></dd>")
 
 
 async def test_twenty_pages_cost_the_server_as_much_as_one(running: RunningServer) -> None:
