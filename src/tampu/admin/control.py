@@ -89,6 +89,20 @@ class JobControl:
         wanted = self._to_cancel(job, ask=False)
         return bool(await self._cancel(connection, [wanted], found=found))
 
+    async def cancel_found(self, jobs: Sequence[FoundJob]) -> list[CancelState]:
+        """Cancel jobs at the places where they were found; one that has moved is too late."""
+        connection, found = await self._connect(), {job.id: job for job in jobs}
+        wanted = [self._to_cancel(job) for job in jobs]
+        states = await self._cancel(connection, wanted, found=found)
+        return [states.get(job.id, CancelState.TOO_LATE) for job in jobs]
+
+    async def run_found(self, job: FoundJob) -> bool:
+        """Make a delayed job that was found due now. Returns whether it was still delayed."""
+        connection = await self._connect()
+        kept = 0 if connection.events is None else connection.events.max_len
+        delayed = Delayed(job.id, job.member)
+        return await run_now(connection.lane, self._keys, delayed, events_max_len=kept)
+
     async def cancel_delayed(self, job_ids: Sequence[str]) -> list[bool]:
         """Cancel those of the jobs that are delayed; an id that is given twice counts once."""
         for job_id in job_ids:
@@ -118,12 +132,8 @@ class JobControl:
     async def run_now(self, job_id: str) -> bool:
         """Make a delayed job due now. Returns whether it was still delayed."""
         check_job_id(job_id)
-        connection = await self._connect()
-        kept = 0 if connection.events is None else connection.events.max_len
         job = await self._find_delayed(job_id)
-        return job is not None and await run_now(
-            connection.lane, self._keys, Delayed(job_id, job.member), events_max_len=kept
-        )
+        return job is not None and await self.run_found(job)
 
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
         """The events of a job that are still there and those to come, up to its end."""

@@ -28,7 +28,7 @@ from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.payload import decode_payload
+from tampu.wire.payload import decode_payload, encode_payload
 
 if TYPE_CHECKING:
     from tampu.producer.connection import QueueConnection
@@ -194,6 +194,23 @@ class DeadLetters:
                 break
         return replayed
 
+    async def replay_with(self, dead_id: str, data: object, *, max_payload: int) -> bool:
+        """Put one dead letter back on the queue with other data; False if it is there no more.
+
+        Name, id and options stay. In one step: no letter is lost or put back twice, however often
+        this is called. Raises `EncodeError`, or `DecodeError` for a letter that cannot be decoded.
+        """
+        raw = _check_id("dead_id", dead_id)
+        payload = encode_payload(data, max_bytes=max_payload)
+        connection = await self._connect()
+        (fields,) = await fields_of(connection.lane, self._keys.dead, [raw])
+        if fields is None:
+            return False
+        letter = _StoredLetter(raw, decode_dead(fields))
+        envelope, extras = _decode_letter(letter.entry, check=False)
+        new = self._as_new(letter, replace(envelope, payload=payload), extras)
+        return bool(await self._replay(connection, [new]))
+
     async def purge(
         self,
         *,
@@ -248,16 +265,18 @@ class DeadLetters:
 
     def _to_replay(self, stored: _StoredLetter) -> Replay | None:
         """The letter as a new job; None if it cannot be decoded."""
-        letter = stored.entry
         try:
-            envelope, extras = _decode_letter(letter)
+            envelope, extras = _decode_letter(stored.entry)
         except DecodeError:
             return None
+        return self._as_new(stored, envelope, extras)
+
+    def _as_new(self, stored: _StoredLetter, envelope: Envelope, extras: bytes) -> Replay:
         fresh = Envelope(envelope.id, envelope.payload, envelope.created_at_ms, 0, envelope.retry)
         return Replay(
             stored.dead_id,
             encode_envelope(fresh),
-            letter.raw_name,
+            stored.entry.raw_name,
             extras,
             self._keys.failure(envelope.id),
         )
@@ -274,11 +293,11 @@ class DeadLetters:
         return sum(done)
 
 
-def _decode_letter(letter: DeadEntry) -> tuple[Envelope, bytes]:
+def _decode_letter(letter: DeadEntry, *, check: bool = True) -> tuple[Envelope, bytes]:
     """The envelope of a letter and its extras; b"" if it has none."""
     body, appended = split_extras(letter.envelope)
     envelope = decode_envelope(body)
-    if letter.reason is BuryReason.DECODE_FAILED:
+    if check and letter.reason is BuryReason.DECODE_FAILED:
         # Others were decoded once, or belong to a worker that takes raw bytes.
         decode_payload(envelope.payload)
     extras = letter.extras if letter.extras is not None else appended

@@ -31,7 +31,17 @@ from tampu.dashboard.page import (
     bad_request,
     not_found,
 )
-from tampu.dashboard.pages import overview, queue, search, task
+from tampu.dashboard.pages import (
+    dead,
+    job,
+    jobs,
+    overview,
+    queue,
+    schedules,
+    search,
+    task,
+    workers,
+)
 from tampu.dashboard.render import STATIC, Renderer
 from tampu.dashboard.security import (
     MAX_BODY_BYTES,
@@ -46,7 +56,17 @@ from tampu.errors import OptionError, ServerError
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
 
-MODULES: Final[tuple[ModuleType, ...]] = (overview, queue, task, search)
+MODULES: Final[tuple[ModuleType, ...]] = (
+    overview,
+    queue,
+    task,
+    jobs,
+    job,
+    dead,
+    schedules,
+    workers,
+    search,
+)
 """The modules with pages. Each has some of `PAGES`, `OPERATIONS` and `RESOURCES`."""
 
 _MOST_PARAMS: Final = 1100  # a form may carry the ids of a page of ticked rows

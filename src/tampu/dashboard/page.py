@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from tampu.dashboard.security import clamp
 from tampu.errors import OptionError, TampuError
 from tampu.util.options import Word
+from tampu.wire.audit import AuditEntry
 from tampu.wire.keys import QueueKeys
 
 if TYPE_CHECKING:
@@ -176,6 +177,13 @@ class View:
             raise not_found("There is no such queue.")
         if not self.access.may(action, queue):
             raise RequestRefused(403, f"You may not do this here: {action}.")
+
+    async def note(self, action: Action | str, queue: str, what: str, *, count: int = 1) -> None:
+        """Write down what the visitor did, for the page that shows it."""
+        entry = AuditEntry(
+            user=self.access.user, action=str(action), queue=queue, what=what, count=count
+        )
+        await self.source.note(entry)
 
     def here(self, **changes: str | int | None) -> str:
         """A link to this page with some parameters changed; None removes one."""

@@ -161,6 +161,16 @@ def age_s(since: datetime | None, now: datetime) -> float | None:
     return None if since is None else max(0.0, (now - since).total_seconds())
 
 
+def format_ago(at: datetime | None, now: datetime) -> str:
+    """How long ago an instant was, or in how long it will be."""
+    if at is None:
+        return NOTHING
+    passed_s = (now - at).total_seconds()
+    if abs(passed_s) < 1:
+        return "now"
+    return f"{format_seconds(passed_s)} ago" if passed_s > 0 else f"in {format_seconds(-passed_s)}"
+
+
 def time_tag(at: datetime | None, style: str = "full") -> Markup | str:
     """An instant, in UTC until a script shows it in the visitor's time zone.
 
@@ -189,5 +199,7 @@ FILTERS: Final[dict[str, Any]] = {
     "percent": format_percent,
     "bytes": format_bytes,
     "time": time_tag,
+    "ago": format_ago,
+    "age": age_s,
     "redacted": _describe,
 }

@@ -1,15 +1,19 @@
 """What pages read from the server: with our own lanes, and never the same thing twice at a time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
+from tampu.admin.audit import note
 from tampu.admin.queues import QueueSummary, queue_exists, queue_names, summarise_queue
+from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Server, Target
 from tampu.server.lane import Lane
 from tampu.server.lanes import Lanes
-from tampu.util.lifecycle import ignore_outcome, run_all
+from tampu.util.lifecycle import cancel_all, ignore_outcome, run_all
+from tampu.wire.audit import AUDIT, AuditEntry
 from tampu.wire.keys import QueueKeys
 
 T = TypeVar("T")
@@ -39,6 +43,8 @@ class DataSource:
         known: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.group = group
+        self._target, self._credentials = target, credentials
+        self._work: set[asyncio.Task[None]] = set()
         self._lanes = Lanes.within(_LIMIT_S, target, credentials)
         self._is_open = False
         self._known = known
@@ -49,7 +55,8 @@ class DataSource:
         self._scan_after = float("-inf")
 
     async def close(self) -> None:
-        """Disconnect. It connects again when it is used again."""
+        """End what runs in the background, and disconnect. It connects again when it is used."""
+        await cancel_all(self._work)
         tasks = [task for _, task in self._cache.values()]
         tasks += [] if self._scan is None else [self._scan]
         self._cache, self._scan, self._scan_after = {}, None, float("-inf")
@@ -70,6 +77,29 @@ class DataSource:
     async def server(self) -> Server:
         """The server."""
         return (await self.lane(b"tampu")).server
+
+    @asynccontextmanager
+    async def open_queue(self, keys: QueueKeys) -> AsyncIterator[Queue]:
+        """A queue with which to change something."""
+        async with Queue(
+            keys.name,
+            self._target,
+            credentials=self._credentials,
+            group=self.group,
+            time_limit=_LIMIT_S,
+        ) as queue:
+            yield queue
+
+    async def note(self, entry: AuditEntry) -> None:
+        """Write down what was done by hand."""
+        await note(await self.lane(AUDIT), entry)
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something in the background; `close` cancels it."""
+        task = asyncio.create_task(work, name=name)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        task.add_done_callback(ignore_outcome)
 
     # --- reading --------------------------------------------------------------------------------
 

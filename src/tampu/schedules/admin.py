@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED,
 
 if TYPE_CHECKING:
     from tampu.job import Job
-    from tampu.producer.connection import QueueConnection
+    from tampu.server.lane import Lane
     from tampu.server.scripts.schedules import (
         RawFields,
         ScheduleSnapshot,
@@ -58,6 +58,14 @@ _MAX_TRIES: Final = 20
 _MAX_STEPS: Final = 10_000  # in case a rule never meets its window
 
 
+class HasLane(Protocol):
+    """What is needed of a connected queue."""
+
+    @property
+    def lane(self) -> Lane:
+        """The lane to the queue."""
+
+
 class _FoundSchedule(Struct, frozen=True):
     """A schedule that exists and can be read."""
 
@@ -73,7 +81,7 @@ class Schedules:
     def __init__(
         self,
         keys: QueueKeys,
-        connect: Callable[[], Awaitable[QueueConnection]],
+        connect: Callable[[], Awaitable[HasLane]],
         *,
         max_payload: int,
         add_jobs: Callable[[list[Request]], Awaitable[Jobs]],

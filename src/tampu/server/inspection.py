@@ -200,6 +200,19 @@ async def delayed_from(
     ]
 
 
+async def delayed_since(
+    lane: Lane, delayed: bytes, since_ms: int | None, *, skip: int, count: int
+) -> list[tuple[bytes, int]]:
+    """Members of the delayed set that are due then or later, without the first `skip`."""
+    start = "-inf" if since_ms is None else since_ms
+    bounds = (start, "+inf", "WITHSCORES", "LIMIT", skip, count)
+    reply: Any = await lane.call("ZRANGEBYSCORE", delayed, *bounds, repeatable=True)
+    return [
+        (bytes(member), round(float(score)))
+        for member, score in zip(reply[::2], reply[1::2], strict=True)
+    ]
+
+
 async def any_exists(lane: Lane, keys: Sequence[bytes]) -> bool:
     """Whether any of these keys of a queue exists."""
     return bool(await lane.call("EXISTS", *keys, repeatable=True))

@@ -141,6 +141,7 @@ OVERLAPPED: Final = b"overlapped"
 OUTSIDE: Final = b"outside"
 PAUSED: Final = b"paused"
 HELD: Final = b"held"
+LAST: Final = b"last"  # the entry of its last job, "" if that was delayed
 _DIGEST_BYTES: Final = 8
 
 

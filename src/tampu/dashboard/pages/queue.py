@@ -53,6 +53,7 @@ async def _set_paused(view: View, *, paused: bool) -> Answer:
     keys = await view.queue()
     view.demand(Action.PAUSE, keys.name)
     changed = await pause_queue(await view.source.lane(keys), keys, paused=paused)
+    await view.note("pause" if paused else "resume", keys.name, "the queue", count=int(changed))
     if paused:
         sentence = f"{keys.name} is {'paused' if changed else 'paused already'}."
     else:

@@ -1,0 +1,188 @@
+"""Looking through the jobs of a queue, page by page, with a bound on what is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tampu.admin.jobs import FoundJob, dead_info, read_entry, read_member
+from tampu.errors import OptionError
+from tampu.job import JobInfo, JobState
+from tampu.server.inspection import (
+    delayed_since,
+    entries_down_from,
+    groups_of,
+    holders_from,
+    last_delivered,
+)
+from tampu.server.streams import fields_of
+from tampu.util.options import Word
+from tampu.wire.fields import decode_text
+
+if TYPE_CHECKING:
+    from tampu.server.inspection import EntryHolder
+    from tampu.server.lane import Lane
+    from tampu.wire.keys import QueueKeys
+
+MOST_SEARCHED: Final = 20_000
+_CHUNK: Final = 500
+_STREAM_CURSOR: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_DELAYED_CURSOR: Final = re.compile(r"[0-9]{1,16}:[0-9]{1,9}")
+
+
+class JobPlace(Word):
+    """Where jobs are that can be listed."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    DELAYED = "delayed"  # also jobs that wait for their next attempt
+    DEAD = "dead"
+
+
+class ListedJob(Struct, frozen=True):
+    """A job, and its place if it may still run. `info` is None if it cannot be decoded."""
+
+    cursor: str
+    info: JobInfo | None
+    found: FoundJob | None = None
+
+
+class JobPage(Struct, frozen=True):
+    """Jobs that match. `next` is where to go on; None if all were looked at."""
+
+    jobs: list[ListedJob]
+    next: str | None
+    searched: int
+
+
+class _Chunk(Struct, frozen=True):
+    jobs: list[ListedJob]
+    is_last: bool
+
+
+def _match_all(_: JobInfo) -> bool:
+    return True
+
+
+class JobBrowser:
+    """Reads the jobs of a queue: waiting and dead ones from the newest on, active ones from that
+    which was added first, delayed ones by the time they are due.
+
+    Jobs that move meanwhile may be missed.
+    """
+
+    def __init__(self, lane: Lane, keys: QueueKeys, *, group: str = "default") -> None:
+        self._lane = lane
+        self._keys = keys
+        self._group = group.encode()
+
+    async def page(
+        self,
+        place: JobPlace,
+        *,
+        after: str = "",
+        want: int = 50,
+        most: int = MOST_SEARCHED,
+        matches: Callable[[JobInfo], bool] = _match_all,
+    ) -> JobPage:
+        """Up to `want` jobs that match, after a cursor; looks at no more than `most` jobs."""
+        check_cursor(place, after)
+        jobs: list[ListedJob] = []
+        cursor, searched, count = after, 0, want + 1
+        while searched < most:
+            chunk = await self._read(place, cursor, min(count, most - searched))
+            for number, job in enumerate(chunk.jobs, 1):
+                searched, cursor = searched + 1, job.cursor
+                if job.info is not None and matches(job.info):
+                    jobs.append(job)
+                if len(jobs) == want:
+                    is_end = chunk.is_last and number == len(chunk.jobs)
+                    return JobPage(jobs, None if is_end else cursor, searched)
+            if chunk.is_last:
+                return JobPage(jobs, None, searched)
+            count = _CHUNK
+        return JobPage(jobs, cursor, searched)
+
+    async def _read(self, place: JobPlace, cursor: str, count: int) -> _Chunk:
+        match place:
+            case JobPlace.WAITING:
+                last = last_delivered(await groups_of(self._lane, self._keys.stream))
+                return await self._down(self._keys.stream, cursor, count=count, down_to=last)
+            case JobPlace.DEAD:
+                return await self._down(self._keys.dead, cursor, count=count)
+            case JobPlace.ACTIVE:
+                return await self._held(cursor, count)
+            case JobPlace.DELAYED:
+                return await self._delayed(cursor, count)
+
+    async def _down(
+        self, stream: bytes, cursor: str, *, count: int, down_to: bytes = b""
+    ) -> _Chunk:
+        """Entries of a stream from a cursor down to, not including, an id."""
+        start = b"(" + cursor.encode() if cursor else b"+"
+        end = b"(" + down_to if down_to else b"-"
+        page = await entries_down_from(self._lane, stream, start=start, down_to=end, count=count)
+        jobs = []
+        for entry_id, fields in page:
+            job = read_entry(entry_id, fields)
+            if stream == self._keys.dead:
+                jobs.append(ListedJob(entry_id.decode(), dead_info(entry_id, fields or [], job)))
+            else:
+                info = None if job is None else job.info(JobState.WAITING)
+                jobs.append(ListedJob(entry_id.decode(), info, job))
+        return _Chunk(jobs, len(page) < count)
+
+    async def _held(self, cursor: str, count: int) -> _Chunk:
+        stream = self._keys.stream
+        names = [each.name for each in await groups_of(self._lane, stream)]
+        if self._group not in names:
+            return _Chunk([], is_last=True)
+        start = b"(" + cursor.encode() if cursor else b"-"
+        page = await holders_from(self._lane, stream, self._group, start=start, count=count)
+        found = await fields_of(self._lane, stream, [entry_id for entry_id, _ in page])
+        jobs = [
+            _held_job(entry_id, None if fields is None else read_entry(entry_id, fields), holder)
+            for (entry_id, holder), fields in zip(page, found, strict=True)
+        ]
+        return _Chunk(jobs, len(page) < count)
+
+    async def _delayed(self, cursor: str, count: int) -> _Chunk:
+        due, _, skip = cursor.partition(":")
+        since_ms, seen = int(due or 0), int(skip or 0)
+        page = await delayed_since(
+            self._lane, self._keys.delayed, since_ms if cursor else None, skip=seen, count=count
+        )
+        jobs = []
+        for member, due_ms in page:
+            # Many jobs may be due at the same moment: the cursor counts those before it.
+            since_ms, seen = due_ms, seen + 1 if due_ms == since_ms and cursor else 1
+            cursor = f"{since_ms}:{seen}"
+            job = read_member(member, due_ms)
+            info = None if job is None else job.info(job.delayed_state)
+            jobs.append(ListedJob(cursor, info, job))
+        return _Chunk(jobs, len(page) < count)
+
+
+def check_cursor(place: JobPlace, given: str) -> None:
+    """Raise `OptionError` unless this is a cursor of that place, or empty."""
+    form = _DELAYED_CURSOR if place is JobPlace.DELAYED else _STREAM_CURSOR
+    if given and not form.fullmatch(given):
+        raise OptionError("after", given[:80], "expected the cursor of a page of jobs")
+
+
+def step_back(cursor: str, removed: int) -> str:
+    """A cursor of delayed jobs after so many of those before it, due when it is, were removed."""
+    due, _, seen = cursor.partition(":")
+    return f"{due}:{max(0, int(seen) - removed)}"
+
+
+def _held_job(entry_id: bytes, job: FoundJob | None, holder: EntryHolder) -> ListedJob:
+    if job is None:
+        return ListedJob(entry_id.decode(), None)
+    attempt = job.envelope.attempt + holder.deliveries
+    info = replace(job.info(JobState.ACTIVE), attempt=attempt, worker=decode_text(holder.consumer))
+    return ListedJob(entry_id.decode(), info, job)
