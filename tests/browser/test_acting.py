@@ -49,7 +49,7 @@ async def test_a_button_asks_acts_and_shows_the_new_state(
     page = await visitors.open(f"{site}queue?name={EMAILS}")
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
-    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator("dialog")).to_have_count(0)
     assert not await queue.is_paused()
 
     await page.get_by_role("button", name="Pause").click()
@@ -151,7 +151,7 @@ async def test_keys_move_open_search_and_leave(
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("Next and previous row")
     await page.keyboard.press("Escape")
-    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator("dialog")).to_have_count(0)
     await page.keyboard.press("/")
     await page.keyboard.type("resize j")
     await expect(page.get_by_role("searchbox")).to_have_value("resize j")

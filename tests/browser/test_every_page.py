@@ -8,21 +8,21 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests import browsers
-from tests.browser.scenes import EMAILS, HOSTILE_QUEUE, busy_shop, hostile_queue, links_to
+from tests.browser.scenes import EMAILS, HOSTILE_QUEUE, busy_shop, hostile_queue
 from tests.browser.visiting import Visitors
 from tests.dashboards import HOSTILE
 from tests.servers import RunningServer
 
 Theme = Literal["light", "dark"]
 PHONE = {"width": 390, "height": 844}
-EMPTY = ("", "queues", "search")
+EMPTY = ("", "queues", "search", "jobs", "dead", "schedules", "workers", "audit")
 REFUSED = ("queue?name=unknown", "no-such-page")
 
 
 async def test_no_page_complains(running: RunningServer, site: str, visitors: Visitors) -> None:
-    await busy_shop(running.url)
+    scene = await busy_shop(running.url)
     page = await visitors.open()
-    for link in links_to():
+    for link in await scene.links(site):
         answer = await page.goto(site + link)
         assert answer is not None
         assert (link, answer.status) == (link, 200)
@@ -41,11 +41,11 @@ async def test_no_page_of_an_empty_server_complains(site: str, visitors: Visitor
 async def test_hostile_texts_run_no_script(
     running: RunningServer, site: str, visitors: Visitors
 ) -> None:
-    await hostile_queue(running.url)
+    scene = await hostile_queue(running.url)
     page = await visitors.open()
     searches = [f"search?{urlencode({'q': text})}" for text in (*HOSTILE, HOSTILE_QUEUE)]
-    pages = [link for text in HOSTILE for link in links_to(HOSTILE_QUEUE, text)]
-    for link in dict.fromkeys([*pages, *searches]):
+    tasks = [f"task?{urlencode({'queue': HOSTILE_QUEUE, 'name': text})}" for text in HOSTILE]
+    for link in [*await scene.links(site), *tasks, *searches]:
         await page.goto(site + link)
         await expect(page.locator("main h1")).to_be_visible()
         await _until_live(page)
@@ -58,10 +58,10 @@ async def test_hostile_texts_run_no_script(
 async def test_no_page_has_a_serious_barrier(
     running: RunningServer, site: str, visitors: Visitors, theme: Theme
 ) -> None:
-    await busy_shop(running.url)
+    scene = await busy_shop(running.url)
     page = await visitors.open(color_scheme=theme, bypass_csp=True, strict=False)
     found: dict[str, list[str]] = {}
-    for link in (*links_to(), *REFUSED):
+    for link in (*await scene.links(site), *REFUSED):
         await page.goto(site + link, wait_until="load")
         found[link] = await _barriers(page)
     assert found == {link: [] for link in found}
@@ -70,10 +70,10 @@ async def test_no_page_has_a_serious_barrier(
 async def test_a_phone_scrolls_no_page_sideways(
     running: RunningServer, site: str, visitors: Visitors
 ) -> None:
-    await busy_shop(running.url)
-    await hostile_queue(running.url)
+    busy = await busy_shop(running.url)
+    hostile = await hostile_queue(running.url)
     page = await visitors.open(viewport=PHONE, has_touch=True, strict=False)
-    for link in (*links_to(), *REFUSED, *links_to(HOSTILE_QUEUE, HOSTILE[0])):
+    for link in (*await busy.links(site), *REFUSED, *await hostile.links(site)):
         await page.goto(site + link)
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert (link, width) == (link, PHONE["width"])
@@ -82,11 +82,11 @@ async def test_a_phone_scrolls_no_page_sideways(
 async def test_pages_can_be_read_without_scripts(
     running: RunningServer, site: str, visitors: Visitors
 ) -> None:
-    await busy_shop(running.url)
+    scene = await busy_shop(running.url)
     page = await visitors.open(site, java_script_enabled=False)
     row = page.locator(f'tr[data-row="{EMAILS}"]')
     await expect(row).to_contain_text(re.compile(r"1\s204"))
-    for link in links_to():
+    for link in await scene.links(site):
         await page.goto(site + link)
         await expect(page.locator("main h1")).to_be_visible()
     await page.goto(site)
