@@ -9,7 +9,10 @@ from html.parser import HTMLParser
 import httpx
 from msgspec.msgpack import encode
 
+from tampu.job import Job
 from tampu.metrics.history import Span, bucket_of
+from tampu.outcome import Unrecoverable
+from tampu.queue import Queue
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
 from tampu.wire.history import (
@@ -20,6 +23,8 @@ from tampu.wire.history import (
     PackedGauges,
 )
 from tampu.wire.keys import QueueKeys
+from tampu.worker import Worker
+from tests.waiting import wait_until
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -104,3 +109,36 @@ def assert_harmless(html: str) -> None:
             assert name != "style", (tag, value)
             if name in {"href", "src", "action"}:
                 assert not re.match(r"[a-z]+:|/", value or ""), (tag, value)
+
+
+# --- asking and acting --------------------------------------------------------------------------
+
+SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
+
+
+async def act(client: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    """Send a form as a script does."""
+    headers = SAME_ORIGIN | {"accept": "application/json"}
+    return await client.post(path, data=fields, headers=headers)
+
+
+async def bury(url: str, queue: Queue, *payloads: object, name: str = "send") -> list[str]:
+    """Dead letters with these payloads; returns their ids, oldest first."""
+    before = (await queue.counts()).dead
+    await queue.add_each(name, payloads)
+
+    async def fail(job: Job) -> None:
+        given = job.data.get("n", "") if isinstance(job.data, dict) else ""
+        raise Unrecoverable(f"cannot send {given}")
+
+    async def are_dead() -> bool:
+        counts = await queue.counts()
+        return counts.dead >= before + len(payloads) and not counts.waiting + counts.active
+
+    worker = Worker(queue.name, fail, url, concurrency=1)
+    await worker.start()
+    try:
+        await wait_until(are_dead, within=20, sentence="the jobs are dead letters")
+    finally:
+        await worker.stop()
+    return [letter.dead_id for letter in await queue.dead.peek(1000)][before:]

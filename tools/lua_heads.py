@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tampu.server.scripts import (
     adding,
+    alerts,
     control,
     delayed,
     history,
@@ -22,6 +23,7 @@ FOLDER = Path("src/tampu/server/lua")
 PARTS = ("-- KEYS  ", "-- ARGV  ", "-- reply ", "-- Atomic because ")
 MODULES = (
     adding,
+    alerts,
     control,
     delayed,
     history,

@@ -51,10 +51,12 @@ if TYPE_CHECKING:
         SyncJob,
         current_job,
     )
+    from tampu.metrics.alerts import Alert
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
     from tampu.queue import Queue
     from tampu.schedules.admin import Schedules
     from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
+    from tampu.services.notify import NotifyCommand, NotifyJob, NotifyWebhook
     from tampu.standalone import Promoter
     from tampu.sync import SyncDeadLetters, SyncJobListing, SyncQueue, SyncSchedules
     from tampu.tasks.router import Router
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from tampu.tasks.task import Call, Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.unique import Unique
+    from tampu.wire.alerts import AlertNotice
     from tampu.wire.dead import BuryReason, Failure
     from tampu.wire.event import EventKind
     from tampu.worker import Worker
@@ -69,6 +72,8 @@ if TYPE_CHECKING:
 __all__ = [
     "INJECTED",
     "AccessDenied",
+    "Alert",
+    "AlertNotice",
     "App",
     "AppWorker",
     "ArgumentError",
@@ -105,6 +110,9 @@ __all__ = [
     "MissingExtra",
     "NewJob",
     "NotDurable",
+    "NotifyCommand",
+    "NotifyJob",
+    "NotifyWebhook",
     "OptionError",
     "Overlap",
     "Promoter",
@@ -154,7 +162,9 @@ _HOMES: Final = {
     "tampu.consumer.handler": "Handler",
     "tampu.events": "QueueEvents",
     "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob SyncJob current_job",
+    "tampu.metrics.alerts": "Alert",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
+    "tampu.services.notify": "NotifyCommand NotifyJob NotifyWebhook",
     "tampu.standalone": "Promoter",
     "tampu.queue": "Queue",
     "tampu.schedules.admin": "Schedules",
@@ -165,6 +175,7 @@ _HOMES: Final = {
     "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
     "tampu.unique": "Unique",
+    "tampu.wire.alerts": "AlertNotice",
     "tampu.wire.dead": "BuryReason Failure",
     "tampu.wire.event": "EventKind",
     "tampu.worker": "Worker",

@@ -17,18 +17,20 @@ from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
+from tampu.metrics.alerts import Alert
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
 from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
+from tampu.services.notify import Notifier, Notify
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
 from tampu.tasks.execution import Runtime, app_dependencies
 from tampu.tasks.handlers import check_override, parse_worker_options
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
-from tampu.tasks.task import AnyTask
+from tampu.tasks.task import AnyTask, Task
 from tampu.util.lifecycle import Shared, in_own_task
 from tampu.util.options import check_flag, check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
@@ -47,6 +49,8 @@ class AppOptions(QueueOptions, total=False):
     worker: WorkerOptions | None
     imports: list[str] | tuple[str, ...]
     prune_schedules: bool
+    alerts: list[Alert] | tuple[Alert, ...]
+    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +60,15 @@ class AppSettings(QueueSettings):
     worker: WorkerOptions | None = None  # for all of its workers
     imports: list[str] | tuple[str, ...] = ()  # modules that declare tasks of the app
     prune_schedules: bool = False  # workers remove schedules that are no longer declared
+    alerts: list[Alert] | tuple[Alert, ...] = ()  # its workers watch for them
+    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask] = ()  # told of alerts
 
     def __post_init__(self) -> None:
         QueueSettings.__post_init__(self)
         _check_worker(self.worker)
         _check_imports(self.imports)
         check_flag("prune_schedules", self.prune_schedules)
+        parse_worker_options("App", _alert_options(self.alerts, self.notify))
 
 
 class AppQueue(Queue):
@@ -115,10 +122,11 @@ class App(Router):
     It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
     that names no queue uses `default_queue`. `middleware` applies to every task. A worker enters
     `lifespan(app)` when it starts and leaves it when it stops. `worker` has options for all
-    workers; `max_payload` and `group` default to those of the queues. Workers of an app store
-    results for ten minutes, unless `worker` says otherwise. They import the modules that `imports`
-    names, for tasks that are declared elsewhere. With `prune_schedules` a worker that
-    starts removes the schedules that the app has declared before and no longer declares.
+    workers; `max_payload`, `group` and `telemetry` default to those of the queues. Workers of an
+    app store results for ten minutes, unless `worker` says otherwise. They import the modules that
+    `imports` names, for tasks that are declared elsewhere. With `prune_schedules` a worker that
+    starts removes the schedules that the app has declared before and no longer declares. Workers
+    watch for `alerts` and tell `notify` of them: a task or its name, or another notifier.
     """
 
     def __init__(
@@ -362,7 +370,18 @@ def _worker_defaults(options: AppOptions) -> WorkerOptions:
         defaults["max_payload"] = options["max_payload"]
     if "group" in options:
         defaults["group"] = options["group"]
+    if "telemetry" in options:
+        defaults["telemetry"] = options["telemetry"]
+    if options.get("alerts"):
+        defaults |= _alert_options(options["alerts"], options.get("notify", ()))
     return defaults
+
+
+def _alert_options(alerts: list[Alert] | tuple[Alert, ...], notify: object) -> WorkerOptions:
+    """The alerts as options of workers, which know a task by its name."""
+    given = notify if isinstance(notify, list | tuple) else (notify,)
+    names = [each.name if isinstance(each, Task) else each for each in given]
+    return {"alerts": alerts, "notify": names}
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

@@ -17,12 +17,15 @@ from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
 from tampu.errors import OptionError
+from tampu.metrics.alerts import bind_alerts
 from tampu.schedules.model import Schedule
+from tampu.services.notify import Notifier, NotifyJob
 from tampu.tasks.execution import Runtime
 from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import at_least, check_type
+from tampu.wire.alerts import SAMPLE_NOTICE, notice_arguments
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,7 @@ class AppWorker(Runnable):
         self._app = app
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)
+        settings = _bind_alerts(app, settings)
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
         self._steps = app_steps(app.tasks.values(), app.overrides)
@@ -167,6 +171,27 @@ def _task_plans(
         name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
         for name, plan in make_plans(handlers_by_name(handlers), settings).items()
     }
+
+
+def _bind_alerts(app: App, settings: WorkerSettings) -> WorkerSettings:
+    """The settings with alerts on queues, and notifiers that name the queues of their tasks."""
+    if not settings.alerts:
+        return settings
+    # The same queue in every worker of the app, whatever queues it runs.
+    home = app.default_queue if app.default_queue in app.queues else app.queues[0]
+    notify = tuple(_find_task(app, each) for each in settings.notifiers)
+    return replace(settings, alerts=bind_alerts(settings.alerts, home), notify=notify)
+
+
+def _find_task(app: App, notifier: Notifier) -> Notifier:
+    if not isinstance(notifier, NotifyJob) or notifier.queue is not None:
+        return notifier
+    task = app.tasks.get(notifier.name)
+    if task is None:
+        problem = f"the app has no such task; it has {', '.join(sorted(app.tasks))}"
+        raise OptionError("notify", notifier.name, problem)
+    task.bind((), notice_arguments(SAMPLE_NOTICE))  # refuses a task that cannot take it
+    return NotifyJob(task.name, task.queue)
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

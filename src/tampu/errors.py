@@ -93,11 +93,10 @@ class DecodeError(TampuError, ValueError):
 class MissingExtra(TampuError, ImportError):
     """An optional part of tampu that is not installed."""
 
-    def __init__(self, extra: str, package: str) -> None:
+    def __init__(self, extra: str | None, package: str) -> None:
         self.extra, self.package = extra, package
-        super().__init__(
-            f"The package {package!r} is not installed. Run: pip install 'tampu[{extra}]'"
-        )
+        wanted = package if extra is None else f"'tampu[{extra}]'"
+        super().__init__(f"The package {package!r} is not installed. Run: pip install {wanted}")
 
 
 class JobFailed(TampuError):

@@ -335,6 +335,10 @@ class SyncJob(Blocking[Job[R]]):
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")
 enter_job: Final = _current.set
+_queue: ContextVar[str | None] = ContextVar("tampu_current_queue", default=None)
+enter_queue: Final = _queue.set
+current_queue: Final = _queue.get
+"""The queue that the calling handler's job comes from; None where that is not known."""
 _cancelled: Final[set[Job[Any]]] = set()  # only jobs that run; they are equal if identical
 mark_cancelled: Final = _cancelled.add
 unmark_cancelled: Final = _cancelled.discard

@@ -8,15 +8,18 @@ from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 from tampu.admin.conflicts import Conflicts
 from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
+from tampu.admin.history import failure_groups, read_history
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, QueueFull, WrongContext
 from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
+from tampu.metrics.history import FailureGroup, History, Span, parse_span
 from tampu.producer.batch import Batch, FullBatch, PlainBatch
 from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
 from tampu.producer.connection import QueueConnection
 from tampu.producer.options import QueueOptions, QueueSettings
-from tampu.producer.request import Request, new_job, plain_columns, request_for
+from tampu.producer.request import Request, new_job, plain_columns, plain_request, request_for
+from tampu.producer.traced import make_traced
 from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
@@ -59,6 +62,8 @@ class Queue:
         self._settings = parse_options(QueueSettings, "Queue", options)
         self._rules = self._settings.job_rules
         self._waits = self._settings.on_full == "wait"
+        self._traced = make_traced(self._settings.telemetry, name)
+        self._is_plain = not self._waits and self._traced is None
         self._shared = share(url, credentials)
         self._names: dict[str, bytes] = {}
         self._connecting = asyncio.Lock()
@@ -74,6 +79,7 @@ class Queue:
             self._connect,
             max_payload=self._rules.max_payload,
             add_jobs=self._add_full,
+            headers=None if self._traced is None else self._traced.headers,
         )
 
     def __repr__(self) -> str:
@@ -141,10 +147,14 @@ class Queue:
         if connection is None or connection.loop is not asyncio.get_running_loop():
             connection = await self._connect()
         batcher = connection.batcher
-        if self._waits:
-            add = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
-            return await self._wait_for_room(add)
-        return await batcher.add_plain(name, data, raw_name=raw_name, payload=payload)
+        if self._is_plain:
+            return await batcher.add_plain(name, data, raw_name=raw_name, payload=payload)
+        if self._traced is not None:
+            return await self._add_one(
+                plain_request(name, data, raw_name=raw_name, payload=payload)
+            )
+        add = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
+        return await self._wait_for_room(add)
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
         """Add many jobs in few calls.
@@ -174,6 +184,14 @@ class Queue:
     async def _add_plain(self, names: Sequence[str], datas: Sequence[object]) -> list[Job[Any]]:
         payloads = encode_payloads(datas, max_bytes=self._rules.max_payload)
         raw_names = [self._encode_name(name) for name in names]
+        if self._traced is not None:
+            columns = zip(names, datas, raw_names, payloads, strict=True)
+            return await self._add_full(
+                [
+                    plain_request(name, data, raw_name=raw_name, payload=payload)
+                    for name, data, raw_name, payload in columns
+                ]
+            )
         batches: list[Batch] = []
         for start, end in split(payloads, most=self._settings.jobs_a_call):
             batch = PlainBatch()
@@ -183,21 +201,33 @@ class Queue:
         return await self._add_batches(batches)
 
     async def _add_one(self, request: Request) -> Job[Any]:
-        batcher = (await self._connect()).batcher
-        return await self._wait_for_room(partial(batcher.add_full, request))
+        connection = await self._connect()
+        add_full, wait = connection.batcher.add_full, self._wait_for_room
+        if self._traced is None:
+            return await wait(partial(add_full, request))
+        return await self._traced.add_one(
+            request, connection, lambda marked: wait(partial(add_full, marked))
+        )
 
     async def _add_full(self, requests: list[Request]) -> list[Job[Any]]:
+        if self._traced is None or not requests:
+            jobs = await self._send_full(requests)
+        else:
+            connection = await self._connect()
+            jobs = await self._traced.add_many(requests, connection, self._send_full)
+        for place, job in enumerate(jobs):
+            if job.duplicate:
+                jobs[place] = await self._conflicts.resolve(requests[place], job)
+        return jobs
+
+    async def _send_full(self, requests: list[Request]) -> list[Job[Any]]:
         payloads = [request.payload for request in requests]
         batches: list[Batch] = []
         for start, end in split(payloads, most=self._settings.jobs_a_call):
             batch = FullBatch()
             batch.requests = requests[start:end]
             batches.append(batch)
-        jobs = await self._add_batches(batches)
-        for place, job in enumerate(jobs):
-            if job.duplicate:
-                jobs[place] = await self._conflicts.resolve(requests[place], job)
-        return jobs
+        return await self._add_batches(batches)
 
     async def _add_batches(self, batches: list[Batch]) -> list[Job[Any]]:
         batcher = (await self._connect()).batcher
@@ -322,6 +352,18 @@ class Queue:
     async def raw_results(self, job_ids: Sequence[str]) -> list[bytes | None]:
         """The stored bytes of results, in the order of the ids, to decode them yourself."""
         return await (await self._connect()).results.get_raw(job_ids)
+
+    async def history(self, span: Span | str = Span.HOUR) -> History:
+        """What happened in the last hour ("1h"), day ("24h") or 30 days ("30d"), step by step.
+
+        Workers record it every ten seconds, unless they have `history=False`.
+        """
+        chosen = parse_span("span", span)
+        return await read_history((await self._connect()).lane, self._keys, chosen)
+
+    async def failures(self) -> list[FailureGroup]:
+        """Failed attempts of the last 30 days by error and place; the latest group first."""
+        return await failure_groups((await self._connect()).lane, self._keys)
 
     # --- what jobs call -------------------------------------------------------------------------
 

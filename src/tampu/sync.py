@@ -144,6 +144,8 @@ class SyncQueue(Blocking[Queue]):
     counts = _blocking(Queue.counts)
     results = _blocking(Queue.results)
     raw_results = _blocking(Queue.raw_results)
+    history = _blocking(Queue.history)
+    failures = _blocking(Queue.failures)
 
     # An iterable runs in the thread of its caller: it may be a database cursor or a query set.
 

@@ -8,6 +8,7 @@ from tampu.consumer.handler import Handlers, handlers_by_name
 from tampu.consumer.options import WorkerHealth, WorkerOptions, WorkerSettings
 from tampu.consumer.queue_config import QueueConfig, new_consumer
 from tampu.consumer.runners.local import make_plans
+from tampu.metrics.alerts import bind_alerts
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.util.clock import Duration, to_s
@@ -34,6 +35,7 @@ class Worker(Runnable):
     ) -> None:
         check_target(url, credentials)
         settings = parse_options(WorkerSettings, "Worker", options)
+        bind_alerts(settings.alerts, queue)  # refuses keys that are the same on this queue
         self._grace = settings.grace
         warn_if_reserved(queue)
         self._config = QueueConfig(

@@ -10,12 +10,14 @@ import pytest
 import redis
 import uvloop
 
+from tampu.consumer import alerts
 from tampu.dashboard import Access, Dashboard
 from tampu.queue import Queue
 from tampu.results import ResultReader
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.listening import SharedParts
+from tests.contract.alerts import SLOW, Switch
 from tests.contract.lanes import KEY, QUICK, OpenThroughProxy, hide_private_parts
 from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, ManualWorker, readers
@@ -137,6 +139,26 @@ async def team(running: RunningServer) -> AsyncIterator[Team]:
     """Schedulers that are closed behind the test."""
     async with AsyncExitStack() as stack:
         yield Team(running.url, stack)
+
+
+@pytest.fixture
+def quick_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in this process look for alerts twenty times a second."""
+    monkeypatch.setattr(alerts, "EVERY_S", 0.05)
+    monkeypatch.setattr(alerts, "FIRST_RETRY_S", 0.01)
+
+
+@pytest.fixture
+async def slow(server: Server) -> AsyncIterator[Lane]:
+    """A lane to a queue without workers, which others watch."""
+    async with await Lane.open(server, SLOW.stream) as lane:
+        yield lane
+
+
+@pytest.fixture
+def switch(running: RunningServer, slow: Lane) -> Switch:
+    """Lets an alert fire and resolve."""
+    return Switch(running, slow)
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ class TestSearching:
 async def test_jobs_without_an_id_of_their_own_write_nothing_more(harness: Harness) -> None:
     """Finding costs a job nothing: no marker and no index, at rest, running or retrying."""
     boom = Boom(times=1)
-    await harness.start_worker(boom, attempts=2, backoff=AT_ONCE, events=False)
+    await harness.start_worker(boom, attempts=2, backoff=AT_ONCE, events=False, history=False)
     await harness.queue.add("x")
     await boom.until(2)
     await harness.until_settled()

@@ -80,6 +80,29 @@ class TestFire:
         }
         assert admin.zscore(KEYS.repeat, "k") == AT_MS + 1000
 
+    async def test_missed_instants_are_counted_for_the_whole_queue_once_even_at_the_end(
+        self, lane: Lane, admin: Admin
+    ) -> None:
+        for key in ("ends", "waits"):
+            arm(admin, key)
+        admin.hset(KEYS.spec("waits"), "last", admin.xadd(KEYS.stream, {"d": "x"}))
+        all_three = [
+            firing(missed=1),
+            firing("ends", missed=20, next_ms=None),
+            firing("waits", missed=300, overlap="queue_one"),
+        ]
+        for _ in range(2):
+            await fired(lane, *all_three)
+        assert admin.hgetall(KEYS.counted) == {b"m": b"321"}
+        assert admin.ttl(KEYS.counted) > 0
+
+    async def test_nothing_is_counted_for_the_queue_without_history(
+        self, lane: Lane, admin: Admin
+    ) -> None:
+        told = {"holder": HOLDER, "events_max_len": 10, "firings": [firing(missed=1)]}
+        await fire(lane, KEYS, **told, history=False)  # type: ignore[arg-type]
+        assert not admin.exists(KEYS.counted)
+
     async def test_a_call_that_is_sent_again_does_nothing(self, lane: Lane, admin: Admin) -> None:
         await fired(lane, firing())
         (again,) = await fired(lane, firing())

@@ -72,7 +72,7 @@ async def test_a_worker_that_was_stopped_goes_on_working(
 
 async def until_told(ledger: Ledger, kind: Kind, count: int) -> None:
     await wait_until(
-        lambda: ledger.count(kind) == count, within=10, sentence=f"{count} jobs have {kind.value}"
+        lambda: ledger.count(kind) == count, within=40, sentence=f"{count} jobs have {kind.value}"
     )
 
 
@@ -83,7 +83,7 @@ async def until_counts(queue: Queue, *, active: int) -> None:
         counts = await queue.counts()
         return (counts.waiting, counts.active, counts.delayed) == (0, active, 0)
 
-    await wait_until(holds, within=10, sentence=f"{active} jobs run and no other is left")
+    await wait_until(holds, within=40, sentence=f"{active} jobs run and no other is left")
 
 
 async def until_ended_by(ledger: Ledger, worker: str, count: int) -> None:
@@ -91,7 +91,7 @@ async def until_ended_by(ledger: Ledger, worker: str, count: int) -> None:
         told = (line for line in ledger.lines() if line.worker == worker)
         return sum(line.kind in {Kind.DONE, Kind.FAILED} for line in told)
 
-    await wait_until(lambda: ended() == count, within=10, sentence="it has ended its runs too")
+    await wait_until(lambda: ended() == count, within=40, sentence="it has ended its runs too")
 
 
 async def test_a_handler_that_keeps_the_interpreter_to_itself_runs_once(
@@ -99,7 +99,7 @@ async def test_a_handler_that_keeps_the_interpreter_to_itself_runs_once(
 ) -> None:
     busy = await start_worker()
     await add_all(queue, ledger, "hold", [0])
-    await wait_until(lambda: ledger.count(Kind.STARTED) == 1, within=10, sentence="it is running")
+    await wait_until(lambda: ledger.count(Kind.STARTED) == 1, within=40, sentence="it is running")
     handlers = Handlers(ledger, lambda: other.id)
     async with Worker(QUEUE, handlers.by_name(), running.url) as other:
         await wait_until(lambda: is_at_rest(queue), within=40, sentence="it is done")

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import tampu
-from tampu import errors, testing
+from tampu import errors, metrics, testing
 from tampu.admin.workers import WorkerState
 from tampu.job import JobState
 from tampu.metrics.facts import OutcomeKind
@@ -25,6 +25,12 @@ def test_public_names_are_the_listed_ones() -> None:
     tools = {"Final", "TYPE_CHECKING", "import_module"}
     assert visible - modules - tools == set(tampu.__all__) - {"__version__"}
     assert dir(tampu) == sorted(tampu.__all__)
+
+
+def test_the_public_names_of_metrics_are_the_listed_ones() -> None:
+    visible = {name for name in vars(metrics) if not name.startswith("_")}
+    modules = {name for name in visible if isinstance(getattr(metrics, name), ModuleType)}
+    assert visible - modules == set(metrics.__all__)
 
 
 def test_the_public_names_of_the_test_kit_are_the_listed_ones() -> None:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MOST_SEARCHED: Final = 20_000
 _CHUNK: Final = 500
-_STREAM_CURSOR: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_ENTRY_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_MAX_UINT64: Final = 2**64 - 1
 _DELAYED_CURSOR: Final = re.compile(r"[0-9]{1,16}:[0-9]{1,9}")
 
 
@@ -169,9 +170,18 @@ class JobBrowser:
 
 def check_cursor(place: JobPlace, given: str) -> None:
     """Raise `OptionError` unless this is a cursor of that place, or empty."""
-    form = _DELAYED_CURSOR if place is JobPlace.DELAYED else _STREAM_CURSOR
-    if given and not form.fullmatch(given):
+    is_delayed = place is JobPlace.DELAYED
+    is_one = _DELAYED_CURSOR.fullmatch(given) if is_delayed else is_entry_id(given)
+    if given and not is_one:
         raise OptionError("after", given[:80], "expected the cursor of a page of jobs")
+
+
+def is_entry_id(given: str) -> bool:
+    """Whether a server takes this for the id of an entry, with others before and after it."""
+    if not _ENTRY_ID.fullmatch(given):
+        return False
+    time, _, number = given.partition("-")
+    return 0 < int(time) < _MAX_UINT64 and int(number) < _MAX_UINT64
 
 
 def step_back(cursor: str, removed: int) -> str:

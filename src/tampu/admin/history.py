@@ -24,7 +24,9 @@ from tampu.server.streams import consumers, entries_from, server_time_ms, values
 from tampu.util.clock import instant
 from tampu.wire.fields import decode_text
 from tampu.wire.history import (
+    DEAD_PREFIX,
     GAUGES_FIELD,
+    MISSED_FIELD,
     TASK_PREFIX,
     UNKNOWN_FIELD,
     Gauges,
@@ -79,7 +81,13 @@ def read_bucket(fields: dict[bytes, bytes], *, at_ms: int) -> Bucket:
 async def read_totals(lane: Lane, keys: QueueKeys) -> Totals:
     """The figures of each task since recording began, without the last ten seconds."""
     (fields,) = await read_hashes(lane, [keys.totals])
-    return Totals(_tasks(fields), int(fields.get(UNKNOWN_FIELD, 0)))
+    dead = {
+        decode_text(field.removeprefix(DEAD_PREFIX)): int(number)
+        for field, number in fields.items()
+        if field.startswith(DEAD_PREFIX)
+    }
+    unknown, missed = (int(fields.get(field, 0)) for field in (UNKNOWN_FIELD, MISSED_FIELD))
+    return Totals(_tasks(fields), unknown, dead, missed)
 
 
 def _tasks(fields: dict[bytes, bytes]) -> dict[str, Figures]:

@@ -100,6 +100,26 @@ def format_span(seconds: float) -> str:
     return text
 
 
+def format_duration(seconds: float | None) -> str:
+    """How long something took, in two digits or more: 250us, 1.5ms, 12ms, 1.5s, 2m10s."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 0.001:
+        return f"{seconds * 1_000_000:.0f}us"
+    if seconds < 1:
+        ms = seconds * 1000
+        return f"{ms:.1f}ms" if ms < 10 else f"{ms:.0f}ms"
+    return format_span(seconds)
+
+
+def format_bytes(size: int) -> str:
+    """A size in memory: 800 kB, 45 MB, 1.5 GB."""
+    units = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
+    unit, of = next((each for each in units if size < 1000 * each[1]), units[-1])
+    value = size / of
+    return f"{value:.1f} {unit}" if value < 10 and unit != "kB" else f"{value:.0f} {unit}"
+
+
 def format_age(since: datetime | None, now: datetime) -> str:
     """How long ago an instant was."""
     return NOTHING if since is None else format_span(max(0.0, (now - since).total_seconds()))
@@ -139,6 +159,28 @@ def format_rate(per_s: float | None) -> str:
     if per_s is None:
         return NOTHING
     return f"{per_s:.1f}" if 0 < per_s < 10 else f"{per_s:.0f}"
+
+
+def format_pace(per_s: float) -> str:
+    """How often something happens, by the second, minute or hour: 20/s, 3.5/min, 2.1/h."""
+    units = (("s", 1), ("min", 60), ("h", 3600))
+    unit, times = next((each for each in units if per_s * each[1] >= 1), units[-1])
+    return f"{format_rate(per_s * times)}/{unit}"
+
+
+_LEVELS: Final = "▁▂▃▄▅▆▇█"
+_PLAIN_LEVELS: Final = "_.:-=+*#"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A mark for each value: the lowest one for 0, the highest for the largest, blank for None."""
+    levels = _LEVELS if _takes_unicode() else _PLAIN_LEVELS
+    highest = max((value for value in values if value is not None), default=0) or 1
+    top = len(levels) - 1
+    return "".join(
+        " " if each is None else levels[min(top, math.ceil(each * top / highest))]
+        for each in values
+    )
 
 
 def shorten(text: str, most: int) -> str:

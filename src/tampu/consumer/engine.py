@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 from tampu.admin.control import JobControl, OpenQueue
+from tampu.consumer.alerts import open_alerts
 from tampu.consumer.control import Control
 from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
 from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
@@ -27,6 +29,7 @@ from tampu.consumer.timers import ALONE, AMONG_OTHERS
 from tampu.consumer.watch import Watch
 from tampu.errors import WrongContext
 from tampu.events import EventWriter
+from tampu.job import enter_queue
 from tampu.metrics.facts import SafeSink
 from tampu.producer.options import QueueSettings
 from tampu.schedules.firing import FiringService
@@ -120,9 +123,10 @@ class QueueEngine:
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         recorder = Recorder(work, keys) if settings.history else NoRecorder()
         self._settler = self._make_settler(work, reporter, recorder)
-        intake = config.make_intake(WorkerHost(reporter, job_control(work, keys, self._writer)))
+        host = WorkerHost(reporter, job_control(work, keys, self._writer))
+        intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
-        self.pool = Pool(settings.concurrency, self._settler, on_room=room.set, share=common.share)
+        self.pool = self._make_pool(room, common.share)
         self._feed = Feed(
             intake,
             self.pool,
@@ -166,6 +170,12 @@ class QueueEngine:
             reporter=reporter,
             recorder=recorder,
         )
+
+    def _make_pool(self, room: asyncio.Event, share: LoopShare) -> Pool:
+        context = copy_context()  # what all handlers find: set here, it costs a job nothing
+        context.run(enter_queue, self._config.keys.name)
+        slots = self._config.settings.concurrency
+        return context.run(partial(Pool, slots, self._settler, on_room=room.set), share=share)
 
     def _leads(self) -> bool:
         promoters = (each for each in self._services if isinstance(each, PromotionService))
@@ -234,6 +244,7 @@ class QueueEngine:
             sink=sink,
             wakeups=parts.wakeups,
             fleet=fleet,
+            history=settings.history,
         )
         if settings.promote:
             services.append(PromotionService(context))
@@ -296,6 +307,7 @@ class Engine:
                 for each, (reads, work) in zip(queues, lanes, strict=True)
             ]
             await run_all(each.learn() for each in made)
+            await open_alerts(queues[0], parts, stack)
             engine = cls(made, stack.pop_all())
         for each in made:
             each.start()

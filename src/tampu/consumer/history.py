@@ -124,7 +124,7 @@ class HistoryService(Service):
             self._knows_clock = True
             return until_tick(EVERY_S)
         now = monotonic()
-        if now - self._flushed_at >= self._period_s() - EVERY_S / 2:
+        if now - self._flushed_at >= self._period_s() - EVERY_S / 2 and self._recorder.has_news:
             await self._flush()
         await self._report()
         if self._leads():
@@ -132,7 +132,7 @@ class HistoryService(Service):
         return until_tick(EVERY_S)
 
     async def clean_up(self) -> None:
-        """Record what is left, and remove our report."""
+        """Record what is left, here and of workers that were killed, and remove our report."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_FLUSH_S):
                 await self._flush()
@@ -144,8 +144,7 @@ class HistoryService(Service):
 
     async def _flush(self) -> None:
         self._flushed_at = monotonic()
-        if self._recorder.has_news:
-            await self._recorder.flush()
+        await self._recorder.flush()
 
     async def _report(self) -> None:
         running = self._pool.running()

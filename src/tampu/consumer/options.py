@@ -8,7 +8,10 @@ from msgspec import Struct
 from tampu.backoff import DEFAULT_BACKOFF, Backoff
 from tampu.consumer.handler import Isolation, KeptResults, check_policy
 from tampu.errors import OptionError
+from tampu.metrics.alerts import Alert, check_alerts
 from tampu.metrics.facts import MetricsSink, check_sink
+from tampu.metrics.telemetry import Telemetries, check_telemetry
+from tampu.services.notify import Notifier, Notify, check_notify
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_flag, check_type
 from tampu.wire.keys import check_name
@@ -39,6 +42,9 @@ class WorkerOptions(TypedDict, total=False):
     metrics: MetricsSink | None
     history: bool
     version: str
+    telemetry: Telemetries | None
+    alerts: list[Alert] | tuple[Alert, ...]
+    notify: Notify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,9 @@ class WorkerSettings:
     metrics: MetricsSink | None = None
     history: bool = True  # keep counts and times of each task on the server
     version: str = ""  # of your program, shown with its workers
+    telemetry: Telemetries | None = None  # is told about runs
+    alerts: list[Alert] | tuple[Alert, ...] = ()
+    notify: Notify = ()  # where it is told that one of them has fired or resolved
 
     def __post_init__(self) -> None:
         for option in ("concurrency", "events_max_len", "max_payload"):
@@ -91,6 +100,15 @@ class WorkerSettings:
             raise OptionError("lease", self.lease, "must be at least half a second")
         check_sink("metrics", self.metrics)
         check_type("version", self.version, str, accepted="text")
+        check_telemetry(self.telemetry)
+        check_alerts(self.alerts)
+        if self.notifiers and not self.alerts:
+            raise OptionError("notify", self.notify, "there are no alerts to tell of")
+
+    @property
+    def notifiers(self) -> tuple[Notifier, ...]:
+        """What tells of alerts; `OptionError` if something given is no notifier."""
+        return check_notify(self.notify)
 
     def kept_results(self, own_ttl: Duration | None = None) -> KeptResults:
         """What is kept of results, if the handler has a time of its own or none."""

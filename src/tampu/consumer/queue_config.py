@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tampu.consumer.intake import Intake
 from tampu.consumer.leases import WorkerLease
+from tampu.consumer.runners.traced import trace_plans
 from tampu.consumer.settle import SettleRules
 from tampu.consumer.settlement_calls import SettleTarget
 from tampu.outcome import MAX_RESULT_BYTES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tampu.consumer.handler import HandlerPlan
     from tampu.consumer.options import WorkerSettings
     from tampu.job import Host
+    from tampu.server.lane import Lane
     from tampu.wire.keys import QueueKeys
 
 
@@ -70,15 +72,16 @@ class QueueConfig:
             rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         )
 
-    def make_intake(self, host: Host) -> Intake:
+    def make_intake(self, host: Host, lane: Lane) -> Intake:
         """The intake for its jobs, which call `host`."""
+        queue, worker, settings = self.keys.name, self.consumer.decode(), self.settings
         return Intake(
-            self.plans,
-            max_payload=self.settings.max_payload,
-            worker=self.consumer.decode(),
+            trace_plans(self.plans, settings, lane=lane, queue=queue, worker=worker),
+            max_payload=settings.max_payload,
+            worker=worker,
             host=host,
-            raw=self.settings.raw,
-            failure_ttl_s=self.settings.kept_results().ttl_s,
+            raw=settings.raw,
+            failure_ttl_s=settings.kept_results().ttl_s,
         )
 
 

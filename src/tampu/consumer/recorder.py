@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,7 @@ from tampu.wire.history import PackedFailures, PackedTimes
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tampu.consumer.intake import BuryEntry, Delivery
     from tampu.consumer.settle import (
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _DONE, _FAILED, _RETRIED, _DEAD, _SNOOZED, _CANCELLED, _UNKNOWN = "dfrxscu"
+_BURIED: Final = "b"  # followed by the reason
+_ONCE_A_JOB: Final = (_DONE, _RETRIED, _DEAD, _SNOOZED, _CANCELLED)
 _OTHER: Final = "other"
 _ALL_UP_TO: Final = 1000  # jobs of a task a second: more of them are sampled
 _WINDOW_MS: Final = 100
@@ -91,41 +94,38 @@ class Sampler:
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}  # of busy tasks
-        self._counts: Counter[str] = Counter()  # since `_began_ms`
+        self._counts: dict[str, int] = {}  # since `_began_ms`
         self._began_ms = 0
         self._phase = 0
 
-    def choose(self, names: list[str], counts: Counter[str], now_ms: int) -> list[tuple[int, int]]:
+    def choose(
+        self, names: list[str], counts: Mapping[str, int], now_ms: int
+    ) -> Iterable[tuple[int, int]]:
         """Positions in the batch, and for how many jobs each of them stands."""
         self._adapt(counts, now_ms)
         steps = self._steps
         busy = [steps[name] for name in counts if name in steps]
         if not busy:
             return [(position, 1) for position in range(len(names))]
-        step = min(busy)
-        chosen = [(at, step) for at in range(self._phase, len(names), step) if names[at] in steps]
-        self._phase = (self._phase - len(names)) % step
+        step, phase = min(busy), self._phase
+        self._phase = (phase - len(names)) % step
+        chosen = [(at, step) for at in range(phase % step, len(names), step) if names[at] in steps]
         if len(counts) > len(busy):
             chosen += [(at, 1) for at, name in enumerate(names) if name not in steps]
         return chosen
 
-    def _adapt(self, counts: Counter[str], now_ms: int) -> None:
-        """Choose steps from the counts of the last tenth of a second, or of this one so far."""
-        self._counts.update(counts)
-        self._began_ms = self._began_ms or now_ms
+    def _adapt(self, counts: Mapping[str, int], now_ms: int) -> None:
+        """Choose steps from the counts of the last tenth of a second, and of this one so far."""
         if now_ms - self._began_ms >= _WINDOW_MS:
-            elapsed_ms, self._began_ms = max(_WINDOW_MS, now_ms - self._began_ms), now_ms
-            seen, self._counts = self._counts, Counter()
+            allowed = _ALL_UP_TO * (now_ms - self._began_ms) // 1000
+            seen, self._counts, self._began_ms = self._counts, {}, now_ms
             self._steps = {
-                name: 1 + number // allowed
-                for name, number in seen.items()
-                if number > (allowed := _ALL_UP_TO * elapsed_ms // 1000)
+                name: 1 + number // allowed for name, number in seen.items() if number > allowed
             }
-            return
-        for name in counts:
-            number = self._counts[name]
-            if number > _ALL_A_WINDOW and name not in self._steps:
-                self._steps[name] = 1 + number // _ALL_A_WINDOW
+        for name, number in counts.items():
+            total = self._counts[name] = self._counts.get(name, 0) + number
+            if total > _ALL_A_WINDOW:
+                self._steps[name] = max(self._steps.get(name, 0), 1 + total // _ALL_A_WINDOW)
 
 
 class NoRecorder:
@@ -202,6 +202,7 @@ class Recorder(NoRecorder):
         for each in batch:
             name = self._name(each.dead.name)
             counts[_DEAD + name] += 1
+            counts[_BURIED + str(each.reason)] += 1
             if each.dead.failure is not None:
                 counts[_FAILED + name] += 1
         self._send(counts)
@@ -216,25 +217,32 @@ class Recorder(NoRecorder):
         # About 0.03 us a job: mostly all have the same name, and few of a busy task are timed.
         names = [each.job.name for each in batch]
         same = names.count(names[0])
-        counts = Counter({names[0]: same}) if same == len(names) else Counter(names)
+        counts = {names[0]: same} if same == len(names) else Counter(names)
         ran_ns = times[: len(names)]
         del times[: len(names)]
-        self._send(Counter({_DONE + self._name(name): n for name, n in counts.items()}))
+        self._send(self._done_counts(counts))
         at_ms = now_ms()
         ended_ms = at_ms + self._ahead_ms
         for at, weight in self._sampler.choose(names, counts, at_ms):
             self._add_time(batch[at], ran_ns[at], ended_ms, weight=weight)
 
-    def _send(self, counts: Counter[str]) -> None:
+    def _done_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name, number in counts.items():
+            kind = _DONE + self._name(name)  # several names may be counted together
+            found[kind] = found.get(kind, 0) + number
+        return found
+
+    def _send(self, counts: Mapping[str, int]) -> None:
         if not counts:
             return
         try:
             sending = count(self._lane, self._keys, counts)
         except ServerError:  # the lane is closed
             return
-        sending.add_done_callback(lambda sent: self._take_reply(counts, sent))
+        sending.add_done_callback(partial(self._take_reply, counts))
 
-    def _take_reply(self, counts: Counter[str], sent: asyncio.Future[Reply]) -> None:
+    def _take_reply(self, counts: Mapping[str, int], sent: asyncio.Future[Reply]) -> None:
         error = None if sent.cancelled() else sent.exception()
         if error is None:
             return
@@ -243,8 +251,8 @@ class Recorder(NoRecorder):
             if isinstance(error, ScriptUnknown):
                 load_count(self._lane)
             return
-        known = sum(number for kind, number in counts.items() if kind != _UNKNOWN)
-        self._refused[_UNKNOWN] += known or counts[_UNKNOWN]
+        jobs = (number for kind, number in counts.items() if kind.startswith(_ONCE_A_JOB))
+        self._refused[_UNKNOWN] += sum(jobs) + counts.get(_UNKNOWN, 0)
 
     # --- times and failures ---------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ The log never holds a payload. It does hold what a handler raised, with its trac
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import RetryEntry
 from tampu.errors import duration_text
-from tampu.metrics.facts import JobBuried, JobEnded, OutcomeKind, RetryScheduled
-from tampu.outcome import Cancelled, Done, Failed, Released, Snoozed, UnrecoverableFailure
+from tampu.metrics.facts import OUTCOME_KINDS, JobBuried, JobEnded, RetryScheduled
+from tampu.outcome import Done, Failed, UnrecoverableFailure
 from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason
 from tampu.wire.event import EventKind, encode_active, encode_completed, encode_event
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from tampu.wire.dead import Failure
 
 logger = logging.getLogger(__name__)
-_KINDS: Final = {
-    Done: OutcomeKind.DONE,
-    Failed: OutcomeKind.FAILED,
-    Snoozed: OutcomeKind.SNOOZED,
-    UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
-    Cancelled: OutcomeKind.CANCELLED,
-    Released: OutcomeKind.RELEASED,
-}
 
 
 def wants_traceback(delivery: Delivery) -> bool:
@@ -87,7 +79,7 @@ class Reporter:
                     duration_us=duration_us,
                 )
         if self.sink.is_set:
-            kind = _KINDS[type(outcome)]
+            kind = OUTCOME_KINDS[type(outcome)]
             self.sink.record([JobEnded(job.name, job.attempt, kind, duration_us)])
 
     def log_failure(self, delivery: Delivery, failure: Failure, settlement: Settlement) -> None:

@@ -1,4 +1,7 @@
-"""Facts about what workers do, passed to a sink that you choose."""
+"""What a queue and its workers tell: facts for a sink, history, runs for telemetry, jobs for logs.
+
+`tampu.metrics.otel` and `tampu.metrics.sentry` have the telemetry for OpenTelemetry and Sentry.
+"""
 
 from tampu.metrics.facts import (
     BatchRead,
@@ -13,17 +16,44 @@ from tampu.metrics.facts import (
     Promotion,
     RetryScheduled,
 )
+from tampu.metrics.history import Bucket, FailureGroup, Figures, Histogram, History, Span
+from tampu.metrics.logs import JobLogFilter
+from tampu.metrics.telemetry import (
+    Endpoint,
+    JobRun,
+    RunEnd,
+    RunSpan,
+    Sending,
+    SendSpan,
+    Telemetry,
+)
+from tampu.wire.history import Gauges
 
 __all__ = [
     "BatchRead",
+    "Bucket",
+    "Endpoint",
     "Fact",
+    "FailureGroup",
+    "Figures",
     "Firings",
+    "Gauges",
+    "Histogram",
+    "History",
     "JobBuried",
     "JobEnded",
+    "JobLogFilter",
+    "JobRun",
     "LeadChanged",
     "MemorySink",
     "MetricsSink",
     "OutcomeKind",
     "Promotion",
     "RetryScheduled",
+    "RunEnd",
+    "RunSpan",
+    "SendSpan",
+    "Sending",
+    "Span",
+    "Telemetry",
 ]

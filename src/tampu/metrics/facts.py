@@ -4,10 +4,11 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from enum import auto
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from tampu import outcome
 from tampu.errors import OptionError
 from tampu.util.options import Word
 from tampu.wire.dead import BuryReason
@@ -22,6 +23,16 @@ class OutcomeKind(Word):
     UNRECOVERABLE = auto()
     CANCELLED = auto()  # the job was cancelled before the handler had finished
     RELEASED = auto()  # the worker stopped before the handler had finished
+
+
+OUTCOME_KINDS: Final = {
+    outcome.Done: OutcomeKind.DONE,
+    outcome.Failed: OutcomeKind.FAILED,
+    outcome.Snoozed: OutcomeKind.SNOOZED,
+    outcome.UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
+    outcome.Cancelled: OutcomeKind.CANCELLED,
+    outcome.Released: OutcomeKind.RELEASED,
+}
 
 
 class BatchRead(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tampu.errors import OptionError
 from tampu.util.options import Word
 from tampu.wire.history import Gauges, PackedFigures
 
@@ -166,11 +167,15 @@ class History(Struct, frozen=True):
 class Totals(Struct, frozen=True):
     """The figures of each task since recording began.
 
-    `unknown` counts jobs that were settled, but whose count may or may not have arrived.
+    `unknown` counts jobs that were settled, but whose count may or may not have arrived. `dead`
+    are the buried jobs by reason, and `missed` the instants of schedules that did not fire because
+    no worker was there in time.
     """
 
     tasks: dict[str, Figures]
     unknown: int = 0
+    dead: dict[str, int] = {}
+    missed: int = 0
 
 
 class Resolution(Struct, frozen=True):
@@ -182,11 +187,13 @@ class Resolution(Struct, frozen=True):
 
 HOUR_S: Final = 3600
 DAY_S: Final = 24 * HOUR_S
+KEPT_S: Final = 400 * DAY_S
+"""How long counts and totals are kept after the last of them."""
 RESOLUTIONS: Final = (
-    Resolution(60, DAY_S + HOUR_S),
-    Resolution(600, 2 * DAY_S),
+    Resolution(60, DAY_S),
+    Resolution(600, DAY_S + HOUR_S),
     Resolution(HOUR_S, 31 * DAY_S),
-    Resolution(DAY_S, 400 * DAY_S),
+    Resolution(DAY_S, KEPT_S),
 )
 
 
@@ -206,6 +213,15 @@ class Span(Word):
     def steps(self) -> int:
         """How many steps it has."""
         return {Span.HOUR: HOUR_S, Span.DAY: DAY_S, Span.MONTH: 30 * DAY_S}[self] // self.step_s
+
+
+def parse_span(option: str, given: Span | str) -> Span:
+    """A span, or the text of one."""
+    known = {each.value: each for each in Span}
+    found = given if isinstance(given, Span) else known.get(given)
+    if found is None:
+        raise OptionError(option, given, f"expected one of {', '.join(known)}")
+    return found
 
 
 class FailureGroup(Struct, frozen=True, kw_only=True):

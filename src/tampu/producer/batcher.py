@@ -72,10 +72,11 @@ class Batcher:
     ) -> None:
         self._lane, self._keys, self._host, self._rules = lane, keys, host, rules
         self._events = events
+        self.producer_id = new_id(now_ms())
         self._add_keys = AddKeys(
             stream=keys.stream,
             delayed=keys.delayed,
-            memory=keys.producer(new_id(now_ms())),
+            memory=keys.producer(self.producer_id),
             wakeup=keys.wakeup,
         )
         self._loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
 from tampu.errors import OptionError
+from tampu.metrics.telemetry import Telemetries, check_telemetry
 from tampu.producer.batch import MAX_JOBS, CallRules
 from tampu.producer.request import JobRules
 from tampu.server.scripts.adding import PRODUCER_MEMORY_MS
@@ -32,6 +33,7 @@ class QueueOptions(TypedDict, total=False):
     time_limit: Duration
     events: bool
     group: str
+    telemetry: Telemetries | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class QueueSettings:
     time_limit: Duration = 30.0  # how long an add may take before it fails
     events: bool = False  # whether adds are written to the events stream
     group: str = "default"  # the consumer group whose jobs count as active
+    telemetry: Telemetries | None = None  # is told about adds
 
     def __post_init__(self) -> None:
         if self.max_len is not None:
@@ -63,6 +66,7 @@ class QueueSettings:
         group: object = self.group
         if not isinstance(group, str) or not group:
             raise OptionError("group", group, "expected the name of a consumer group")
+        check_telemetry(self.telemetry)
 
     @property
     def job_rules(self) -> JobRules:

@@ -15,7 +15,7 @@ from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
 from tampu.util.options import check_names
 from tampu.wire.entry import encode_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
-from tampu.wire.extras import Extras, encode_extras
+from tampu.wire.extras import NO_EXTRAS, Extras, encode_extras
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil, check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
@@ -111,6 +111,11 @@ def plain_columns(jobs: Sequence[NewJob]) -> PlainColumns | None:
     if any(column.count(None) != count for column in options):
         return None
     return PlainColumns(names, datas)
+
+
+def plain_request(name: str, data: object, *, raw_name: bytes, payload: bytes) -> Request:
+    """The request for a job without options."""
+    return Request(name=name, data=data, payload=payload, raw_name=raw_name, extras=NO_EXTRAS)
 
 
 def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:

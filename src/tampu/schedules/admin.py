@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError, ServerBusy
 from tampu.producer.request import Request
@@ -85,11 +86,13 @@ class Schedules:
         *,
         max_payload: int,
         add_jobs: Callable[[list[Request]], Awaitable[Jobs]],
+        headers: Callable[[], dict[str, str]] | None = None,
     ) -> None:
         self._keys = keys
         self._connect = connect
         self._max_payload = max_payload
         self._add_jobs = add_jobs
+        self._headers = headers or dict  # what fired jobs carry: empty without telemetry
 
     async def add(
         self, name: str, rule: Rule, data: object = None, **options: Unpack[ScheduleOptions]
@@ -102,7 +105,8 @@ class Schedules:
         settings = parse_options(ScheduleSettings, "a schedule", options)
         checked = check_rule(rule, settings)
         payload = encode_payload(data, max_bytes=self._max_payload)
-        return await self.store(NewSchedule(check_job_name(name), checked, payload, settings))
+        new = NewSchedule(check_job_name(name), checked, payload, settings, headers=self._headers())
+        return await self.store(new)
 
     async def list(self, limit: int = 100) -> Found:
         """The schedules, ordered by next instant. An unreadable one has a `problem`."""
@@ -258,7 +262,7 @@ def _request(schedule: StoredSchedule, at_ms: int) -> Request:
         payload=schedule.payload,
         raw_name=encode_name(schedule.spec.job_name),
         retry=schedule.retry,
-        extras=schedule.job_extras(at_ms),
+        extras=replace(schedule.job_extras(at_ms), headers={}),  # whoever adds it has its own
     )
 
 

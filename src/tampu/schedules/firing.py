@@ -195,6 +195,7 @@ class FiringService(LeaderService):
                 self._keys,
                 holder=self._leader.holder,
                 events_max_len=self._events_max_len,
+                history=self._history,
                 firings=part,
             )
             if results is None:

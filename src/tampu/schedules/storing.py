@@ -75,7 +75,10 @@ class StoredSchedule(Struct, frozen=True):
     def job_extras(self, at_ms: int) -> Extras:
         """The extras of the job that fires for an instant."""
         return Extras(
-            timeout_ms=self.extras.timeout_ms, scheduled_at_ms=at_ms, schedule_key=self.spec.key
+            timeout_ms=self.extras.timeout_ms,
+            scheduled_at_ms=at_ms,
+            schedule_key=self.spec.key,
+            headers=self.extras.headers,
         )
 
     def settings(self) -> ScheduleSettings:
@@ -141,6 +144,7 @@ class NewSchedule(Struct, frozen=True):
     payload: bytes
     settings: ScheduleSettings
     declared_by: str = ""
+    headers: dict[str, str] = {}  # of its jobs
 
     @property
     def key(self) -> str:
@@ -225,6 +229,7 @@ class NewSchedule(Struct, frozen=True):
             grace_ms=None if missed.grace_ms == GRACE_MS else missed.grace_ms,
             catch_up_ms=None if missed.catch_up_ms == CATCH_UP_MS else missed.catch_up_ms,
             declared_by=self.declared_by,
+            headers=self.headers,
         )
 
 

@@ -123,6 +123,14 @@ class Lane:
         return self._server
 
     @property
+    def address(self) -> tuple[str, int | None]:
+        """Where the server is now: its host and port, or the path of its socket and None."""
+        place = None if self._connection is None else self._connection.node.place
+        if place is not None:
+            return place
+        return self._server.name.removeprefix("unix://").removeprefix("embedded:"), None
+
+    @property
     def is_idle(self) -> bool:
         """Whether no call waits for its outcome."""
         return not self._calls

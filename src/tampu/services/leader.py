@@ -40,6 +40,7 @@ class LeaderContext:
     sink: SafeSink
     wakeups: Wakeups
     fleet: Fleet
+    history: bool = True  # it adds to the counts of the queue
 
 
 class Leader:
@@ -109,6 +110,7 @@ class LeaderService(Service):
         self._wakeups = context.wakeups
         self._fleet = context.fleet
         self._events_max_len = context.events_max_len
+        self._history = context.history
         self._sink = context.sink
         self._is_woken = True
         self._work_at = 0.0

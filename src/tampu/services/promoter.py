@@ -52,7 +52,11 @@ class PromotionService(LeaderService):
     async def work(self) -> Upcoming:
         """Promote one batch; the wait until the next job is due."""
         promoted = await promote(
-            self._lane, self._keys, limit=_BATCH, events_max_len=self._events_max_len
+            self._lane,
+            self._keys,
+            limit=_BATCH,
+            events_max_len=self._events_max_len,
+            history=self._history,
         )
         self._sink.record([Promotion(promoted.moved, promoted.remaining)])
         note_promoted(self._lane, self._keys, promoted)

@@ -127,7 +127,7 @@ class _QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer)
-        self._intake = config.make_intake(WorkerHost(reporter, actions))
+        self._intake = config.make_intake(WorkerHost(reporter, actions), self._lane)
         self._holder = new_holder(HolderKind.SCHEDULER, uuid4())
         self._leads = False
         self._firer = _Firer(
@@ -139,6 +139,7 @@ class _QueueBench:
                 sink=reporter.sink,
                 wakeups=Wakeups(lane.server),
                 fleet=Fleet(),
+                history=False,
             )
         )
 
@@ -186,7 +187,11 @@ class _QueueBench:
         moved = _PROMOTE
         while moved == _PROMOTE:
             promoted = await promote(
-                self._lane, self.keys, limit=_PROMOTE, events_max_len=self.events_max_len
+                self._lane,
+                self.keys,
+                limit=_PROMOTE,
+                events_max_len=self.events_max_len,
+                history=False,
             )
             moved = promoted.moved
             note_promoted(self._lane, self.keys, promoted)

@@ -9,6 +9,7 @@ from tampu.consumer.handler import Function, HandlerPlan, KeptResults, Place, Ru
 from tampu.consumer.intake import Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.runners.local import LoopRunner, ThreadRunner
+from tampu.consumer.runners.traced import note_errors
 from tampu.job import Job, enter_job
 from tampu.outcome import (
     Outcome,
@@ -70,7 +71,7 @@ class TaskRunner:
         task = self._task
         definition = task.definition.override(self._overrides)
         function = handler_function(definition, self._runtime, task.middleware)
-        recording = _record_errors(function, self._raised)
+        recording = note_errors(_record_errors(function, self._raised))
         if is_async(recording):
             return LoopRunner(recording)
         return ThreadRunner(recording, self._threads)

@@ -14,6 +14,9 @@ from tampu.wire.msgpack import decode_as
 
 GAUGES_FIELD: Final = b"gauges"
 UNKNOWN_FIELD: Final = b"unknown"
+MISSED_FIELD: Final = b"missed"
+DEAD_PREFIX: Final = b"dead:"
+"""What the field of a reason begins with, before its name: how many jobs were buried for it."""
 TASK_PREFIX: Final = b":"
 """What the field of a task begins with, before its name."""
 

@@ -55,6 +55,9 @@ class QueueKeys:
     totals: bytes = field(init=False, repr=False)
     failures: bytes = field(init=False, repr=False)
     recent_failures: bytes = field(init=False, repr=False)
+    alerts: bytes = field(init=False, repr=False)
+    alerts_lock: bytes = field(init=False, repr=False)
+    alert_notices: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -80,6 +83,9 @@ class QueueKeys:
             "totals": tag + b":tampu:m:total",
             "failures": tag + b":tampu:failures",
             "recent_failures": tag + b":tampu:failures:recent",
+            "alerts": tag + b":tampu:alerts",
+            "alerts_lock": tag + b":tampu:alerts:lock",
+            "alert_notices": tag + b":tampu:alerts:notices",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -185,11 +191,15 @@ _EXPIRING: Final = (
     b"tampu:control",
     b"tampu:cancelled",
     b"tampu:unique:",
-    b"tampu:m:",
+    b"tampu:m:6",
+    b"tampu:m:3600:",
+    b"tampu:m:86400:",
+    b"tampu:m:total",
     b"tampu:failures",
     b"tampu:process:",
+    b"tampu:alerts",
 )
-MARKS: Final = b"tampu:marks"
+MARKS: Final = b"{chasqui:}:tampu:marks"
 """A stream of the moments that charts show as lines, such as deployments; one for all queues."""
 
 

@@ -177,6 +177,7 @@ class ScheduleExtras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_ms: Uint64 | None = None
     catch_up_ms: Uint64 | None = None
     declared_by: str = ""  # the task of an app that declares it; empty: stored by hand
+    headers: dict[str, str] = {}  # of the jobs that it fires
 
 
 NO_SCHEDULE_EXTRAS: Final = ScheduleExtras()

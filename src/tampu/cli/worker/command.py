@@ -126,7 +126,7 @@ HealthPort = Annotated[
         metavar="N",
         min=1,
         max=65_535,
-        help="Answer /live and /ready on this port.",
+        help="Answer /live, /ready and /metrics on this port.",
         show_default=False,
     ),
 ]

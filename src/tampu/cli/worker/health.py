@@ -1,21 +1,25 @@
-"""The health of a worker, shown by a file, an HTTP port, or both."""
+"""The health of a worker, shown by a file, an HTTP port, or both. The port has the metrics too."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.json import encode
 
+from tampu.admin.metrics import MetricsPage
 from tampu.cli.worker.options import HealthOptions
 from tampu.errors import OptionError
+from tampu.metrics.prometheus import CONTENT_TYPE
 
 EVERY_S: Final = 1.0
 TOO_SILENT_S: Final = 10.0
 _REQUEST_S: Final = 5.0
+_JSON: Final = "application/json"
+_PATHS: Final = ("/live", "/ready", "/metrics")
 
 
 class HealthReport(Struct, frozen=True, kw_only=True):
@@ -40,13 +44,18 @@ class HealthReport(Struct, frozen=True, kw_only=True):
         return self.is_well and not self.stopping
 
 
+class Answers(NamedTuple):
+    """What is told to those who ask."""
+
+    health: Callable[[], HealthReport]
+    metrics: Callable[[], Awaitable[MetricsPage]]
+
+
 @asynccontextmanager
-async def show_health(
-    options: HealthOptions, read: Callable[[], HealthReport]
-) -> AsyncIterator[None]:
+async def show_health(options: HealthOptions, answers: Answers) -> AsyncIterator[None]:
     """Show the health inside the block, where the options say."""
-    server = await _listen(options, read)
-    touching = asyncio.create_task(_keep_touching(options, read), name="tampu-health")
+    server = await _listen(options, answers)
+    touching = asyncio.create_task(_keep_touching(options, answers.health), name="tampu-health")
     try:
         yield
     finally:
@@ -62,16 +71,14 @@ async def show_health(
 # --- the port -----------------------------------------------------------------------------------
 
 
-async def _listen(
-    options: HealthOptions, read: Callable[[], HealthReport]
-) -> asyncio.Server | None:
+async def _listen(options: HealthOptions, answers: Answers) -> asyncio.Server | None:
     if options.port is None:
         return None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_REQUEST_S):
-                await _serve(reader, writer, read)
+                await _serve(reader, writer, answers)
         writer.close()
 
     try:
@@ -85,15 +92,18 @@ async def _listen(
 
 
 async def _serve(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, read: Callable[[], HealthReport]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers
 ) -> None:
     """Answer one request. Reads all of its headers, or else the answer may be cut off."""
     request = (await reader.readline()).decode("latin-1").strip()
     while (await reader.readline()).strip():
         pass
-    status, body = answer(request, read())
+    if path_of(request) == "/metrics" and request.startswith(("GET ", "HEAD ")):
+        kind, (status, body) = CONTENT_TYPE, answer_metrics(await answers.metrics())
+    else:
+        kind, (status, body) = _JSON, answer(request, answers.health())
     head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     writer.write(head.encode() + (b"" if request.startswith("HEAD ") else body))
@@ -102,14 +112,25 @@ async def _serve(
 
 def answer(request: str, health: HealthReport) -> tuple[HTTPStatus, bytes]:
     """The answer to the first line of a request."""
-    method, _, rest = request.partition(" ")
-    path = rest.partition(" ")[0].partition("?")[0]
-    good = {"/live": health.live, "/ready": health.is_ready}.get(path)
-    if good is None:
-        return HTTPStatus.NOT_FOUND, b'{"paths":["/live","/ready"]}'
-    if method not in {"GET", "HEAD"}:
+    path = path_of(request)
+    if path not in _PATHS:
+        return HTTPStatus.NOT_FOUND, encode({"paths": _PATHS})
+    if not request.startswith(("GET ", "HEAD ")):
         return HTTPStatus.METHOD_NOT_ALLOWED, b'{"methods":["GET","HEAD"]}'
+    good = health.is_ready if path == "/ready" else health.live
     return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, _body(health)
+
+
+def path_of(request: str) -> str:
+    """The path in the first line of a request."""
+    return request.partition(" ")[2].partition(" ")[0].partition("?")[0]
+
+
+def answer_metrics(page: MetricsPage) -> tuple[HTTPStatus, bytes]:
+    """The metrics, or why there are none. Prometheus then sees that its target is down."""
+    if page.problem:
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"# {page.problem}\n".encode()
+    return HTTPStatus.OK, page.text.encode()
 
 
 def _body(health: HealthReport) -> bytes:

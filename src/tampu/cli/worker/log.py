@@ -10,6 +10,7 @@ from typing import Final
 
 from tampu.cli.output import escape_controls
 from tampu.cli.screen import iso_instant
+from tampu.metrics.logs import JobLogFilter
 
 
 class LogLevel(Enum):
@@ -34,7 +35,10 @@ _LEVEL_COLORS: Final = {"WARNING": _YELLOW, "ERROR": _RED, "CRITICAL": _RED}
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record: time, level, process id, logger, message. A traceback follows indented."""
+    """One line a record: time, level, process id, logger, message, and the job that logged it.
+
+    A traceback follows indented.
+    """
 
     def __init__(self, *, color: bool = False) -> None:
         super().__init__()
@@ -46,7 +50,7 @@ class TextFormatter(logging.Formatter):
         message = escape_controls(" | ".join(_lines(record.getMessage())))
         level = self._paint(record.levelname, _LEVEL_COLORS.get(record.levelname, ""))
         pid = record.process  # of a child process, if the record comes from one
-        text = f"{when} {level} {pid} {record.name}: {message}"
+        text = f"{when} {level} {pid} {record.name}: {message}{_job_text(record)}"
         trace = [escape_controls(line) for line in _lines(trace_of(self, record))]
         return text + "".join(
             f"\n    {self._paint(line, _trace_color(line, is_last=number == len(trace)))}"
@@ -83,6 +87,16 @@ def trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return record.exc_text or ""  # of a failed attempt: it may be from a child process
 
 
+def _job_text(record: logging.LogRecord) -> str:
+    """The job of a record that a handler has logged; ours have it in their text."""
+    fields = vars(record)
+    if not {"job_id", "job_name", "attempt"} <= fields.keys() or record.name.startswith("tampu."):
+        return ""
+    facts = [f"job={fields['job_id']} {fields['job_name']}", f"attempt={fields['attempt']}"]
+    facts += [f"{name}={fields[name]}" for name in ("queue", "trace_id") if name in fields]
+    return escape_controls(f" [{' '.join(facts)}]")
+
+
 def _trace_color(line: str, *, is_last: bool) -> str:
     if is_last:
         return _RED
@@ -99,6 +113,7 @@ def set_up_log(level: LogLevel, log_format: LogFormat, *, color: bool) -> None:
     Colours only for a terminal, and not with NO_COLOR in the environment.
     """
     handler = logging.StreamHandler()
+    handler.addFilter(JobLogFilter())
     paints = color and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     is_json = log_format is LogFormat.json
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter(color=paints))

@@ -1,7 +1,7 @@
 """How a supervisor and its worker processes talk: a line of JSON for each message, over a pipe.
 
 A second pipe tells a worker process when its supervisor has died: only the supervisor holds its
-other end open.
+other end open. On a third one the supervisor asks for the metrics: each byte is a question.
 """
 
 import asyncio
@@ -12,18 +12,20 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Final, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, Encoder
 
+from tampu.admin.metrics import MetricsPage
 from tampu.cli.signals import ExitReason
 
 PIPES_VARIABLE: Final = "TAMPU_SUPERVISOR_PIPES"
-"""In the environment of a worker process: the numbers of its two pipes."""
+"""In the environment of a worker process: the numbers of its three pipes."""
 
 _POLL_S: Final = 0.01
 _READ_BYTES: Final = 65_536
+_MOST_UNSENT: Final = 16 * 1024 * 1024
 
 
 class ProcessStarted(Struct, frozen=True, tag=True):
@@ -51,7 +53,7 @@ class ProcessStopping(Struct, frozen=True, tag=True):
     reason: ExitReason
 
 
-ProcessMessage: TypeAlias = ProcessStarted | ProcessHeartbeat | ProcessStopping
+ProcessMessage: TypeAlias = ProcessStarted | ProcessHeartbeat | ProcessStopping | MetricsPage
 
 _ENCODER: Final = Encoder()
 _DECODER: Final[Decoder[ProcessMessage]] = Decoder(ProcessMessage)
@@ -73,10 +75,10 @@ def decode_message(line: bytes) -> ProcessMessage | None:
 class SupervisorPipe:
     """The supervisor, as one of its worker processes sees it."""
 
-    def __init__(self, life: int, messages: int) -> None:
-        self._life, self._messages = life, messages
+    def __init__(self, life: int, messages: int, questions: int) -> None:
+        self._life, self._messages, self._questions = life, messages, questions
         self._unsent = b""
-        for end in (life, messages):
+        for end in (life, messages, questions):
             os.set_inheritable(end, False)  # noqa: FBT003 - not for processes that we start
             os.set_blocking(end, False)
 
@@ -86,14 +88,40 @@ class SupervisorPipe:
         pipes = os.environ.pop(PIPES_VARIABLE, None)
         if pipes is None:
             return None
-        life, _, messages = pipes.partition(",")
-        return cls(int(life), int(messages))
+        return cls(*map(int, pipes.split(",")))
 
     def send(self, message: ProcessMessage) -> None:
         """Send a message, unless the supervisor is dead or does not read."""
-        data = self._unsent + encode_message(message)
-        with suppress(OSError):
-            self._unsent = data[os.write(self._messages, data) :]  # a long one may not fit at once
+        if len(self._unsent) < _MOST_UNSENT:
+            self._unsent += encode_message(message)
+            self._write()
+
+    def _write(self) -> None:
+        """Write what fits into the pipe now, and the rest as soon as there is room."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._unsent = self._unsent[os.write(self._messages, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # the supervisor is dead
+            self._unsent = b""
+        if self._unsent:
+            loop.add_writer(self._messages, self._write)
+        else:
+            loop.remove_writer(self._messages)
+
+    def when_asked(self, act: Callable[[], None]) -> None:
+        """Call a function when the supervisor asks for the metrics."""
+        loop = asyncio.get_running_loop()
+
+        def check() -> None:
+            with suppress(BlockingIOError):
+                if os.read(self._questions, _READ_BYTES):
+                    act()
+                else:
+                    loop.remove_reader(self._questions)
+
+        loop.add_reader(self._questions, check)
 
     def when_dead(self, act: Callable[[], None]) -> None:
         """Call a function when the supervisor has died, however it died."""
@@ -115,22 +143,9 @@ class ManagedProcess:
     """
 
     def __init__(self, life: int) -> None:
-        ours, theirs = os.pipe()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command
-                _command_line(),
-                env=os.environ | {PIPES_VARIABLE: f"{life},{theirs}"},
-                pass_fds=(life, theirs),
-                stdin=subprocess.DEVNULL,
-                process_group=0,
-            )
-        except OSError:
-            os.close(ours)
-            raise
-        finally:
-            os.close(theirs)
-        os.set_blocking(ours, False)
-        self._messages, self._unread = ours, b""
+        self._process, self._messages, self._questions = _start(life)
+        self._unread = b""
+        self._asked: asyncio.Future[MetricsPage] | None = None
         self._decided, self._closed = asyncio.Event(), asyncio.Event()
         self.replaced = asyncio.Event()
         self.started: ProcessStarted | None = None
@@ -139,7 +154,7 @@ class ManagedProcess:
         self.heartbeat: ProcessHeartbeat | None = None
         self.heartbeat_at = 0.0
         self._end = asyncio.create_task(self._wait_for_end(), name="tampu-managed-process")
-        asyncio.get_running_loop().add_reader(ours, self._read)
+        asyncio.get_running_loop().add_reader(self._messages, self._read)
 
     @property
     def pid(self) -> int:
@@ -166,6 +181,18 @@ class ManagedProcess:
         if limit_s is not None:
             asyncio.get_running_loop().call_later(limit_s, self._send_signal, signal.SIGKILL)
 
+    async def ask_metrics(self, limit_s: float) -> MetricsPage:
+        """The metrics that it reads from the server."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().create_future()
+        with suppress(OSError):  # it ends just now, or has not answered for long
+            os.write(self._questions, b"?")
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.shield(self._asked)
+        except TimeoutError:
+            return MetricsPage("", "the worker process did not answer")
+
     def _send_signal(self, number: signal.Signals) -> None:
         if not self.has_ended:
             self._process.send_signal(number)
@@ -184,6 +211,8 @@ class ManagedProcess:
             if not data:
                 asyncio.get_running_loop().remove_reader(self._messages)
                 os.close(self._messages)
+                os.close(self._questions)
+                self._questions = -1  # another file may get its number
                 self._closed.set()
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
@@ -198,6 +227,47 @@ class ManagedProcess:
             self.heartbeat, self.heartbeat_at = message, monotonic()
         elif isinstance(message, ProcessStopping):
             self.exit_reason = message.reason
+        elif isinstance(message, MetricsPage):
+            self._take_metrics(message)
+
+    def _take_metrics(self, page: MetricsPage) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(page)
+
+
+class _StartedProcess(NamedTuple):
+    process: "subprocess.Popen[bytes]"
+    messages: int
+    questions: int
+
+
+def _start(life: int) -> _StartedProcess:
+    """Start a process; returns it with our ends of its pipes."""
+    messages, theirs = os.pipe()
+    try:
+        asked, questions = os.pipe()
+    except OSError:
+        os.close(messages)
+        os.close(theirs)
+        raise
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            _command_line(),
+            env=os.environ | {PIPES_VARIABLE: f"{life},{theirs},{asked}"},
+            pass_fds=(life, theirs, asked),
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+    except OSError:
+        os.close(messages)
+        os.close(questions)
+        raise
+    finally:
+        os.close(theirs)
+        os.close(asked)
+    os.set_blocking(messages, False)
+    os.set_blocking(questions, False)
+    return _StartedProcess(process, messages, questions)
 
 
 def _command_line() -> list[str]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from tampu._version import __version__
+from tampu.admin.metrics import MetricsReader
 from tampu.app import App
 from tampu.app_worker import AppWorker
 from tampu.cli.signals import ExitReason, StopRequest, wait_for_any
-from tampu.cli.worker.health import EVERY_S, HealthReport, show_health
+from tampu.cli.worker.health import EVERY_S, Answers, HealthReport, show_health
 from tampu.cli.worker.messages import (
     ProcessHeartbeat,
     ProcessStarted,
@@ -73,12 +74,14 @@ class WorkerProcess:
             if self.supervisor is not None:
                 self.supervisor.when_dead(self._stop_orphaned)
             worker = self._new_worker()
-            async with show_health(self._health_options, lambda: self._health(worker)):
-                if await self._start(worker):
-                    async with self._watch(worker):
-                        await stop.requested.wait()
-                        self._report_stop()
-                        await self._stop(worker)
+            async with self._new_reader(worker) as metrics:
+                answers = Answers(lambda: self._health(worker), metrics.page)
+                async with show_health(self._health_options, answers):
+                    if await self._start(worker):
+                        async with self._watch(worker, metrics):
+                            await stop.requested.wait()
+                            self._report_stop()
+                            await self._stop(worker)
 
     @property
     def _health_options(self) -> HealthOptions:
@@ -109,6 +112,12 @@ class WorkerProcess:
         for name in queues.keys() - set(self.app.queues):
             logger.warning("no task of the app uses queue %s", name, extra={"queue": name})
         return worker
+
+    def _new_reader(self, worker: AppWorker) -> MetricsReader:
+        """Reads the metrics of all queues of the app, so that one process tells of all others."""
+        queues = {*self.app.queues, *worker.queues}
+        credentials, group = self.app.credentials, self._settings.group
+        return MetricsReader(self.app.url, sorted(queues), credentials=credentials, group=group)
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -145,8 +154,11 @@ class WorkerProcess:
     # --- watching -------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _watch(self, worker: AppWorker) -> AsyncIterator[None]:
+    async def _watch(self, worker: AppWorker, metrics: MetricsReader) -> AsyncIterator[None]:
         watchers = [asyncio.create_task(self._keep_checking(worker), name="tampu-heartbeats")]
+        if self.supervisor is not None:
+            telling = self._tell_metrics(self.supervisor, metrics)
+            watchers.append(asyncio.create_task(telling, name="tampu-metrics"))
         if self.options.burst:
             watchers.append(asyncio.create_task(self._stop_when_empty(worker), name="tampu-burst"))
         try:
@@ -168,6 +180,16 @@ class WorkerProcess:
             if worker.is_stopping:
                 self.stop_request.stop(ExitReason.DRAINED)
             await asyncio.sleep(EVERY_S)
+
+    @staticmethod
+    async def _tell_metrics(supervisor: SupervisorPipe, metrics: MetricsReader) -> None:
+        """Tell the supervisor the metrics when it asks: it knows no server."""
+        asked = asyncio.Event()
+        supervisor.when_asked(asked.set)
+        while True:
+            await asked.wait()
+            asked.clear()
+            supervisor.send(await metrics.page())
 
     async def _stop_when_empty(self, worker: AppWorker) -> None:
         lanes = Lanes(self.app.url, credentials=self.app.credentials)

@@ -14,9 +14,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from tampu.admin.metrics import LIMIT_S, MetricsPage
 from tampu.cli.output import CommandFailed, ExitCode
 from tampu.cli.signals import ExitReason, StopRequest, wait_for_any
-from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, show_health
+from tampu.cli.worker.health import TOO_SILENT_S, Answers, HealthReport, show_health
 from tampu.cli.worker.messages import ManagedProcess, ProcessStarted
 from tampu.cli.worker.options import WorkerCommandOptions
 from tampu.consumer.runners.child_process import describe_exit
@@ -97,7 +98,7 @@ class Supervisor:
         """Run until all processes have ended; `CommandFailed` if the first one does not start."""
         with self._stop_request.listen():
             async with (
-                show_health(self._options.health, self._health),
+                show_health(self._options.health, Answers(self._health, self._metrics)),
                 self._background(),
                 self._watchers,
             ):
@@ -288,6 +289,14 @@ class Supervisor:
             processes=len(self._alive),
             server_seen_s_ago=max(seen) if seen else None,
         )
+
+    async def _metrics(self) -> MetricsPage:
+        """The metrics of the whole fleet, which any of the processes can read."""
+        started = [each for slot in self._slots if (each := slot.process) and each.started]
+        if not started:
+            return MetricsPage("", "no worker process has started")
+        liveliest = max(started, key=lambda each: each.heartbeat_at)
+        return await liveliest.ask_metrics(LIMIT_S + 1)
 
 
 def _failed_start(code: int) -> CommandFailed:

@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.context import SpawnProcess
 from typing import Final, TypeAlias
@@ -133,8 +134,10 @@ class ChildProcess:
 
     async def _exchange(self, request: ChildRequest, on_progress: Callable[[int], None]) -> Outcome:
         self._pipe.on_progress = on_progress
+        self._pipe.context = copy_context()
         await self._pipe.send(request)
         answer = await self._pipe.receive()
+        self._pipe.context = Context()
         self.idle = True
         if isinstance(answer, Done) and isinstance(answer.value, bytes):
             return Done(decode_payload(answer.value, what="result"))
@@ -195,6 +198,7 @@ class _ParentPipe:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(pipe.fileno(), self._read)
         self.on_progress: Callable[[int], None] | None = None
+        self.context = Context()  # of the job that the child runs: its log is handled in it
 
     async def send(self, request: ChildRequest) -> None:
         """Send a request."""
@@ -261,7 +265,7 @@ class _ParentPipe:
     def _take(self, frame: bytes) -> None:
         message = decode_message(frame)
         if isinstance(message, ChildLog):
-            handle_log(message)
+            self.context.run(handle_log, message)
         elif isinstance(message, Progress):
             if self.on_progress is not None:
                 self.on_progress(message.percent)

@@ -17,6 +17,7 @@ from tampu.consumer.reporter import wants_traceback
 from tampu.consumer.runners.child import ChildRequest
 from tampu.consumer.runners.children import Children
 from tampu.consumer.runners.threads import HandlerThreads
+from tampu.consumer.runners.traced import note_errors
 from tampu.job import unmark_cancelled
 from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value
 from tampu.util.options import is_async
@@ -171,6 +172,7 @@ def make_plans(
 def _make_runner(handler: Handler, settings: WorkerSettings, threads: HandlerThreads) -> Runner:
     if (handler.isolation or settings.isolation) == "process":
         return ProcessRunner(handler.function, limit=settings.concurrency)
-    if is_async(handler.function):
-        return LoopRunner(handler.function)
-    return ThreadRunner(handler.function, threads)
+    function = handler.function if settings.telemetry is None else note_errors(handler.function)
+    if is_async(function):
+        return LoopRunner(function)
+    return ThreadRunner(function, threads)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.browsing import JobPlace
+from tampu.admin.browsing import JobPlace, is_entry_id
 from tampu.admin.history import failure_groups
 from tampu.dashboard.access import Action
 from tampu.dashboard.bulk import allowed_actions
@@ -112,10 +112,9 @@ async def _letter(view: View, action: Action) -> tuple[QueueKeys, str]:
     keys = await view.queue("queue")
     view.demand(action, keys.name)
     dead_id = view.text("dead")
-    parts = dead_id.split("-")
-    if len(parts) != 2 or not all(each.isascii() and each.isdecimal() for each in parts):
+    if not is_entry_id(dead_id):
         raise bad_request("dead must be the id of a dead letter.")
-    return keys, dead_id[:41]
+    return keys, dead_id
 
 
 async def replay(view: View) -> Answer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from tampu.admin.browsing import MOST_SEARCHED
+from tampu.admin.browsing import MOST_SEARCHED, is_entry_id
 from tampu.admin.jobs import dead_info, job_info, read_entry
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
@@ -129,10 +129,9 @@ async def _read_alive(view: View, keys: QueueKeys, job_id: str) -> JobInfo:
 
 
 async def _read_dead(view: View, keys: QueueKeys, dead_id: str) -> JobInfo:
-    parts = dead_id.split("-")
-    if len(parts) != 2 or not all(each.isdecimal() and len(each) <= 20 for each in parts):
+    if not is_entry_id(dead_id):
         raise bad_request("dead must be the id of a dead letter.")
-    raw = dead_id.encode("ascii", "replace")
+    raw = dead_id.encode()
     (fields,) = await fields_of(await view.source.lane(keys), keys.dead, [raw])
     if fields is None:
         raise not_found("There is no such dead letter. It may have been replayed or discarded.")
@@ -190,7 +189,8 @@ def _of_event(event: JobEvent) -> Moment:
             words.append(f"{word} {format_seconds(number / (1e6 if name.endswith('us') else 1e3))}")
     reason = fields.get("reason")
     if reason:
-        words.append(str(reason)[:500])
+        text = str(reason)[:500]
+        words.append(text.replace("_", " ") if event.kind is EventKind.DEAD else text)
     return Moment(event.at, title, ", ".join(words), tone)
 
 

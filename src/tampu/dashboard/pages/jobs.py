@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tampu.admin.audit import read_audit
-from tampu.admin.browsing import JobPlace
+from tampu.admin.browsing import JobPlace, is_entry_id
 from tampu.dashboard.bulk import BulkAction, abort, allowed_actions, find, prepare, start
 from tampu.dashboard.filters import JobFilter, choose_queue, job_link, list_jobs
 from tampu.dashboard.page import Answer, Nav, Operation, Page, View, bad_request, link
@@ -125,10 +125,10 @@ async def load_bulk(view: View) -> Mapping[str, object]:
 async def load_audit(view: View) -> Mapping[str, object]:
     """What was done by hand to the queues that the visitor sees."""
     after = view.text("after")
-    if after and not after.replace("-", "", 1).isdecimal():
+    if after and not is_entry_id(after):
         raise bad_request("after must be the cursor of a page.")
     lane = await view.source.lane(AUDIT)
-    found = await read_audit(lane, after=after[:40], count=_AUDITED)
+    found = await read_audit(lane, after=after, count=_AUDITED)
     return {
         "entries": [each for each in found if view.access.sees(each.entry.queue)],
         "first": link("audit") if after else "",

@@ -1,8 +1,9 @@
 -- fire: add the jobs of due schedules, count the fires, and set the next instants.
 -- KEYS  1 lock   2 schedules (sorted set)   3 stream   4 delayed (sorted set)   5 wakeup (list)
---       6 events (stream)   7.. the hash of each schedule
+--       6 events (stream)   7 counts (hash)   8.. the hash of each schedule
 -- ARGV  1 who must hold the lock   2 most events to keep (0: write none)
---       3.. for each schedule  key, the score that the decision is based on, limit (0: none),
+--       3 s to keep the counts of the queue (0: count nothing)
+--       4.. for each schedule  key, the score that the decision is based on, limit (0: none),
 --           overlap (allow | skip | queue_one), how many instants were missed, outside the window,
 --           overlapped, its next instant ('': none), how many fires follow;
 --           for each fire  instant, due ('': now), envelope (due later: member), name, extras, job id
@@ -12,13 +13,13 @@
 --       nil if another process holds the lock
 -- Atomic because an instant must fire and be counted exactly once, whoever else leads.
 -- It has no #!lua line: at its memory limit a server refuses the first write, and nothing is done.
-local lock, schedules, stream, delayed, wakeup, events = unpack(KEYS, 1, 6)
+local lock, schedules, stream, delayed, wakeup, events, counted = unpack(KEYS, 1, 7)
 -- with parts/add_entry
 -- with parts/wakeup
 -- with parts/emit_event
 if redis.call('GET', lock) ~= ARGV[1] then return false end
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written
-local before, earliest = first_due(), nil
+local before, earliest, all_missed = first_due(), nil, 0
 local time = redis.call('TIME')
 local stamp = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
@@ -61,6 +62,7 @@ local function fire(hash, at)
         elseif overlap ~= 'allow' and exists(last) then
             if overlap == 'queue_one' then
                 if stored[4] ~= ARGV[i] then
+                    all_missed = all_missed + missed
                     count(hash, 'missed', missed)
                     count(hash, 'outside', outside)
                     redis.call('HSET', hash, 'held', ARGV[i])
@@ -74,6 +76,7 @@ local function fire(hash, at)
             fired = fired + 1
         end
     end
+    all_missed = all_missed + missed
     if next == '' or limit > 0 and total + fired >= limit then
         redis.call('ZREM', schedules, key)
         redis.call('DEL', hash)
@@ -88,13 +91,17 @@ local function fire(hash, at)
     return fired, met, past, 1
 end
 
-local reply, at, written = {}, 3, false
-for n = 7, #KEYS do
+local reply, at, written = {}, 4, false
+for n = 8, #KEYS do
     local fired, met, past, state = fire(KEYS[n], at)
     reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = fired, met, past, state
     written = written or fired > 0
     at = at + 9 + 6 * ARGV[at + 8]
 end
 wake(before, earliest)
+if all_missed > 0 and ARGV[3] ~= '0' then
+    redis.pcall('HINCRBY', counted, 'm', all_missed)
+    redis.pcall('EXPIRE', counted, ARGV[3])
+end
 if written and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 return reply

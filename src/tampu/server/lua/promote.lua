@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- promote: move delayed jobs that are due to the stream.
 -- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
+--       5 counts (hash)
 -- ARGV  1 most jobs to move   2 most events to keep (0: write none)
+--       3 s to keep the counts of the queue (0: count nothing)
 -- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains), when it
 --        is due ('': none remains), and for each moved job that may be found by its id: the id,
 --        and its entry if a user chose the id, else ''}
@@ -38,6 +40,11 @@ for _, member in ipairs(due) do
         -- It holds no job: move it away, so that it does not block the others.
         redis.call('XADD', dead, '*', 'd', member, 'source_id', '', 'reason', 'malformed',
             'detail', 'a delayed member without an envelope')
+        if ARGV[3] ~= '0' then
+            redis.pcall('HINCRBY', KEYS[5], 'x', 1)
+            redis.pcall('HINCRBY', KEYS[5], 'bmalformed', 1)
+            redis.pcall('EXPIRE', KEYS[5], ARGV[3])
+        end
     else
         local id, rest = job_id_of(envelope)
         local entry = add_entry(envelope, name, '')

@@ -5,6 +5,7 @@
 -- reply the server's time in ms
 -- Atomic because a count must be either among the counts or in the history, whoever dies in between.
 local kinds = {d = 1, f = 2, r = 3, x = 4, s = 5, c = 6}
+local only_totals = {u = 'unknown', m = 'missed', b = 'dead:'}
 local most, records = tonumber(ARGV[1]), #KEYS - 1
 
 local function add_histogram(into, from)
@@ -42,7 +43,8 @@ for i = 1, #counted, 2 do
         local figures = figures_of(name)
         figures[kinds[kind]] = figures[kinds[kind]] + count
     else
-        redis.call('HINCRBY', KEYS[2], 'unknown', count)
+        local field = only_totals[kind] and only_totals[kind] .. name or 'unknown'
+        redis.call('HINCRBY', KEYS[2], field, count)
     end
 end
 for i = 3 + records, #ARGV, 2 do
@@ -54,7 +56,7 @@ end
 
 for record = 2, #KEYS do
     local key = KEYS[record]
-    local known = redis.call('HLEN', key)
+    local known = #order > 0 and redis.call('HLEN', key)
     for _, name in ipairs(order) do
         local field = ':' .. name
         local before = redis.call('HGET', key, field)
@@ -72,13 +74,13 @@ for record = 2, #KEYS do
         end
         redis.call('HSET', key, field, cmsgpack.pack(figures))
     end
-    if ARGV[2] ~= '' then
+    if ARGV[2] ~= '' and record > 2 then
         local last, before = cmsgpack.unpack(ARGV[2]), redis.call('HGET', key, 'gauges')
         local highest = before and cmsgpack.unpack(before)[2] or last
         for i, value in ipairs(last) do highest[i] = math.max(highest[i] or 0, value) end
         redis.call('HSET', key, 'gauges', cmsgpack.pack({last, highest}))
     end
-    if #order > 0 or ARGV[2] ~= '' then redis.call('EXPIRE', key, ARGV[1 + record]) end
+    if #order + #counted > 0 or ARGV[2] ~= '' then redis.call('EXPIRE', key, ARGV[1 + record]) end
 end
 redis.call('DEL', KEYS[1])
 local time = redis.call('TIME')

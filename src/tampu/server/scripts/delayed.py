@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tampu.metrics.history import KEPT_S
 from tampu.server.scripts.script import Script, as_number, as_numbers
 
 if TYPE_CHECKING:
@@ -34,13 +35,18 @@ class Promoted(Struct, frozen=True):
     findable: dict[bytes, bytes]
 
 
-async def promote(lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int) -> Promoted:
+async def promote(
+    lane: Lane, keys: QueueKeys, *, limit: int, events_max_len: int, history: bool = True
+) -> Promoted:
     """Move due jobs to the stream. Not sent again: the reply would lack the jobs of the first time.
 
-    With an `events_max_len` above 0 it writes an event for each of them.
+    With an `events_max_len` above 0 it writes an event for each of them. With `history`, what it
+    buries is among the counts of the queue.
     """
     reply: Any = await _PROMOTE.run(
-        lane, (keys.delayed, keys.stream, keys.dead, keys.events), (limit, events_max_len)
+        lane,
+        (keys.delayed, keys.stream, keys.dead, keys.events, keys.counted),
+        (limit, events_max_len, KEPT_S if history else 0),
     )
     moved, remaining, next_in = as_numbers(reply[:3])
     next_in_us = next_in if next_in >= 0 else None

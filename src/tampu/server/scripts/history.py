@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tampu.metrics.history import DAY_S, RESOLUTIONS
+from tampu.metrics.history import DAY_S, KEPT_S, RESOLUTIONS
 from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script, as_number
 from tampu.wire.history import encode_history
@@ -24,7 +24,6 @@ _NOTE_FAILURES = Script("note_failures")
 MAX_TASKS: Final = 200
 """So many names of a queue are counted by themselves, the others together as "other"."""
 MAX_FAILURE_GROUPS: Final = 200
-_KEPT_S: Final = 400 * DAY_S
 _FAILURES_KEPT_S: Final = 30 * DAY_S
 
 
@@ -39,7 +38,10 @@ def count(lane: Lane, keys: QueueKeys, counts: Mapping[str, int]) -> asyncio.Fut
     Written at once, so that it goes to the server together with what is counted. Never sent twice:
     `ScriptUnknown` and refusals say that nothing was counted.
     """
-    args: list[Argument] = [_KEPT_S]
+    if len(counts) == 1:
+        ((name, number),) = counts.items()
+        return lane.send(pack(b"HINCRBY", keys.counted, name, number))
+    args: list[Argument] = []
     for name, number in counts.items():
         args += (name, number)
     return lane.send(_COUNT.pack(lane, (1, keys.counted, *args)))
@@ -60,7 +62,7 @@ async def record(
     """
     steps = [keys.history(step.seconds, int(at_s) // step.seconds) for step in RESOLUTIONS]
     args: list[Argument] = [MAX_TASKS, b"" if gauges is None else encode_history(gauges)]
-    args += (_KEPT_S, *(step.kept_s for step in RESOLUTIONS))
+    args += (KEPT_S, *(step.kept_s for step in RESOLUTIONS))
     for name, each in times.items():
         args += (name, encode_history(each))
     reply = await _RECORD.run(lane, (keys.counted, keys.totals, *steps), args)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from tampu.errors import CommandRefused
+from tampu.metrics.history import KEPT_S
 from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
 from tampu.server.streams import read_time_ms
@@ -111,9 +112,17 @@ class Fired(Struct, frozen=True):
 
 
 async def fire(
-    lane: Lane, keys: QueueKeys, *, holder: bytes, events_max_len: int, firings: Sequence[Firing]
+    lane: Lane,
+    keys: QueueKeys,
+    *,
+    holder: bytes,
+    events_max_len: int,
+    history: bool = True,
+    firings: Sequence[Firing],
 ) -> list[Fired] | None:
     """Fire many schedules in one step; None if the holder no longer leads.
+
+    With `history`, missed instants are among the counts of the queue.
 
     Safe to send again: a schedule that has fired is no longer armed for the same instant.
     """
@@ -124,8 +133,9 @@ async def fire(
         keys.delayed,
         keys.wakeup,
         keys.events,
+        keys.counted,
     )
-    args: list[Argument] = [holder, events_max_len]
+    args: list[Argument] = [holder, events_max_len, KEPT_S if history else 0]
     for each in firings:
         args += each.armed.key, each.armed.score, each.limit, each.overlap
         args += each.missed, each.outside, each.overlapped, _or_empty(each.next_ms)

@@ -5,7 +5,8 @@ from http import HTTPStatus
 import msgspec
 import pytest
 
-from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, answer
+from tampu.admin.metrics import MetricsPage
+from tampu.cli.worker.health import TOO_SILENT_S, HealthReport, answer, answer_metrics
 
 WELL = HealthReport(
     live=True, started=True, stopping=False, running=3, processes=2, server_seen_s_ago=0.5
@@ -45,6 +46,7 @@ def test_when_a_worker_is_well_and_when_it_is_ready(
         ("GET /live HTTP/1.1", but(stopping=True), HTTPStatus.OK),
         ("GET /ready HTTP/1.1", but(stopping=True), HTTPStatus.SERVICE_UNAVAILABLE),
         ("POST /ready HTTP/1.1", WELL, HTTPStatus.METHOD_NOT_ALLOWED),
+        ("POST /metrics HTTP/1.1", WELL, HTTPStatus.METHOD_NOT_ALLOWED),
         ("GET / HTTP/1.1", WELL, HTTPStatus.NOT_FOUND),
         ("nonsense", WELL, HTTPStatus.NOT_FOUND),
         ("", WELL, HTTPStatus.NOT_FOUND),
@@ -68,3 +70,9 @@ def test_the_body_shows_what_runs_and_when_the_server_was_seen() -> None:
         "processes": 2,
         "server_seen_s_ago": 0.5,
     }
+
+
+def test_metrics_are_shown_as_they_are_and_a_problem_is_a_comment() -> None:
+    assert answer_metrics(MetricsPage("up 1\n")) == (HTTPStatus.OK, b"up 1\n")
+    status, body = answer_metrics(MetricsPage("", "the server is away"))
+    assert (status, body) == (HTTPStatus.SERVICE_UNAVAILABLE, b"# the server is away\n")

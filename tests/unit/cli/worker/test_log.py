@@ -22,6 +22,15 @@ def test_a_record_is_one_line_with_time_level_process_and_logger() -> None:
     assert line == f"1970-01-01T00:00:00.012Z INFO {os.getpid()} tampu.worker: job x was buried"
 
 
+def test_a_record_that_a_handler_logs_ends_with_its_job() -> None:
+    job = {"job_id": "j1", "job_name": "gr\x1beet", "attempt": 2, "queue": "emails"}
+    line = format_record("shop", "hello", **job)
+    assert line.endswith("shop: hello [job=j1 gr\\u001beet attempt=2 queue=emails]")
+    line = format_record("shop", "hello", **job, trace_id="ab")
+    assert line.endswith(" attempt=2 queue=emails trace_id=ab]")
+    assert format_record("shop", "hello", job_id="of the shop").endswith("shop: hello")
+
+
 def test_a_message_with_line_ends_or_control_characters_stays_one_line() -> None:
     line = format_record("shop", "a\r\nb\x1b[31m\n2026-01-01T00:00:00.000Z INFO 1 tampu: forged")
     assert len(line.splitlines()) == 1

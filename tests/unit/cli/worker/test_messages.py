@@ -1,10 +1,12 @@
-"""Messages from a worker process to its supervisor arrive whole or not at all."""
+"""Messages between a worker process and its supervisor arrive whole or not at all."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from tampu.admin.metrics import MetricsPage
 from tampu.cli.signals import ExitReason
 from tampu.cli.worker.messages import (
     PIPES_VARIABLE,
@@ -16,6 +18,7 @@ from tampu.cli.worker.messages import (
     decode_message,
     encode_message,
 )
+from tests.waiting import wait_until
 
 LONG = ProcessStarted(
     version="1",
@@ -34,7 +37,8 @@ class OtherEnds:
     def __init__(self) -> None:
         self._life = os.pipe()
         self._messages = os.pipe()
-        self.variable = f"{self._life[0]},{self._messages[1]}"
+        self._questions = os.pipe()
+        self.variable = f"{self._life[0]},{self._messages[1]},{self._questions[0]}"
         self._data = b""
 
     def read(self) -> list[ProcessMessage | None]:
@@ -47,12 +51,19 @@ class OtherEnds:
             pass
         return [decode_message(line) for line in self._data.split(b"\n")[:-1]]
 
+    def ask(self) -> None:
+        os.write(self._questions[1], b"?")
+
+    def stop_asking(self) -> None:
+        os.close(self._questions[1])
+        self._questions = (self._questions[0], -1)
+
     def stop_reading(self) -> None:
         os.close(self._messages[0])
         self._messages = (-1, self._messages[1])
 
     def close(self) -> None:
-        for end in (*self._life, *self._messages):
+        for end in (*self._life, *self._messages, *self._questions):
             if end >= 0:
                 os.close(end)
 
@@ -74,7 +85,13 @@ def pipe(ends: OtherEnds, monkeypatch: pytest.MonkeyPatch) -> SupervisorPipe:
 
 
 @pytest.mark.parametrize(
-    "message", [LONG, ProcessHeartbeat(3, 0.5), ProcessStopping(ExitReason.RECYCLED)]
+    "message",
+    [
+        LONG,
+        ProcessHeartbeat(3, 0.5),
+        ProcessStopping(ExitReason.RECYCLED),
+        MetricsPage("a 1\nb 2\n"),
+    ],
 )
 def test_a_message_is_one_line(message: ProcessMessage) -> None:
     line = encode_message(message)
@@ -94,18 +111,16 @@ def test_a_process_that_a_user_started_has_no_supervisor(monkeypatch: pytest.Mon
     assert SupervisorPipe.from_environment() is None
 
 
-def test_the_rest_of_a_long_message_is_sent_with_the_next_ones(
+async def test_the_rest_of_a_long_message_is_sent_as_soon_as_there_is_room(
     ends: OtherEnds, pipe: SupervisorPipe
 ) -> None:
-    pipe.send(LONG)
-    messages = ends.read()
-    for number in range(10):
-        pipe.send(ProcessHeartbeat(number, 0.0))
-        messages = ends.read()
-    assert messages == [LONG, *(ProcessHeartbeat(number, 0.0) for number in range(10))]
+    sent: list[ProcessMessage] = [LONG, *(ProcessHeartbeat(number, 0.0) for number in range(10))]
+    for message in sent:
+        pipe.send(message)
+    await wait_until(lambda: ends.read() == sent, within=10, sentence="all messages arrive")
 
 
-def test_a_supervisor_that_does_not_read_does_no_harm(
+async def test_a_supervisor_that_does_not_read_does_no_harm(
     ends: OtherEnds, pipe: SupervisorPipe
 ) -> None:
     for _ in range(5000):
@@ -113,3 +128,32 @@ def test_a_supervisor_that_does_not_read_does_no_harm(
     assert set(ends.read()) == {ProcessHeartbeat(1, 0.5)}
     ends.stop_reading()
     pipe.send(ProcessHeartbeat(1, 0.5))
+
+
+async def test_no_more_is_kept_for_a_supervisor_that_does_not_read_than_fits_into_memory(
+    ends: OtherEnds, pipe: SupervisorPipe
+) -> None:
+    large = MetricsPage("x" * 5_000_000)
+    for _ in range(10):
+        pipe.send(large)
+    last = ProcessHeartbeat(1, 0.5)
+
+    def arrive() -> bool:
+        pipe.send(last)
+        return last in ends.read()
+
+    await wait_until(arrive, within=20, sentence="there is room again")
+    assert 3 <= ends.read().count(large) < 10
+
+
+async def test_each_question_of_the_supervisor_is_heard_until_it_is_dead(
+    ends: OtherEnds, pipe: SupervisorPipe
+) -> None:
+    heard: list[int] = []
+    pipe.when_asked(lambda: heard.append(1))
+    for count in (1, 2):
+        ends.ask()
+        await wait_until(lambda c=count: len(heard) == c, within=10, sentence="it is heard")  # type: ignore[misc]
+    ends.stop_asking()
+    await asyncio.sleep(0)
+    assert len(heard) == 2

@@ -1,0 +1,262 @@
+"""Pages of schedules and workers, and what the search box finds, over a real server."""
+
+import asyncio
+import re
+from urllib.parse import urlencode
+
+import pytest
+from msgspec.msgpack import encode
+
+from tampu.admin.browsing import JobPlace
+from tampu.admin.queues import QueueSummary, summarise_queue
+from tampu.dashboard import Access
+from tampu.queue import Queue
+from tampu.server.connect import Server
+from tampu.server.lane import Lane
+from tampu.server.streams import server_time_ms
+from tampu.timing import Cron, Every
+from tampu.wire.history import PackedProcess, PackedRun
+from tampu.wire.keys import QueueKeys
+from tampu.worker import Worker
+from tests.dashboards import HOSTILE, Visit, act, assert_harmless, bury
+from tests.servers import RunningServer
+from tests.waiting import wait_until
+
+DIGEST = {"queue": "emails", "key": "digest"}
+
+
+async def store(url: str) -> None:
+    async with Queue("emails", url) as queue:
+        rule = Cron("0 9 * * *", tz="Europe/Berlin")
+        await queue.schedules.add("send", rule, {"to": "ada", "token": "t-1"}, key="digest")
+        await queue.schedules.add("clean", Every("1h"), key="cleanup")
+
+
+async def test_schedules_are_listed_paused_resumed_and_triggered(
+    visit: Visit, running: RunningServer
+) -> None:
+    await store(running.url)
+    client = visit(access=Access.full(user="ada"))
+    page = (await client.get("/schedules")).text
+    assert "digest" in page
+    assert "cleanup" in page
+    assert_harmless(page)
+    async with Queue("emails", running.url) as queue:
+        for path, sentence, paused in (
+            ("/pause-schedule", "digest is paused.", True),
+            ("/pause-schedule", "digest is paused already.", True),
+            ("/resume-schedule", "digest is resumed.", False),
+            ("/resume-schedule", "digest was not paused.", False),
+        ):
+            assert (await act(client, path, **DIGEST)).json()["sentence"] == sentence
+            found = {each.key: each for each in await queue.schedules.list()}
+            assert found["digest"].paused is paused
+        answer = await act(client, "/trigger-schedule", **DIGEST)
+        assert "was added" in answer.json()["sentence"]
+        (job,) = [each async for each in queue.jobs(state="waiting")]
+        assert (job.name, job.schedule_key) == ("send", "digest")
+    page = (await client.get(f"/schedule?{urlencode(DIGEST)}")).text
+    assert f'href="job?queue=emails&amp;id={job.id}"' in page
+    shown = (await client.get(f"/job?queue=emails&id={job.id}")).text
+    assert 'href="schedule?queue=emails&amp;key=digest"' in shown
+    assert "trigger schedule" in (await client.get("/audit")).text
+
+
+async def test_a_schedule_shows_its_next_fires_in_the_zone_of_the_visitor(
+    visit: Visit, running: RunningServer
+) -> None:
+    await store(running.url)
+    client, path = visit(), f"/schedule?{urlencode(DIGEST)}"
+    page = (await client.get(path)).text
+    assert len(re.findall(r'<tr data-row="[^"]*T[^"]*"><td><time datetime', page)) == 10
+    assert 'data-time="full"' in page
+    assert "t-1" not in page
+    assert_harmless(page)
+    berlin = (await client.get(f"{path}&tz=Europe/Berlin")).text
+    assert len(re.findall(r">[A-Z][a-z]{2} [0-9-]{10} 09:00:00 CES?T<", berlin)) == 10
+    assert (await client.get(f"{path}&tz=Mars/Olympus")).status_code == 400
+    many = (await client.get(f"{path}&count=99999999999999999999")).text
+    assert len(re.findall(r'<tr data-row="[^"]*T[^"]*"><td><time', many)) == 100
+    assert (await client.get(f"{path}&count=x")).status_code == 400
+    assert (await client.get("/schedule?queue=emails&key=nothing")).status_code == 404
+
+
+async def test_schedules_of_hidden_queues_and_of_readers_are_left_alone(
+    visit: Visit, running: RunningServer
+) -> None:
+    await store(running.url)
+    reader, stranger = visit(access=Access.read()), visit(access=Access.full("others"))
+    async with Queue("emails", running.url) as queue:
+        for path in ("/pause-schedule", "/trigger-schedule", "/resume-schedule"):
+            assert (await act(reader, path, **DIGEST)).status_code == 403
+            assert (await act(stranger, path, **DIGEST)).status_code == 404
+        assert (await queue.counts()).waiting == 0
+        assert not any(each.paused for each in await queue.schedules.list())
+    assert 'method="post"' not in (await reader.get("/schedules")).text
+    assert "cleanup" not in (await stranger.get("/schedules")).text
+    assert (await stranger.get(f"/schedule?{urlencode(DIGEST)}")).status_code == 404
+
+
+async def test_hostile_schedules_are_escaped(visit: Visit, running: RunningServer) -> None:
+    async with Queue("emails", running.url) as queue:
+        for text in HOSTILE:
+            await queue.schedules.add(text, Every("1h"), {text: text}, key=text)
+    client = visit()
+    pages = [await client.get("/schedules")]
+    pages += [
+        await client.get(f"/schedule?{urlencode({'queue': 'emails', 'key': text})}")
+        for text in HOSTILE
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        assert "<script>alert" not in page.text
+        assert_harmless(page.text)
+
+
+async def test_a_schedule_that_cannot_be_read_is_shown_with_its_problem(
+    visit: Visit, running: RunningServer
+) -> None:
+    await store(running.url)
+    keys = QueueKeys("emails")
+    with running.admin() as admin:
+        admin.hset(keys.spec("digest").decode(), "spec", b"\xc1")
+    client = visit()
+    assert "Unreadable" in (await client.get("/schedules")).text
+    page = await client.get(f"/schedule?{urlencode(DIGEST)}")
+    assert (page.status_code, "Problem" in page.text) == (200, True)
+    assert (await act(client, "/trigger-schedule", **DIGEST)).status_code == 400
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+async def test_a_worker_is_shown_with_what_it_runs_and_drained(
+    visit: Visit, server: Server, running: RunningServer
+) -> None:
+    client, stop = visit(), asyncio.Event()
+
+    async def handler(_: object) -> None:
+        await stop.wait()
+
+    worker = Worker("emails", handler, running.url, concurrency=7)
+    async with Queue("emails", running.url) as queue:
+        await queue.add("send", job_id="one")
+        await worker.start()
+        try:
+            worker_id = await held_by(queue)
+            await report(server, worker_id)
+            page = (await client.get("/workers")).text
+            assert_harmless(page)
+            for text in (worker_id, "1.4.2", "90 MB", "400ms", "1 job, the oldest for", "/7<"):
+                assert text in page, text
+            assert 'href="job?queue=emails&amp;id=one"' in page
+            fields = {"queue": "emails", "worker": worker_id}
+            reader, stranger = visit(access=Access.read()), visit(access=Access.full("others"))
+            assert (await act(reader, "/drain-worker", **fields)).status_code == 403
+            assert (await act(stranger, "/drain-worker", **fields)).status_code == 404
+            assert worker_id not in (await stranger.get("/workers")).text
+            assert "Drain" not in (await reader.get("/workers")).text
+            gone = await act(client, "/drain-worker", queue="emails", worker="nobody")
+            assert gone.status_code == 404
+            stop.set()
+            assert (await act(client, "/drain-worker", **fields)).status_code == 200
+
+            async def is_gone() -> bool:
+                return not (await summary(server)).workers
+
+            await wait_until(is_gone, within=10, sentence="the worker has stopped")
+            assert f"worker {worker_id}" in (await client.get("/audit")).text
+        finally:
+            stop.set()
+            await worker.stop()
+
+
+async def summary(server: Server) -> QueueSummary:
+    """The queue now."""
+    keys = QueueKeys("emails")
+    async with await Lane.open(server, keys.stream) as lane:
+        return await summarise_queue(lane, keys)
+
+
+async def held_by(queue: Queue) -> str:
+    """The worker that holds the only job."""
+
+    async def is_active() -> bool:
+        return (await queue.counts()).active == 1
+
+    await wait_until(is_active, within=10, sentence="the job is active")
+    async for info in queue.jobs(state=str(JobPlace.ACTIVE)):
+        return info.worker or ""
+    raise AssertionError("no job is active")
+
+
+async def report(server: Server, worker_id: str) -> None:
+    """What a process reports every ten seconds."""
+    keys = QueueKeys("emails")
+    async with await Lane.open(server, keys.stream) as lane:
+        now = await server_time_ms(lane)
+        packed = PackedProcess(
+            at_ms=now,
+            host="vm",
+            pid=7,
+            rss_bytes=90_000_000,
+            cpu=0.5,
+            lag_ms=400.0,
+            slots=7,
+            busy=1,
+            running=[PackedRun("one", "send", 1, now - 5000)],
+            version="0.1.0",
+            python="3.11.7",
+            app_version="1.4.2",
+        )
+        await lane.call("SET", keys.process(worker_id.encode()), encode(packed))
+
+
+async def test_an_empty_server_says_what_to_do_next(visit: Visit) -> None:
+    client = visit()
+    for path, sentence in (
+        ("/jobs", "There are no queues yet"),
+        ("/dead", "There are no queues yet"),
+        ("/schedules", "There are no schedules"),
+        ("/workers", "No worker has started yet"),
+        ("/audit", "Nothing was done by hand"),
+    ):
+        page = await client.get(path)
+        assert (page.status_code, sentence in page.text) == (200, True), path
+        assert_harmless(page.text)
+
+
+# --- search -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "link"),
+    [
+        ("my-job", "job?queue=emails&amp;id=my-job"),
+        ("later", "job?queue=emails&amp;id=later"),
+        ("iges", "schedule?queue=emails&amp;key=digest"),
+        ("EMAI", "queue?name=emails"),
+    ],
+)
+async def test_the_search_box_finds_jobs_queues_and_schedules(
+    visit: Visit, running: RunningServer, wanted: str, link: str
+) -> None:
+    await store(running.url)
+    async with Queue("emails", running.url) as queue:
+        await queue.add("send", job_id="my-job")
+        await queue.add("send", job_id="later", delay=3600)
+    path = f"/search?{urlencode({'q': wanted})}"
+    assert f'href="{link}"' in (await visit().get(path)).text
+    hidden = (await visit(access=Access.read("others")).get(path)).text
+    assert "Nothing was found" in hidden
+
+
+async def test_the_search_box_finds_a_dead_letter_by_the_id_of_its_job(
+    visit: Visit, running: RunningServer
+) -> None:
+    async with Queue("emails", running.url) as queue:
+        (dead_id,) = await bury(running.url, queue, {"n": 1})
+        letter = await queue.dead.get(dead_id)
+        assert letter is not None
+    page = (await visit().get(f"/search?q={letter.job_id}")).text
+    assert f'href="job?queue=emails&amp;dead={dead_id}"' in page
