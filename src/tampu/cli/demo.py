@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Final, Protocol
@@ -32,11 +33,6 @@ from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
 from tampu.util.clock import to_positive_ms
 from tampu.wire.keys import QueueKeys
-
-try:
-    from tampu.cli.dashboard import open_beside
-except MissingExtra:
-    open_beside = None  # type: ignore[assignment]
 
 _UPDATE_EVERY_S: Final = 0.1
 _GROUP: Final = b"default"
@@ -105,15 +101,22 @@ def choose_opening(screen: Screen, orders: int | None, open_for: str | None) -> 
 @asynccontextmanager
 async def _dashboard(screen: Screen, shared: SharedOptions) -> AsyncIterator[None]:
     """The dashboard, if what it needs is installed; says where it is."""
-    if open_beside is None:
-        screen.console.print("To see it in a browser: pip install 'tampu[dashboard]'", markup=False)
+    try:
+        # By its name, as any command is imported: only when it runs, and if it can.
+        dashboard = import_module("tampu.cli.dashboard")
+    except MissingExtra:
         where = "in this directory" if shared.url is None else "with the same --url"
-        screen.console.print(f"To watch its queues from another terminal, {where}: tampu watch\n")
+        _say(screen, "To see it in a browser: pip install 'tampu[dashboard]'")
+        _say(screen, f"To watch its queues from another terminal, {where}: tampu watch\n")
         yield
-        return
-    async with open_beside(shared.url) as address:
-        screen.console.print(f"The dashboard is at {address}\n", markup=False)
-        yield
+    else:
+        async with dashboard.open_beside(shared.url) as address:
+            _say(screen, f"The dashboard is at {address}\n")
+            yield
+
+
+def _say(screen: Screen, sentence: str) -> None:
+    screen.console.print(sentence, markup=False, highlight=False)
 
 
 async def _clear(server: Server, keys: QueueKeys) -> None:
