@@ -90,7 +90,7 @@ async def test_pages_can_be_read_without_scripts(
         await page.goto(site + link)
         await expect(page.locator("main h1")).to_be_visible()
     await page.goto(site)
-    await row.locator("a").click()
+    await row.locator("a.name").click()
     await expect(page.locator("h1")).to_have_text(EMAILS)
     await page.get_by_role("button", name="Pause").click()
     await expect(page.get_by_text("Paused")).to_be_visible()

@@ -78,11 +78,11 @@ async def test_a_changed_fragment_is_sent(running: RunningServer) -> None:
     ):
         await queue.add("send")
         async with look_at(dashboard, of="queue", name="emails") as page:
-            await page.until_region("tiles", "<dd>1</dd>")
+            await page.until_region("tiles", ">1</a></dd>")
             assert page.headers["content-type"].startswith("text/event-stream")
             assert page.headers["cache-control"] == "no-store"
             await queue.add_each("send", range(41))
-            await page.until_region("tiles", "<dd>42</dd>")
+            await page.until_region("tiles", ">42</a></dd>")
             await queue.pause()
             await page.until_region("state", "Paused")
 
@@ -120,7 +120,7 @@ async def test_an_open_page_says_that_the_server_is_away_and_recovers(
     ):
         await queue.add("send")
         async with look_at(dashboard, of="queue", name="emails") as page:
-            await page.until_region("tiles", "<dd>1</dd>")
+            await page.until_region("tiles", ">1</a></dd>")
             running.pause()
             try:
                 await page.until("away")
@@ -128,7 +128,7 @@ async def test_an_open_page_says_that_the_server_is_away_and_recovers(
                 running.resume()
             await page.until("back")
             await queue.add("send")
-            await page.until_region("tiles", "<dd>2</dd>")
+            await page.until_region("tiles", ">2</a></dd>")
 
 
 async def test_twenty_pages_cost_the_server_as_much_as_one(running: RunningServer) -> None:
