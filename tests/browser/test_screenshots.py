@@ -53,7 +53,7 @@ async def test_pictures_of_the_demo(running: RunningServer, site: str, visitors:
 async def _take(
     visitors: Visitors, address: str, *, theme: Literal["light", "dark"], to: Path
 ) -> None:
-    size = {"width": 1280, "height": 860}
+    size = {"width": 1280, "height": 960}
     page = await visitors.open(address, color_scheme=theme, viewport=size)
     await expect(page.locator("[data-pulse]")).to_be_visible()
     picture = await page.screenshot(path=to, animations="disabled")
