@@ -37,6 +37,7 @@ _QUERIES: Final[dict[str, dict[str, str]]] = {
     "edit": {"queue": "queue", "dead": "dead"},
     "bulk": {"id": "bulk"},
     "audit": {},
+    "alerts": {},
     "schedules": {"queue": "queue"},
     "schedule": {"queue": "queue", "key": "schedule"},
     "workers": {"queue": "queue"},

@@ -9,12 +9,15 @@ from msgspec.msgpack import encode
 
 from tampu.admin.browsing import JobPlace
 from tampu.admin.queues import QueueSummary, summarise_queue
+from tampu.app import App
+from tampu.app_worker import AppWorker
 from tampu.dashboard import Access
 from tampu.queue import Queue
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
 from tampu.timing import Cron, Every
+from tampu.wire.alerts import AlertKind, StoredAlert
 from tampu.wire.history import PackedProcess, PackedRun
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
@@ -171,6 +174,34 @@ async def test_a_worker_is_shown_with_what_it_runs_and_drained(
             await worker.stop()
 
 
+async def test_a_worker_of_a_hidden_queue_is_not_drained(
+    visit: Visit, running: RunningServer
+) -> None:
+    app = App(running.url)
+
+    @app.task(queue="emails")
+    async def send() -> None: ...
+
+    @app.task(queue="secret")
+    async def bill() -> None: ...
+
+    async with AppWorker(app):
+        found = re.findall(r'worker" value="([^"]+)"', (await visit().get("/workers")).text)
+        (worker_id,) = found
+        for access, status in (
+            (Access.full("emails"), 403),
+            (Access.of({"emails": ["drain"], "secret": []}), 403),
+            (Access.full("emails", "secret"), 200),
+        ):
+            client = visit(access=access)
+            page = (await client.get("/workers")).text
+            assert worker_id in page
+            assert ("Drain" in page) is (status == 200)
+            answer = await act(client, "/drain-worker", queue="emails", worker=worker_id)
+            assert answer.status_code == status
+            assert "secret" not in answer.text
+
+
 async def summary(server: Server) -> QueueSummary:
     """The queue now."""
     keys = QueueKeys("emails")
@@ -219,11 +250,45 @@ async def test_an_empty_server_says_what_to_do_next(visit: Visit) -> None:
         ("/dead", "There are no queues yet"),
         ("/schedules", "There are no schedules"),
         ("/workers", "No worker has started yet"),
+        ("/alerts", "No alert has fired"),
         ("/audit", "Nothing was done by hand"),
     ):
         page = await client.get(path)
         assert (page.status_code, sentence in page.text) == (200, True), path
         assert_harmless(page.text)
+
+
+# --- alerts -------------------------------------------------------------------------------------
+
+
+async def test_alerts_that_have_fired_and_resolved_are_shown(
+    visit: Visit, server: Server, running: RunningServer
+) -> None:
+    async with Queue("emails", running.url) as queue:
+        await queue.add("send")
+    keys = QueueKeys("emails")
+    async with await Lane.open(server, keys.stream) as lane:
+        now = await server_time_ms(lane)
+        for key, resolved_ms, sentence in (
+            ("oldest", 0, HOSTILE[0]),
+            ("lag", now - 1000, "The loop is fine."),
+        ):
+            state = StoredAlert(
+                AlertKind.OLDEST,
+                fired_ms=now - 60_000,
+                resolved_ms=resolved_ms,
+                sentence=sentence,
+            )
+            await lane.call("HSET", keys.alerts, key, encode(state))
+    client = visit()
+    for path, fine in (("/alerts", True), ("/", False)):
+        page = (await client.get(path)).text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+        assert ("The loop is fine." in page) is fine
+        assert_harmless(page)
+    hidden = (await visit(access=Access.read("others")).get("/alerts")).text
+    assert "No alert has fired" in hidden
+    assert "The loop is fine." not in hidden
 
 
 # --- search -------------------------------------------------------------------------------------

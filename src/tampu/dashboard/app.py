@@ -32,6 +32,7 @@ from tampu.dashboard.page import (
     not_found,
 )
 from tampu.dashboard.pages import (
+    alerts,
     dead,
     job,
     jobs,
@@ -65,6 +66,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     dead,
     schedules,
     workers,
+    alerts,
     search,
 )
 """The modules with pages. Each has some of `PAGES`, `OPERATIONS` and `RESOURCES`."""

@@ -10,9 +10,9 @@ from tampu.errors import DecodeError
 from tampu.wire.fields import cut_text, decode_number, decode_text, encode_text, pair_fields
 from tampu.wire.msgpack import decode_as
 
-AUDIT: Final = b"tampu:audit"
+AUDIT: Final = b"{chasqui:}:tampu:audit"
 """A stream of what was done by hand, one for all queues."""
-_BULK: Final = b"tampu:bulk:"
+_BULK: Final = b"{chasqui:}:tampu:bulk:"
 _MAX_TEXT_BYTES: Final = 2_048
 _FIELDS: Final = ("user", "action", "queue", "what", "outcome")
 

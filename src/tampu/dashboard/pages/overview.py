@@ -10,6 +10,7 @@ from tampu.admin.workers import count_alive
 from tampu.dashboard.charts import Series, line_chart, sparkline, stacked_bars
 from tampu.dashboard.history import SAID, Quantiles, TaskTrend, Trend, read_trends
 from tampu.dashboard.page import Nav, Page, View
+from tampu.dashboard.pages.alerts import alerts_of, is_active
 from tampu.dashboard.render import age_s, format_count, format_seconds
 from tampu.metrics.history import Span
 
@@ -86,6 +87,7 @@ async def load(view: View) -> Mapping[str, object]:
     trends = await read_trends(view.source, names, span)
     rows = [QueueRow(each, trends.by_queue[each.queue]) for each in summaries]
     return {
+        "alerts": [each for each in await alerts_of(view, names) if is_active(each)],
         "rows": rows,
         "sums": Sums.of(rows),
         "trend": trends.total,
@@ -146,7 +148,7 @@ PAGES = (
         template="overview.html",
         load=load,
         nav=Nav("Overview", 0, "o"),
-        live=("tiles", "charts", "queues"),
+        live=("alerts", "tiles", "charts", "queues"),
     ),
     Page(
         path="queues",

@@ -10,7 +10,15 @@ from tampu.admin.history import processes_of
 from tampu.admin.workers import WorkerState
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
-from tampu.dashboard.page import Answer, Nav, Operation, Page, View, not_found
+from tampu.dashboard.page import (
+    Answer,
+    Nav,
+    Operation,
+    Page,
+    RequestRefused,
+    View,
+    not_found,
+)
 from tampu.server.scripts.control import request_drain
 from tampu.server.streams import server_time_ms
 from tampu.util.clock import instant
@@ -98,9 +106,10 @@ async def load(view: View) -> Mapping[str, object]:
     if view.params.get("queue"):
         names = [(await view.queue("queue")).name]
     rows = await read_workers(view, names)
+    elsewhere = await _on_hidden_queues(view)
     alive = [row for row in rows if row.state is not WorkerState.GONE]
     return {
-        "rows": [(row, row.state is WorkerState.ALIVE and _may_drain(view, row)) for row in rows],
+        "rows": [(row, row.id not in elsewhere and _may_drain(view, row)) for row in rows],
         "alive": len(alive),
         "active": sum(row.active for row in alive),
         "slots": sum(row.slots for row in alive),
@@ -113,7 +122,14 @@ async def load(view: View) -> Mapping[str, object]:
 
 def _may_drain(view: View, row: WorkerRow) -> bool:
     """A worker stops as a whole, so every queue of it must allow that."""
-    return all(view.may(Action.DRAIN, queue) for queue in row.queues)
+    is_alive = row.state is WorkerState.ALIVE
+    return is_alive and all(view.may(Action.DRAIN, queue) for queue in row.queues)
+
+
+async def _on_hidden_queues(view: View) -> set[str]:
+    """The workers that also work for queues that the visitor does not see."""
+    names = [name for name in await view.source.queue_names() if not view.access.sees(name)]
+    return {row.id for row in await read_workers(view, names)} if names else set()
 
 
 async def drain(view: View) -> Answer:
@@ -125,8 +141,8 @@ async def drain(view: View) -> Answer:
     row = next((each for each in rows if each.id == wanted and keys.name in each.queues), None)
     if row is None or row.state is not WorkerState.ALIVE:
         raise not_found("There is no such worker, or it is gone.")
-    for queue in row.queues:
-        view.demand(Action.DRAIN, queue)
+    if not _may_drain(view, row) or row.id in await _on_hidden_queues(view):
+        raise RequestRefused(403, "This worker works for queues that you may not drain.")
     await request_drain(await view.source.lane(keys), keys, DrainRequest(row.id))
     await view.note(Action.DRAIN, keys.name, f"worker {row.id}")
     return Answer(f"{row.id} was asked to stop. Running jobs may finish first.", "workers")
