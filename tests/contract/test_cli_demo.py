@@ -1,11 +1,14 @@
 """`tampu demo` on every server, with and without a terminal."""
 
 import json
+import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.contract.cli import COMMAND, environment, tampu
@@ -16,6 +19,13 @@ from tests.terminal import terminal
 # The fewest orders that show everything: the seventh has the last wrong address.
 FEW = ("demo", "--orders", "7")
 MANY = ("demo", "--orders", "500")  # more than the test waits for
+NO_DASHBOARD = """
+import sys
+sys.modules["uvicorn"] = None
+from tampu.cli.main import main
+main()
+"""
+CTRL_C = b"\x03"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
@@ -36,6 +46,7 @@ async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     assert tasks["take_order"] == {"runs": 7, "done": 7, "retried": 0, "dead": 0}
     assert tasks["confirm"] == {"runs": 10, "done": 5, "retried": 3, "dead": 2}
     assert tasks["remind"]["done"] == told["reminders"] == 2
+    assert tasks["write_invoice"] == {"runs": 8, "done": 7, "retried": 1, "dead": 0}
     assert tasks["report_backlog"]["done"] >= 1
     assert [(each["task"], each["reason"]) for each in told["dead"]] == [
         ("confirm", "unrecoverable"),
@@ -46,6 +57,7 @@ async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     left = (await tampu("inspect", "--json", url=running.url)).json["queues"]
     assert {each["queue"]: (each["dead"], each["schedules"]) for each in left} == {
         "tampu-demo-emails": (2, 0),
+        "tampu-demo-invoices": (0, 0),
         "tampu-demo-orders": (0, 0),
     }
 
@@ -97,6 +109,40 @@ def test_in_a_terminal_it_draws_and_leaves_the_summary(home: Path) -> None:
     assert "7 orders handled in " in summary
 
 
+def test_in_a_terminal_it_goes_on_until_ctrl_c_with_the_dashboard_beside_it(home: Path) -> None:
+    with terminal("demo", url=None, cwd=home) as screen:
+        printed = screen.until("Press Ctrl-C to stop.")
+        found = re.search(r"The dashboard is at (http://127\.0\.0\.1:\d+/)", printed)
+        assert found is not None
+        while int(screen.until(" orders in ").split()[-3].rpartition("K")[2]) <= 24:
+            pass
+        assert "tampu-demo-invoices" in httpx.get(found[1], timeout=30).text
+        screen.type(CTRL_C)
+        assert " orders handled in " in screen.until("tampu dead ls tampu-demo-emails")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(found[1])
+
+
+def test_it_stops_by_itself_after_a_time(home: Path) -> None:
+    done = _run(home, "demo", "--for", "1s", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["seconds"] >= 1
+    assert 1 <= told["orders"] < 24
+
+
+def test_without_the_extra_it_says_what_to_install(home: Path) -> None:
+    done = _run(home, "demo", "--orders", "1", command=(sys.executable, "-c", NO_DASHBOARD))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "To see it in a browser: pip install 'tampu[dashboard]'\n" in done.stdout
+    assert "1 order handled in " in done.stdout
+
+
+async def test_orders_and_a_time_exclude_each_other() -> None:
+    done = await tampu("demo", "--orders", "1", "--for", "1s")
+    assert (done.code, done.err) == (2, "tampu: Give --orders or --for, not both.\n")
+
+
 async def test_an_unreachable_server_is_one_sentence() -> None:
     done = await tampu("demo", url="redis://127.0.0.1:1/0")
     assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
@@ -107,10 +153,12 @@ async def test_orders_are_a_number(running: RunningServer) -> None:
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
-def _run(home: Path, *args: str) -> "subprocess.CompletedProcess[str]":
+def _run(
+    home: Path, *args: str, command: Sequence[str] = COMMAND
+) -> "subprocess.CompletedProcess[str]":
     """Run a command in an empty directory: on an embedded server of its own."""
     return subprocess.run(
-        [*COMMAND, *args],
+        [*command, *args],
         cwd=home,
         env=environment(None),
         capture_output=True,

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from ipaddress import ip_address
 from typing import Annotated, Final
 
@@ -20,6 +20,7 @@ from tampu.cli.target import find_app
 from tampu.dashboard.access import Access, Credentials
 from tampu.dashboard.app import Dashboard
 from tampu.errors import MissingExtra
+from tampu.server.connect import Target
 
 try:
     import uvicorn
@@ -29,6 +30,8 @@ except ModuleNotFoundError as missing:
 USER_VARIABLE: Final = "TAMPU_DASHBOARD_USER"
 PASSWORD_VARIABLE: Final = "TAMPU_DASHBOARD_PASSWORD"  # noqa: S105 - a name, not a secret
 TOKEN_VARIABLE: Final = "TAMPU_DASHBOARD_TOKEN"  # noqa: S105 - a name, not a secret
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 8321
 _STOP_S: Final = 3
 _BACKLOG: Final = 128
 
@@ -83,8 +86,8 @@ async def run_dashboard(
     shared: SharedOptions,
     app_or_url: AppOrUrl = None,
     *,
-    host: Host = "127.0.0.1",
-    port: Port = 8321,
+    host: Host = _HOST,
+    port: Port = _PORT,
     user: User = None,
     password: Password = None,
     token: Token = None,
@@ -111,7 +114,27 @@ async def run_dashboard(
         lambda url: {"url": url},
         lambda url: f"The dashboard is at {url} Press Ctrl-C to stop.",
     )
-    await serve(dashboard, listening)
+    with StopRequest().listen() as stop:
+        await serve(dashboard, listening, stop.requested)
+
+
+@asynccontextmanager
+async def open_beside(target: Target) -> AsyncIterator[str]:
+    """A dashboard inside another command, for everybody on this machine; yields its address."""
+    try:
+        listening = open_socket(_HOST, _PORT)
+    except CommandFailed:  # another one is there
+        listening = open_socket(_HOST, 0)
+    stop = asyncio.Event()
+    serving = asyncio.create_task(
+        serve(Dashboard(target, access=Access.full()), listening, stop),
+        name="tampu-dashboard-beside",
+    )
+    try:
+        yield f"http://{_HOST}:{listening.getsockname()[1]}/"
+    finally:
+        stop.set()
+        await serving
 
 
 def find_target(app_or_url: str | None, shared: SharedOptions) -> App | str | None:
@@ -172,8 +195,8 @@ def open_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(dashboard: Dashboard, listening: socket.socket) -> None:
-    """Answer requests until Ctrl-C or SIGTERM."""
+async def serve(dashboard: Dashboard, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Answer requests until `stop` is set."""
     config = uvicorn.Config(
         dashboard,
         log_level="warning",
@@ -183,14 +206,13 @@ async def serve(dashboard: Dashboard, listening: socket.socket) -> None:
         timeout_graceful_shutdown=_STOP_S,
     )
     server = _Server(config)
-    with StopRequest().listen() as stop:
-        serving = asyncio.create_task(server.serve([listening]), name="tampu-dashboard")
-        stopping = asyncio.create_task(stop.requested.wait(), name="tampu-dashboard-stop")
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        await dashboard.live.close()  # a page that stays open would hold it up
-        server.should_exit = True
-        await serving
+    serving = asyncio.create_task(server.serve([listening]), name="tampu-dashboard")
+    stopping = asyncio.create_task(stop.wait(), name="tampu-dashboard-stop")
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    await dashboard.live.close()  # a page that stays open would hold it up
+    server.should_exit = True
+    await serving
 
 
 class _Server(uvicorn.Server):

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Final, Protocol
 
 import typer
-from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -19,177 +19,104 @@ from rich.text import Text
 from tampu.admin.dead import DeadLetter
 from tampu.admin.queues import remove_queue
 from tampu.admin.workers import WorkerState, workers_of
-from tampu.app_worker import AppWorker
 from tampu.cli.command import command
 from tampu.cli.dead import error_of, reason_of
 from tampu.cli.options import SharedOptions, new_app
-from tampu.cli.output import CommandFailed
+from tampu.cli.output import CommandFailed, usage_error
 from tampu.cli.screen import JsonObject, Screen, count_of, details, format_span, grid
+from tampu.cli.signals import StopRequest
 from tampu.demo import shop
-from tampu.demo.shop import EMAILS, ORDERS, order_of, report_backlog, take_order
-from tampu.errors import JobFailed
-from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, OutcomeKind, RetryScheduled
+from tampu.demo.play import DemoReport, Opening, ShopCounts, play
+from tampu.demo.shop import EMAILS, INVOICES, ORDERS
+from tampu.errors import MissingExtra
 from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
+from tampu.util.clock import to_positive_ms
 from tampu.wire.keys import QueueKeys
-
-_PACE_S: Final = 0.25  # between orders
-_SLOTS: Final = {ORDERS: 10, EMAILS: 5}
-
-
-# --- what is counted ----------------------------------------------------------------------------
-
-
-class TaskCounts(Struct):
-    """The attempts of one task: `done` and `dead` ended a job, `retried` did not."""
-
-    done: int = 0
-    retried: int = 0
-    dead: int = 0
-
-    @property
-    def runs(self) -> int:
-        """How often the function was called."""
-        return self.done + self.retried + self.dead
-
-
-class ShopCounts:
-    """A metrics sink that counts by task. `news` has a sentence for each notable event."""
-
-    def __init__(self, tasks: Sequence[str]) -> None:
-        self._tasks = {name: TaskCounts() for name in tasks}
-        self.news: list[str] = []
-        self.placed = 0  # orders
-
-    @property
-    def tasks(self) -> Mapping[str, TaskCounts]:
-        """The counts of each task."""
-        return self._tasks
-
-    def record(self, facts: Sequence[Fact]) -> None:
-        """Count what workers report."""
-        for fact in facts:
-            match fact:
-                case JobEnded(name=name, outcome=OutcomeKind.DONE):
-                    self._tasks[name].done += 1
-                case RetryScheduled(name=name, attempt=attempt, backoff_ms=wait_ms):
-                    self._tasks[name].retried += 1
-                    self.news.append(f"{name} failed; attempt {attempt} follows in {wait_ms} ms")
-                case JobBuried(name=name, reason=reason, attempt=attempt):
-                    self._tasks[name].dead += 1
-                    self.news.append(f"{name} was buried after attempt {attempt}: {reason.value}")
-                case Firings(fired=fired) if fired:
-                    self.news.append("a schedule fired")
-                case _:
-                    pass
-
-
-# --- what happens -------------------------------------------------------------------------------
-
-
-class FollowedOrder(Struct, frozen=True):
-    """One order: when its confirmation was sent and how late its reminder was; None if not."""
-
-    confirmed_after_s: float | None
-    reminder_late_ms: float | None
-
-
-class DemoReport(Struct, frozen=True):
-    """How the demo went."""
-
-    took_s: float
-    followed: Sequence[FollowedOrder]
-    dead: Sequence[DeadLetter]
-
-    @property
-    def confirmed_after_s(self) -> list[float]:
-        """From order to confirmation, the shortest first."""
-        return sorted(e.confirmed_after_s for e in self.followed if e.confirmed_after_s is not None)
-
-    @property
-    def reminders_late_ms(self) -> list[float]:
-        """How late the reminders were, the least first."""
-        return sorted(e.reminder_late_ms for e in self.followed if e.reminder_late_ms is not None)
-
-
-async def play(orders: int, counts: ShopCounts) -> DemoReport:
-    """Place orders, wait until everything has ended, and report how it went.
-
-    Removes the schedule at the end, but leaves the dead letters for the user to look at.
-    """
-    began = perf_counter()
-    async with shop.app, AppWorker(shop.app, _SLOTS, metrics=counts):
-        followed = await _follow_all(orders, counts)
-        await shop.app.queue(ORDERS).schedules.remove(report_backlog.name)
-        dead = await shop.app.queue(EMAILS).dead.peek()
-    return DemoReport(perf_counter() - began, followed, dead)
-
-
-async def _follow_all(orders: int, counts: ShopCounts) -> list[FollowedOrder]:
-    customers: list[asyncio.Task[FollowedOrder]] = []
-    try:
-        for number in range(1, orders + 1):
-            follow = _follow(number, counts)
-            customers.append(asyncio.create_task(follow, name=f"tampu-demo-order-{number}"))
-            await asyncio.sleep(_PACE_S)
-        return await asyncio.gather(*customers)
-    finally:
-        for each in customers:
-            each.cancel()
-
-
-async def _follow(number: int, counts: ShopCounts) -> FollowedOrder:
-    """Place one order and wait for its e-mails."""
-    began = perf_counter()
-    job = await take_order.enqueue(order_of(number))
-    counts.placed += 1
-    sent = await job.result()
-    emails, confirmed_after_s, late_ms = shop.app.queue(EMAILS), None, None
-    try:
-        await emails.job(sent.confirmation).result()
-        confirmed_after_s = perf_counter() - began
-    except JobFailed:
-        pass  # the report lists it as a dead letter
-    if sent.reminder is not None:
-        late_ms = float(str(await emails.job(sent.reminder).result()))
-        counts.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
-    return FollowedOrder(confirmed_after_s, late_ms)
-
 
 _UPDATE_EVERY_S: Final = 0.1
 _GROUP: Final = b"default"
 _NEWS: Final = 6
 _BAR_WIDTH: Final = 30
+_MOST_DEAD: Final = 8
+_USUAL_ORDERS: Final = 24
 app = new_app()
 Orders = Annotated[
-    int, typer.Option("--orders", metavar="N", min=1, max=1000, help="How many orders to place.")
+    int | None,
+    typer.Option(
+        "--orders",
+        metavar="N",
+        min=1,
+        max=1000,
+        help=f"Stop after N orders. Without a terminal: {_USUAL_ORDERS}.",
+        show_default=False,
+    ),
+]
+OpenFor = Annotated[
+    str | None,
+    typer.Option(
+        "--for", metavar="DURATION", help="Stop after this time, such as 10s.", show_default=False
+    ),
 ]
 
 
 @command(app, "demo")
-async def run_demo(shared: SharedOptions, *, orders: Orders = 24) -> None:
-    """Run a small shop for about ten seconds.
+async def run_demo(
+    shared: SharedOptions, *, orders: Orders = None, open_for: OpenFor = None
+) -> None:
+    """Run a small shop, and the dashboard beside it, until Ctrl-C.
 
-    Uses queues named tampu-demo-... and first removes what an earlier demo left there.
+    Without a terminal it stops by itself, after about ten seconds. Uses queues named tampu-demo-...
+    and first removes what an earlier demo left there.
     """
+    screen, counts = Screen(shared), ShopCounts(list(shop.app.tasks))
+    opening = choose_opening(screen, orders, open_for)
     # The shop is written like any other program; only its server is set from outside.
     shop.app.url = shared.url
     # Dead letters are a part of the demo, and shown: they need no warnings.
     logging.getLogger("tampu.consumer").setLevel(logging.ERROR)
-    screen, counts = Screen(shared), ShopCounts(list(shop.app.tasks))
     async with await connect(shared.url) as server:
-        for name in (ORDERS, EMAILS):
+        for name in (ORDERS, EMAILS, INVOICES):
             await _clear(server, QueueKeys(name))
         if screen.as_json:
-            report = await play(orders, counts)
+            report = await play(opening, counts, asyncio.Event())
         else:
             screen.console.print(f"A small shop on {server.dialect} at {server.name}.")
-            where = "in this directory" if shared.url is None else "with the same --url"
-            screen.console.print(
-                f"To watch its queues from another terminal, {where}: tampu watch\n"
-            )
-            report = await _play_visibly(screen, counts, orders)
+            async with _dashboard(screen, shared):
+                report = await _play_visibly(screen, counts, opening)
     screen.show(demo_json(server.name, report, counts), lambda: demo_page(report, counts))
+
+
+def choose_opening(screen: Screen, orders: int | None, open_for: str | None) -> Opening:
+    """How long to run: as asked for; else until Ctrl-C, if there is a terminal to press it in."""
+    if orders is not None and open_for is not None:
+        raise usage_error("Give --orders or --for, not both.")
+    if open_for is not None:
+        return Opening(for_s=to_positive_ms("for", open_for) / 1000)
+    if orders is None and (screen.as_json or not screen.console.is_terminal):
+        return Opening(orders=_USUAL_ORDERS)
+    return Opening(orders=orders)
+
+
+@asynccontextmanager
+async def _dashboard(screen: Screen, shared: SharedOptions) -> AsyncIterator[None]:
+    """The dashboard, if what it needs is installed; says where it is."""
+    try:
+        # By its name, as any command is imported: only when it runs, and if it can.
+        dashboard = import_module("tampu.cli.dashboard")
+    except MissingExtra:
+        where = "in this directory" if shared.url is None else "with the same --url"
+        _say(screen, "To see it in a browser: pip install 'tampu[dashboard]'")
+        _say(screen, f"To watch its queues from another terminal, {where}: tampu watch\n")
+        yield
+    else:
+        async with dashboard.open_beside(shared.url) as address:
+            _say(screen, f"The dashboard is at {address}\n")
+            yield
+
+
+def _say(screen: Screen, sentence: str) -> None:
+    screen.console.print(sentence, markup=False, highlight=False)
 
 
 async def _clear(server: Server, keys: QueueKeys) -> None:
@@ -204,19 +131,22 @@ async def _clear(server: Server, keys: QueueKeys) -> None:
     await remove_queue(server, keys)
 
 
-async def _play_visibly(screen: Screen, counts: ShopCounts, orders: int) -> DemoReport:
+async def _play_visibly(screen: Screen, counts: ShopCounts, opening: Opening) -> DemoReport:
     if not screen.console.is_terminal:
-        report = await _play_with(DemoLines(screen, counts), counts, orders)
+        report = await _play_with(DemoLines(screen, counts), counts, opening)
         screen.console.print()
         return report
     with Live(console=screen.console, auto_refresh=False, transient=True) as live:
-        return await _play_with(DemoPage(live, counts, orders), counts, orders)
+        return await _play_with(DemoPage(live, counts, opening), counts, opening)
 
 
-async def _play_with(view: "DemoView", counts: ShopCounts, orders: int) -> DemoReport:
+async def _play_with(view: "DemoView", counts: ShopCounts, opening: Opening) -> DemoReport:
     updating = asyncio.create_task(_keep_updating(view), name="tampu-demo-view")
     try:
-        return await play(orders, counts)
+        if opening.ends:
+            return await play(opening, counts, asyncio.Event())
+        with StopRequest().listen() as stop:  # Ctrl-C is the usual end
+            return await play(opening, counts, stop.requested)
     finally:
         updating.cancel()
         with suppress(asyncio.CancelledError):
@@ -263,19 +193,29 @@ class DemoLines:
 class DemoPage:
     """Draws on a part of the terminal, which is cleared at the end."""
 
-    def __init__(self, live: Live, counts: ShopCounts, orders: int) -> None:
-        self._live, self._counts, self._orders = live, counts, orders
+    def __init__(self, live: Live, counts: ShopCounts, opening: Opening) -> None:
+        self._live, self._counts, self._opening = live, counts, opening
 
     def update(self, elapsed_s: float) -> None:
         """Draw it."""
-        counts, orders = self._counts, self._orders
-        head = Table.grid(padding=(0, 2, 0, 0))
-        placed = f"{counts.placed} of {count_of(orders, 'order')}"
-        bar = ProgressBar(orders, counts.placed, width=_BAR_WIDTH)
-        head.add_row(placed, bar, f"{elapsed_s:.1f}s")
+        counts = self._counts
         news = [Text(sentence, style="dim") for sentence in counts.news[-_NEWS:]]
+        head = self._head(elapsed_s)
         frame = Group(head, Text(""), tasks_table(counts), Text(""), *news)
         self._live.update(frame, refresh=True)
+
+    def _head(self, elapsed_s: float) -> RenderableType:
+        orders, for_s, placed = self._opening.orders, self._opening.for_s, self._counts.placed
+        if not self._opening.ends:
+            return Text(f"{count_of(placed, 'order')} in {elapsed_s:.1f}s. Press Ctrl-C to stop.")
+        head = Table.grid(padding=(0, 2, 0, 0))
+        if orders is not None:
+            bar = ProgressBar(orders, placed, width=_BAR_WIDTH)
+            head.add_row(f"{placed} of {count_of(orders, 'order')}", bar, f"{elapsed_s:.1f}s")
+        elif for_s is not None:
+            bar = ProgressBar(for_s, min(for_s, elapsed_s), width=_BAR_WIDTH)
+            head.add_row(count_of(placed, "order"), bar, f"{elapsed_s:.1f}s")
+        return head
 
 
 def counts_line(counts: ShopCounts) -> str:
@@ -345,6 +285,6 @@ def _time_rows(report: DemoReport) -> Iterator[tuple[str, str]]:
 
 
 def _dead_rows(dead: Sequence[DeadLetter]) -> Iterator[tuple[str, str]]:
-    for number, each in enumerate(dead):
+    for number, each in enumerate(dead[:_MOST_DEAD]):
         error = each.failure.message if each.failure else error_of(each)
         yield ("" if number else "Dead letters"), f"{each.name}: {error} ({reason_of(each)})"

@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "server": ("server", "Run the embedded server until Ctrl-C."),
     "doctor": ("server", "Check that the server is set up well for queues."),
     "bench": ("bench", "Measure how fast jobs are added and run here."),
-    "demo": ("demo", "Run a small shop for about ten seconds."),
+    "demo": ("demo", "Run a small shop, and the dashboard beside it, until Ctrl-C."),
     "version": ("server", "Show the versions of tampu and its dependencies."),
 }
 """Each command with its module in `tampu.cli` and its line in the help.

@@ -1,8 +1,9 @@
 """A small shop, written as you would write your own program. `tampu demo` runs it.
 
-Orders become e-mails. The mail server is often busy, so some e-mails need a second attempt. Two
-addresses are wrong, so their e-mails become dead letters. Every third customer gets a reminder a
-few seconds later, and a schedule reports how many e-mails are still to be sent.
+Orders become e-mails and invoices. The mail server is often busy, so some e-mails need a second
+attempt. Some addresses are wrong, so their e-mails become dead letters. Invoices take their time,
+and now and then one waits for others. Every third customer gets a reminder a few seconds later, and
+a schedule reports how many e-mails are still to be sent.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from tampu.timing import Every
 
 ORDERS: Final = "tampu-demo-orders"
 EMAILS: Final = "tampu-demo-emails"
+INVOICES: Final = "tampu-demo-invoices"
 REMINDER_AFTER: Final = timedelta(seconds=3)
 
 app = App(default_queue=ORDERS)
@@ -34,25 +36,27 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderEmails:
-    """The job ids of the e-mails for an order."""
+class OrderJobs:
+    """The job ids of what follows an order."""
 
     confirmation: str
+    invoice: str
     reminder: str | None
 
 
 @app.task
-async def take_order(order: Order, job: Job[OrderEmails] = INJECTED) -> OrderEmails:
-    """Pack an order and add jobs for its e-mails, without waiting for them."""
+async def take_order(order: Order, job: Job[OrderJobs] = INJECTED) -> OrderJobs:
+    """Pack an order and add the jobs that follow it, without waiting for them."""
     for packed in range(1, order.pieces + 1):
         await asyncio.sleep(0.05)
         job.progress(100 * packed // order.pieces)
     confirmation = await confirm.enqueue(order)
+    invoice = await write_invoice.enqueue(order)
     if order.number % 3:
-        return OrderEmails(confirmation.id, None)
+        return OrderJobs(confirmation.id, invoice.id, None)
     due = datetime.now(UTC) + REMINDER_AFTER
     reminder = await remind.options(at=due).enqueue(order, due)
-    return OrderEmails(confirmation.id, reminder.id)
+    return OrderJobs(confirmation.id, invoice.id, reminder.id)
 
 
 @app.task(queue=EMAILS, attempts=3, backoff=Backoff.exponential("300ms", jitter="200ms"))
@@ -74,6 +78,16 @@ async def remind(order: Order, due: datetime) -> float:
     return (datetime.now(UTC) - due) / timedelta(milliseconds=1)
 
 
+@app.task(queue=INVOICES, attempts=2, backoff=Backoff.fixed("1s"))
+async def write_invoice(order: Order, job: Job[None] = INJECTED) -> None:
+    """Write an invoice, which takes longer for larger orders."""
+    await asyncio.sleep(0.2 + 0.15 * order.pieces)
+    if order.number % 20 == 0:
+        raise LookupError("no tax rate for this country")
+    if order.number % 6 == 5 and job.attempt == 1:
+        raise TimeoutError("the printer is out of paper")
+
+
 @app.schedule(Every("2s"))
 @app.task
 async def report_backlog() -> int:
@@ -83,6 +97,7 @@ async def report_backlog() -> int:
 
 
 def order_of(number: int) -> Order:
-    """The order with a number; the third and the seventh have wrong addresses."""
-    to = {3: "nobody", 7: "kim@example.invalid"}.get(number, f"customer{number}@example.com")
+    """The order with a number; of each forty, the third and the seventh have wrong addresses."""
+    wrong = {3: "nobody", 7: "kim@example.invalid"}
+    to = wrong.get(number % 40, f"customer{number}@example.com")
     return Order(number, to, pieces=1 + number % 5)

@@ -1,6 +1,6 @@
 """What is counted while the shop runs."""
 
-from tampu.cli.demo import ShopCounts
+from tampu.demo.play import ShopCounts
 from tampu.metrics.facts import Firings, JobBuried, JobEnded, OutcomeKind, Promotion, RetryScheduled
 from tampu.wire.dead import BuryReason
 
