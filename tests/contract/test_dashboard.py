@@ -367,3 +367,18 @@ async def until_status(client: httpx.AsyncClient, path: str, status: int) -> htt
 
     await wait_until(ask, within=30, sentence=f"{path} answers with {status}")
     return answers[-1]
+
+
+async def test_metrics_are_there_for_prometheus_without_hidden_queues(
+    visit: Visit, running: RunningServer
+) -> None:
+    for name in ("emails", "secret"):
+        async with Queue(name, running.url) as queue:
+            await queue.add_each("send", range(3))
+    shown = (await visit().get("/metrics")).text
+    assert 'tampu_queue_jobs{queue="emails",state="waiting"} 3' in shown
+    assert 'queue="secret"' in shown
+    access = Access.read("emails")
+    answer = await visit(access=access).get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'queue="secret"' not in answer.text

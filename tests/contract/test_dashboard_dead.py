@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tampu.dashboard import Access
 from tampu.queue import Queue
 from tests.dashboards import Visit, act, bury
 from tests.servers import RunningServer
@@ -78,3 +79,18 @@ async def test_a_payload_that_json_cannot_hold_is_not_edited(
     client = visit()
     assert (await client.get(f"/edit?queue=emails&dead={dead_id}")).status_code == 400
     assert "Edit and replay" not in (await client.get(f"/job?queue=emails&dead={dead_id}")).text
+
+
+async def test_editing_needs_the_right_to_replay_as_well(
+    visit: Visit, running: RunningServer
+) -> None:
+    async with Queue("emails", running.url) as queue:
+        (dead_id,) = await bury(running.url, queue, {"n": 1})
+        for actions in (["edit"], ["replay"]):
+            client = visit(access=Access.of({"emails": actions}))
+            page = (await client.get(f"/job?queue=emails&dead={dead_id}")).text
+            assert "Edit and replay" not in page
+            assert ("Replay" in page) is (actions == ["replay"])
+            sent = {"queue": "emails", "dead": dead_id, "data": "{}"}
+            assert (await act(client, "/replay-edited", **sent)).status_code == 403
+        assert (await queue.counts()).dead == 1

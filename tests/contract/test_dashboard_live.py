@@ -12,7 +12,8 @@ import redis
 from tampu.dashboard import Access, Dashboard
 from tampu.dashboard.security import Message
 from tampu.queue import Queue
-from tests.dashboards import HOSTILE
+from tampu.timing import Every
+from tests.dashboards import HOSTILE, assert_harmless
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -95,6 +96,28 @@ async def test_a_new_queue_appears_on_the_overview(running: RunningServer) -> No
                 await queue.add(HOSTILE[0])
             html = await page.until_region("queues", "&lt;script&gt;")
             assert "<script" not in html
+
+
+async def test_every_live_page_sends_its_fragments(running: RunningServer) -> None:
+    async with Dashboard(running.url, access=Access.full()) as dashboard:
+        for name, region in (("jobs", "rows"), ("dead", "groups"), ("workers", "tiles")):
+            async with look_at(dashboard, of=name) as page:  # while there is no queue
+                await page.until_region(region, "")
+        async with Queue("emails", running.url) as queue:
+            await queue.add("send", job_id="one")
+            await queue.schedules.add("send", Every("1h"), key="hourly")
+        for params, region, text in (
+            ({"of": "jobs", "queue": "emails"}, "rows", "one"),
+            ({"of": "job", "queue": "emails", "id": "one"}, "moments", "Added"),
+            ({"of": "dead", "queue": "emails"}, "groups", "No dead letters"),
+            ({"of": "schedules"}, "rows", "hourly"),
+            ({"of": "schedule", "queue": "emails", "key": "hourly"}, "fires", "<time"),
+            ({"of": "workers"}, "rows", "No worker"),
+            ({"of": "alerts"}, "active", "No alert"),
+        ):
+            async with look_at(dashboard, **params) as page:
+                html = await page.until_region(region, text)
+                assert_harmless(html)
 
 
 async def test_fragments_hide_what_the_visitor_may_not_see(running: RunningServer) -> None:

@@ -74,7 +74,7 @@ async def test_four_hundred_days_of_a_schedule_and_a_thousand_delayed_jobs(
         ran = await jobs.travel("400d")
         took_s = monotonic() - began
         assert jobs.now() == end
-    assert took_s < 20, "a journey takes as long as its jobs, not as its days"
+    assert took_s < 60, "a journey takes as long as its jobs, not as its days"
     expected = [(text, at) for text, at in days.items() if at <= end]
     fires = [at for at in rule.next_n(410, START) if at <= end]
     assert len(fires) == 400

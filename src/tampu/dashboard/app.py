@@ -36,6 +36,7 @@ from tampu.dashboard.pages import (
     dead,
     job,
     jobs,
+    metrics,
     overview,
     queue,
     schedules,
@@ -68,6 +69,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     workers,
     alerts,
     search,
+    metrics,
 )
 """The modules with pages. Each has some of `PAGES`, `OPERATIONS` and `RESOURCES`."""
 

@@ -1,11 +1,13 @@
 """What pages read from the server: with our own lanes, and never the same thing twice at a time."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from tampu.admin.audit import note
+from tampu.admin.metrics import render_metrics
 from tampu.admin.queues import QueueSummary, queue_exists, queue_names, summarise_queue
 from tampu.queue import Queue
 from tampu.server.client import CredentialCallback
@@ -16,10 +18,12 @@ from tampu.util.lifecycle import cancel_all, ignore_outcome, run_all
 from tampu.wire.audit import AUDIT, AuditEntry
 from tampu.wire.keys import QueueKeys
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LIMIT_S: Final = 4.0
 _SUMMARY_S: Final = 0.9  # shorter than the time between two looks at a page
+_METRICS_S: Final = 5.0
 _ONE_SCAN_OF: Final = 100
 """Finding queues scans all keys: it may use this part of the server's time."""
 _FIRST_SCAN_S: Final = 2.0
@@ -99,7 +103,7 @@ class DataSource:
         task = asyncio.create_task(work, name=name)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
-        task.add_done_callback(ignore_outcome)
+        task.add_done_callback(_log_failure)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -140,6 +144,15 @@ class DataSource:
     async def summaries(self, names: Sequence[str]) -> list[QueueSummary]:
         """Many queues now, in the order of their names."""
         return await run_all(self.summary(QueueKeys(name)) for name in names)
+
+    async def metrics(self, names: Sequence[str]) -> str:
+        """The metrics of queues for Prometheus, at most five seconds old."""
+
+        async def read() -> str:
+            await self.server()  # connects
+            return await render_metrics(self._lanes, names, group=self.group)
+
+        return await self.cached(("metrics", tuple(names)), _METRICS_S, read)
 
     # --- which queues there are -----------------------------------------------------------------
 
@@ -184,3 +197,10 @@ class DataSource:
                 for key, each in self._cache.items()
                 if each[0] >= now or not each[1].done()
             }
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Nobody waits for what runs in the background, so its error goes to the log."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        logger.error("%s failed", task.get_name(), exc_info=error)

@@ -4,14 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tampu.admin.browsing import JobPlace, check_cursor, is_entry_id, step_back
+from tampu.admin.browsing import JobPlace
 from tampu.dashboard.access import Redaction
 from tampu.dashboard.bulk import came_at_ms
 from tampu.dashboard.filters import JobFilter
 from tampu.dashboard.page import RequestRefused
 from tampu.dashboard.pages.dead import group_letters
 from tampu.dashboard.pages.job import timeline
-from tampu.errors import OptionError
 from tampu.job import JobEvent, JobInfo, JobState
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
@@ -62,28 +61,6 @@ def test_a_filter_is_a_link_and_a_sentence() -> None:
     assert chosen.at(JobPlace.WAITING).error == ""
     with pytest.raises(RequestRefused, match="at most 500"):
         JobFilter.parse("a", JobPlace.DEAD, {"task": "x" * 501})
-
-
-@pytest.mark.parametrize(
-    ("given", "is_one"),
-    [
-        ("1-0", True),
-        ("1700000000000-5", True),
-        ("0-1", False),
-        ("9" * 20 + "-1", False),
-        ("1", False),
-    ],
-)
-def test_ids_that_a_server_would_refuse_are_refused_before(given: str, is_one: bool) -> None:  # noqa: FBT001
-    assert is_entry_id(given) is is_one
-    if not is_one:
-        with pytest.raises(OptionError, match="cursor"):
-            check_cursor(JobPlace.DEAD, given)
-
-
-def test_a_cursor_of_delayed_jobs_steps_back_over_removed_ones() -> None:
-    assert step_back("5:10", 4) == "5:6"
-    assert step_back("5:2", 4) == "5:0"
 
 
 def test_a_job_came_when_its_entry_was_written_or_its_last_attempt_failed() -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tampu.job import Job
     from tampu.server.lane import Lane
 
+_SLACK_S: Final = 0.02  # the pool's clock for the limit of an attempt starts a little earlier
 _CANCELLED_ITSELF: Final = Failed(Failure("CancelledError", "the handler was cancelled"))
 
 
@@ -70,9 +71,10 @@ class TracedRunner:
 
     async def run(self, delivery: Delivery) -> Outcome:
         """Run the function for one delivery."""
+        began = perf_counter()  # before telemetry takes its time: the limit of the attempt runs
         span = self._telemetry.start_run(self._describe(delivery))
         noted = _Noted()
-        token, began = _noted.set(noted), perf_counter()
+        token = _noted.set(noted)
         error: BaseException | None = None
         try:
             outcome = told = await self._runner.run(delivery)
@@ -124,7 +126,7 @@ class TracedRunner:
     def _outcome_of_cancelling(self, delivery: Delivery, duration_s: float) -> Outcome:
         """Why the attempt was cancelled: by its limit, by a user, by the stop of the worker."""
         limit_s, task = delivery.timeout_s, asyncio.current_task()
-        if limit_s is not None and duration_s >= limit_s:
+        if limit_s is not None and duration_s >= limit_s - _SLACK_S:
             return timeout_outcome(limit_s)
         if delivery.job.cancelled:
             return Cancelled()

@@ -108,9 +108,10 @@ def _note(searched: int, total: int) -> str:
 # --- one letter ---------------------------------------------------------------------------------
 
 
-async def _letter(view: View, action: Action) -> tuple[QueueKeys, str]:
+async def _letter(view: View, *actions: Action) -> tuple[QueueKeys, str]:
     keys = await view.queue("queue")
-    view.demand(action, keys.name)
+    for action in actions:
+        view.demand(action, keys.name)
     dead_id = view.text("dead")
     if not is_entry_id(dead_id):
         raise bad_request("dead must be the id of a dead letter.")
@@ -145,7 +146,7 @@ async def discard(view: View) -> Answer:
 
 async def load_edit(view: View) -> Mapping[str, object]:
     """The payload of a dead letter, to change it."""
-    keys, dead_id = await _letter(view, Action.EDIT)
+    keys, dead_id = await _letter(view, Action.EDIT, Action.REPLAY)
     info, _ = await read_job(view, keys)
     if not info.id or not is_editable(info.data):
         raise bad_request("The payload of this letter cannot be written as JSON without loss.")
@@ -159,7 +160,7 @@ async def load_edit(view: View) -> Mapping[str, object]:
 
 async def replay_edited(view: View) -> Answer:
     """Put a dead letter back on the queue with another payload, in one step."""
-    keys, dead_id = await _letter(view, Action.EDIT)
+    keys, dead_id = await _letter(view, Action.EDIT, Action.REPLAY)
     text = view.params.get("data", "")
     async with view.source.open_queue(keys) as queue:
         letter = await queue.dead.get(dead_id)

@@ -74,6 +74,7 @@ async def load(view: View) -> Mapping[str, object]:
     keys = await view.queue("queue")
     info, events = await read_job(view, keys)
     queue, is_dead = keys.name, info.dead_id is not None
+    may_replay = is_dead and bool(info.id) and view.may(Action.REPLAY, queue)
     shown = view.redaction.apply
     return {
         "queue": queue,
@@ -87,12 +88,9 @@ async def load(view: View) -> Mapping[str, object]:
         "trace": trace_id(info.headers),
         "may_cancel": info.state in _ALIVE and view.may(Action.CANCEL, queue),
         "may_move": info.state in _DELAYED and view.may(Action.RESCHEDULE, queue),
-        "may_replay": is_dead and bool(info.id) and view.may(Action.REPLAY, queue),
+        "may_replay": may_replay,
         "may_discard": is_dead and view.may(Action.DISCARD, queue),
-        "may_edit": is_dead
-        and bool(info.id)
-        and is_editable(info.data)
-        and view.may(Action.EDIT, queue),
+        "may_edit": may_replay and is_editable(info.data) and view.may(Action.EDIT, queue),
     }
 
 

@@ -80,5 +80,7 @@ document.addEventListener("keydown", (event) => {
   action();
 });
 
+// On a narrow screen the navigation scrolls: show where we are.
+document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 help.hidden = false;
 help.addEventListener("click", showHelp);

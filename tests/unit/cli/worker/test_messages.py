@@ -142,7 +142,7 @@ async def test_no_more_is_kept_for_a_supervisor_that_does_not_read_than_fits_int
         pipe.send(last)
         return last in ends.read()
 
-    await wait_until(arrive, within=20, sentence="there is room again")
+    await wait_until(arrive, within=60, sentence="there is room again")
     assert 3 <= ends.read().count(large) < 10
 
 
