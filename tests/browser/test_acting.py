@@ -161,20 +161,6 @@ async def test_keys_move_open_search_and_leave(
     await expect(page.locator("h1")).to_have_text("resize")
 
 
-async def test_x_ticks_the_chosen_row(site: str, visitors: Visitors, queue: Queue) -> None:
-    del queue
-    page = await visitors.open(site)
-    await expect(page.locator("[data-pulse]")).to_be_visible()
-    # The pages with ticks are the lists of jobs; the key itself needs a row with a box only.
-    await page.evaluate(
-        """() => { const box = document.createElement("input"); box.type = "checkbox";
-           box.dataset.kept = "yes"; // an update would remove it
-           document.querySelector("tr[data-row] th").append(box); }"""
-    )
-    await _type(page, "j", "x")
-    await expect(page.locator("tr[data-row] input")).to_be_checked()
-
-
 async def _type(page: Page, *keys: str) -> None:
     for key in keys:
         await page.keyboard.press(key)

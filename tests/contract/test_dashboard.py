@@ -382,3 +382,14 @@ async def test_metrics_are_there_for_prometheus_without_hidden_queues(
     answer = await visit(access=access).get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'queue="secret"' not in answer.text
+
+
+async def test_queues_are_sorted_as_asked(visit: Visit, running: RunningServer) -> None:
+    for name, count in (("a", 1), ("b", 3), ("c", 2)):
+        async with Queue(name, running.url) as queue:
+            await queue.add_each("send", range(count))
+    client = visit()
+    for sort, expected in (("", ["a", "b", "c"]), ("waiting", ["b", "c", "a"])):
+        page = await client.get(f"/queues?sort={sort}")
+        assert re.findall(r'<tr data-row="(\w)"', page.text) == expected
+    assert (await client.get("/queues?sort=colour")).status_code == 400

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from tampu.dashboard.page import Nav, Page, View
 from tampu.dashboard.pages.alerts import alerts_of, is_active
 from tampu.dashboard.render import age_s, format_count, format_seconds
 from tampu.metrics.history import Span
+from tampu.util.options import Word
 
 if TYPE_CHECKING:
     from tampu.admin.queues import QueueSummary
@@ -79,16 +80,41 @@ class Sums:
         )
 
 
+class QueueOrder(Word):
+    """What the table of queues is sorted by; most first, except for names."""
+
+    NAME = "name"
+    WAITING = "waiting"
+    OLDEST = "oldest"
+    DEAD = "dead"
+    FAILED = "failed"
+
+    def sort(self, rows: Sequence[QueueRow]) -> list[QueueRow]:
+        """The rows in this order; they are sorted by name already."""
+        keys: dict[QueueOrder, Callable[[QueueRow], float]] = {
+            QueueOrder.WAITING: lambda row: row.summary.counts.waiting,
+            QueueOrder.OLDEST: lambda row: row.oldest_s or 0.0,
+            QueueOrder.DEAD: lambda row: row.summary.counts.dead,
+            QueueOrder.FAILED: lambda row: row.trend.total.failure_rate or 0.0,
+        }
+        key = keys.get(self)
+        return list(rows) if key is None else sorted(rows, key=key, reverse=True)
+
+
 async def load(view: View) -> Mapping[str, object]:
     """All queues that the visitor may see."""
-    span = view.choice("span", Span.HOUR)
+    span, order = view.choice("span", Span.HOUR), view.choice("sort", QueueOrder.NAME)
     names = await view.queues()
     summaries = await view.source.summaries(names)
     trends = await read_trends(view.source, names, span)
     rows = [QueueRow(each, trends.by_queue[each.queue]) for each in summaries]
     return {
         "alerts": [each for each in await alerts_of(view, names) if is_active(each)],
-        "rows": rows,
+        "rows": order.sort(rows),
+        "orders": [
+            (str(each).capitalize(), view.here(sort=str(each)), each is order)
+            for each in QueueOrder
+        ],
         "sums": Sums.of(rows),
         "trend": trends.total,
         "charts": queue_charts(trends.total),

@@ -61,11 +61,9 @@ class ScheduleRow:
 
     @property
     def expression(self) -> str:
-        """The rule as it was written."""
+        """The cron expression, if it has one."""
         rule = self.schedule.rule
-        if isinstance(rule, Cron):
-            return f"{rule.text} {rule.tz}"
-        return "" if rule is None else repr(rule)
+        return f"{rule.text} {rule.tz}" if isinstance(rule, Cron) else ""
 
     @property
     def fields(self) -> dict[str, str]:

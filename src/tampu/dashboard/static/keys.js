@@ -1,4 +1,4 @@
-// Keys: / search, j and k move through rows, Enter opens, x ticks, g and a letter goes to a page, q leaves.
+// Keys: / search, j and k move through rows, Enter opens, g and a letter goes to a page, q leaves.
 
 const help = document.querySelector("[data-help]");
 let going = false;
@@ -14,11 +14,6 @@ function move(step) {
   next.setAttribute("data-chosen", "");
   next.scrollIntoView({ block: "nearest" });
   next.querySelector("a, button, input")?.focus({ preventScroll: true });
-}
-
-function tick() {
-  const box = document.querySelector("tr[data-chosen] input[type=checkbox]");
-  box?.click();
 }
 
 function go(key) {
@@ -37,7 +32,7 @@ function leave() {
 function showHelp() {
   if (document.querySelector("dialog[open]")) return;
   const pages = [...document.querySelectorAll(".top nav a[data-key]")].map((entry) => [`g ${entry.dataset.key}`, entry.textContent]);
-  const keys = [["/", "Search"], ["j  k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Tick the row"], ...pages, ["q", "Up one level"], ["?", "These keys"]];
+  const keys = [["/", "Search"], ["j  k", "Next and previous row"], ["Enter", "Open the row"], ...pages, ["q", "Up one level"], ["?", "These keys"]];
   const dialog = document.createElement("dialog");
   const title = document.createElement("h2");
   title.textContent = "Keys";
@@ -65,7 +60,6 @@ const ACTIONS = {
   "?": showHelp,
   j: () => move(1),
   k: () => move(-1),
-  x: tick,
   q: leave,
   g: () => { going = true; setTimeout(() => { going = false; }, 1500); },
 };
