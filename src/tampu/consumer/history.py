@@ -46,7 +46,8 @@ class ProcessMeter(Background):
 
     def __init__(self, app_version: str) -> None:
         self._app_version = app_version
-        self._longest_lag_s = 0.0
+        self._longest_lag_s = 0.0  # in this period
+        self._lag_s = 0.0  # in the one before
         self._cpu_at, self._cpu_s = monotonic(), process_time()
         self._cpu = 0.0
 
@@ -62,12 +63,13 @@ class ProcessMeter(Background):
         now, cpu_s = monotonic(), process_time()
         if now - self._cpu_at >= EVERY_S / 2:
             self._cpu = (cpu_s - self._cpu_s) / (now - self._cpu_at)
-            self._cpu_at, self._cpu_s, self._longest_lag_s = now, cpu_s, 0.0
+            self._cpu_at, self._cpu_s = now, cpu_s
+            self._lag_s, self._longest_lag_s = self._longest_lag_s, 0.0
 
     def report(self, running: list[PackedRun], *, slots: int, busy: int) -> PackedProcess:
         """The state of the process, with the jobs of one queue."""
-        lag_ms = round(self._longest_lag_s * 1000, 1)
         self.measure()
+        lag_ms = round(max(self._lag_s, self._longest_lag_s) * 1000, 1)
         return PackedProcess(
             at_ms=now_ms(),
             host=socket.gethostname(),

@@ -294,7 +294,9 @@ def _points(values: Values, top: float) -> list[list[tuple[float, float]]]:
 
 def _lines(runs: Sequence[Sequence[tuple[float, float]]], tone: str) -> Markup:
     # A lone point becomes a dot: the round ends of a line without length.
-    return _path("line", tone, "".join(_trace(run) + ("h0" * (len(run) == 1)) for run in runs))
+    dots = "".join(_trace(run) + "h0" for run in runs if len(run) == 1)
+    lines = "".join(_trace(run) for run in runs if len(run) > 1)
+    return _path("line", tone, lines) + _path("line dot", tone, dots)
 
 
 def _areas(runs: Sequence[Sequence[tuple[float, float]]], tone: str) -> Markup:
