@@ -61,6 +61,7 @@ class SyncDeadLetters(Blocking[DeadLetters]):
     peek = _blocking(DeadLetters.peek)
     get = _blocking(DeadLetters.get)
     replay = _blocking(DeadLetters.replay)
+    replay_with = _blocking(DeadLetters.replay_with)
     purge = _blocking(DeadLetters.purge)
 
 

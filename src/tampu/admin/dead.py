@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 PAGE: Final = 100
 _DEAD_ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+MAX_REPLAYED_BYTES: Final = 1_048_576
+"""The most bytes of new data for a dead letter: as much as a worker accepts by default."""
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -194,7 +196,9 @@ class DeadLetters:
                 break
         return replayed
 
-    async def replay_with(self, dead_id: str, data: object, *, max_payload: int) -> bool:
+    async def replay_with(
+        self, dead_id: str, data: object, *, max_payload: int = MAX_REPLAYED_BYTES
+    ) -> bool:
         """Put one dead letter back on the queue with other data; False if it is there no more.
 
         Name, id and options stay. In one step: no letter is lost or put back twice, however often
