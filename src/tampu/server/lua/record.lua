@@ -57,6 +57,7 @@ end
 for record = 2, #KEYS do
     local key = KEYS[record]
     local known = #order > 0 and redis.call('HLEN', key)
+    local is_new = known == 0  -- or may be
     for _, name in ipairs(order) do
         local field = ':' .. name
         local before = redis.call('HGET', key, field)
@@ -76,12 +77,16 @@ for record = 2, #KEYS do
     end
     if ARGV[2] ~= '' and record > 2 then
         local last, before = cmsgpack.unpack(ARGV[2]), redis.call('HGET', key, 'gauges')
+        is_new = is_new or not before
         local highest = before and cmsgpack.unpack(before)[2] or last
         for i, value in ipairs(last) do highest[i] = math.max(highest[i] or 0, value) end
         redis.call('HSET', key, 'gauges', cmsgpack.pack({last, highest}))
     end
-    if #order + #counted > 0 or ARGV[2] ~= '' then redis.call('EXPIRE', key, ARGV[1 + record]) end
+    -- A step is kept for a time from its beginning on, the totals from their last change.
+    if is_new or (record == 2 and #counted + #order > 0) then
+        redis.call('EXPIRE', key, ARGV[1 + record])
+    end
 end
-redis.call('DEL', KEYS[1])
+if #counted > 0 then redis.call('DEL', KEYS[1]) end
 local time = redis.call('TIME')
 return time[1] * 1000 + math.floor(time[2] / 1000)
