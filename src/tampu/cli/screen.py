@@ -18,13 +18,12 @@ from rich.text import Text
 from tampu.cli.options import SharedOptions
 from tampu.cli.output import escape_controls
 from tampu.errors import OptionError
-from tampu.util.clock import instant_ms
+from tampu.util.clock import instant_ms, span_text
 
 NOTHING: Final = "-"
 _LONGEST_CELL: Final = 400
 _GAP: Final = 2
 _LEAST_WIDTH: Final = 8
-_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -90,14 +89,7 @@ def format_span(seconds: float) -> str:
         return f"-{format_span(-seconds)}"
     if seconds < 10:
         return f"{seconds:.1f}s".replace(".0s", "s")
-    left = round(seconds)
-    index, (unit, size) = next(each for each in enumerate(_UNITS) if left >= each[1][1])
-    text = f"{left // size}{unit}"
-    if index + 1 < len(_UNITS):
-        smaller_unit, smaller_size = _UNITS[index + 1]
-        rest = left % size // smaller_size
-        text += f"{rest}{smaller_unit}" if rest else ""
-    return text
+    return span_text(round(seconds))
 
 
 def format_duration(seconds: float | None) -> str:

@@ -14,10 +14,10 @@ from markupsafe import Markup
 from tampu._version import __version__
 from tampu.dashboard.access import Action
 from tampu.dashboard.page import Page, View, link
+from tampu.util.clock import span_text
 
 STATIC: Final = Path(__file__).parent / "static"
 NOTHING: Final = "\N{EN DASH}"
-_SPANS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _SHORT: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -124,18 +124,7 @@ def format_seconds(seconds: float | None) -> str:
         return f"{millis:.0f}ms" if millis >= 9.95 else f"{millis:.1f}ms".replace(".0ms", "ms")
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0s", "s")
-    return _long_span(round(seconds))
-
-
-def _long_span(left: int) -> str:
-    index = next(place for place, (_, size) in enumerate(_SPANS) if left >= size)
-    unit, size = _SPANS[index]
-    text = f"{left // size}{unit}"
-    if index + 1 < len(_SPANS):
-        smaller, smaller_size = _SPANS[index + 1]
-        rest = left % size // smaller_size
-        text += f"{rest}{smaller}" if rest else ""
-    return text
+    return span_text(round(seconds))
 
 
 def format_percent(share: float | None) -> str:

@@ -130,7 +130,7 @@ class DataSource:
         return kept
 
     def forget(self) -> None:
-        """Read everything anew, after something was changed."""
+        """Read everything again, after something was changed."""
         self._cache = {key: each for key, each in self._cache.items() if not each[1].done()}
 
     async def summary(self, keys: QueueKeys) -> QueueSummary:

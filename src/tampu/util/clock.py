@@ -109,3 +109,17 @@ def _parse_text(text: str) -> float | None:
     if not _WHOLE.fullmatch(text):
         return None
     return sum(float(number) * UNIT_MS[unit] for number, unit in _PART.findall(text))
+
+
+_SPANS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def span_text(seconds: int) -> str:
+    """A length of time of at least a second, in at most two units: 45s, 2m10s, 3d4h."""
+    index, (unit, size) = next(each for each in enumerate(_SPANS) if seconds >= each[1][1])
+    text = f"{seconds // size}{unit}"
+    if index + 1 < len(_SPANS):
+        smaller_unit, smaller_size = _SPANS[index + 1]
+        rest = seconds % size // smaller_size
+        text += f"{rest}{smaller_unit}" if rest else ""
+    return text
