@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tampu import Bury, Job, NewJob, Retry, Snooze
+from tampu.admin.browsing import slowest_attempts
 from tampu.admin.history import (
     add_mark,
     failure_groups,
@@ -214,6 +215,24 @@ async def test_the_leader_records_gauges(harness: Harness, lane: Lane) -> None:
     assert (gauges.waiting + gauges.active, gauges.slots, gauges.busy) == (10, 2, 2)
     gate.open.set()
     await worker.stop()
+
+
+async def test_the_slowest_attempts_are_found_among_the_last_events(
+    harness: Harness, lane: Lane
+) -> None:
+    async def sleep(job: Job[Any]) -> None:
+        await asyncio.sleep(job.data / 100)
+
+    worker = await harness.start_worker({"nap": sleep, "other": sleep}, concurrency=20)
+    jobs = await harness.queue.add_each("nap", range(12))
+    await harness.queue.add("other", 20)
+    await harness.until_settled()
+    await worker.stop()
+    slowest = await slowest_attempts(lane, KEYS, "nap")
+    assert len(slowest) == 10
+    assert slowest[0].job_id == jobs[-1].id
+    assert [each.took_s for each in slowest] == sorted((e.took_s for e in slowest), reverse=True)
+    assert not any(each.failed for each in slowest)
 
 
 async def test_a_worker_without_history_writes_none(harness: Harness) -> None:

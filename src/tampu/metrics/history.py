@@ -238,6 +238,16 @@ class FailureGroup(Struct, frozen=True, kw_only=True):
     traceback: str
 
 
+class SlowAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt that ran long."""
+
+    job_id: str
+    attempt: int
+    took_s: float
+    ended_at: datetime
+    failed: bool
+
+
 class RunningJob(Struct, frozen=True, kw_only=True):
     """A job that runs now."""
 

@@ -1,13 +1,17 @@
 """One task of a queue: how long it runs and waits, and how often it fails."""
 
 from collections.abc import Mapping
+from typing import Final
 
+from tampu.admin.browsing import slowest_attempts
 from tampu.dashboard.charts import HeatColumns, Series, heat_map, line_chart, stacked_bars
 from tampu.dashboard.history import SAID, Trend, read_task
 from tampu.dashboard.page import Page, View, bad_request
 from tampu.dashboard.pages.overview import span_choices, wait_chart
 from tampu.dashboard.render import format_count, format_seconds
-from tampu.metrics.history import Span
+from tampu.metrics.history import SlowAttempt, Span
+
+_FRESH_S: Final = 5.0
 
 
 async def load(view: View) -> Mapping[str, object]:
@@ -18,7 +22,12 @@ async def load(view: View) -> Mapping[str, object]:
         raise bad_request("name must be the name of a task.")
     span = view.choice("span", Span.HOUR)
     trend = await read_task(view.source, keys, name, span=span)
+
+    async def read_slowest() -> list[SlowAttempt]:
+        return await slowest_attempts(await view.source.lane(keys), keys, name)
+
     return {
+        "slowest": await view.source.cached(("slowest", keys.name, name), _FRESH_S, read_slowest),
         "queue": keys.name,
         "task": name,
         "total": trend.total,
@@ -61,6 +70,6 @@ PAGES = (
         template="task.html",
         load=load,
         under="queues",
-        live=("tiles", "charts"),
+        live=("tiles", "charts", "slowest"),
     ),
 )
