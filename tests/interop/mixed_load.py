@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ A_ROUND: Final = 8
 WORKERS: Final = 2
 _FAILING_OF: Final = 5
 _LONG_MS: Final = 60_000
+_LEAD_S = 10.0  # longer than a lead lasts without renewal
 _TICKS_MS: Final = 500  # many ticks of the peer's schedulers
 _OPTIONS: Final = {"concurrency": 20, "claim_min_idle_ms": IDLE_MS}
 
@@ -161,12 +163,20 @@ class MixedLoad:
         before = {service: known[-1] for service, known in self.leaders.items()}
         was_here = before["promoter"].startswith(CONSUMER_PREFIX.decode())
         await (self._end_here() if was_here else self._end_there())
+        ended_at = time.monotonic()
+
+        def is_held() -> bool:
+            """Whether the same one still leads: then the other world had that lead already."""
+            is_over = time.monotonic() - ended_at > _LEAD_S
+            return is_over and self.shared.admin.pttl(self.shared.keys.scheduler_lock) > 0
 
         def has_changed() -> bool:
             self.look()
             now = {service: known[-1] for service, known in self.leaders.items()}
             is_here = now["promoter"].startswith(CONSUMER_PREFIX.decode())
-            return is_here is not was_here and now["scheduler"] != before["scheduler"]
+            return is_here is not was_here and (
+                now["scheduler"] != before["scheduler"] or is_held()
+            )
 
         await self.shared.until(has_changed, "the other world leads")
         self.changes += 1
