@@ -18,14 +18,19 @@ from tampu.admin.history import (
     read_totals,
 )
 from tampu.consumer import history as recording
-from tampu.errors import OptionError
+from tampu.consumer.recorder import Recorder
+from tampu.consumer.settle import EndedAttempt, release
+from tampu.errors import OptionError, ServerError
 from tampu.metrics.history import RESOLUTIONS, Span
+from tampu.outcome import Failed
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.scripts.history import MAX_TASKS
+from tampu.wire.dead import Failure
 from tampu.wire.keys import MARKS
 from tests.contract.workers import GROUP, KEYS, SOON, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
+from tests.unit.consumer.deliveries import delivery as make_delivery
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
@@ -147,6 +152,28 @@ async def test_counts_of_a_full_server_are_made_up_for(harness: Harness, lane: L
     await worker.stop()
     totals = await read_totals(lane, KEYS)
     assert (totals.tasks["x"].done, totals.unknown) == (20, 0)
+
+
+async def test_times_that_a_full_server_refuses_are_recorded_later(
+    harness: Harness, lane: Lane
+) -> None:
+    recorder, delivery = Recorder(lane, KEYS), make_delivery()
+    attempt = EndedAttempt(delivery, Failed(Failure("ValueError", "no")), 1_000_000)
+    recorder.note_attempt(attempt, release(delivery))
+    harness.admin.config_set("maxmemory", 1)
+    try:
+        flushing = asyncio.create_task(recorder.flush())
+        await asyncio.sleep(0)  # it has begun
+        recorder.note_attempt(attempt, release(delivery))
+        with pytest.raises(ServerError):
+            await flushing
+        recorder.note_attempt(attempt, release(delivery))
+    finally:
+        harness.admin.config_set("maxmemory", 0)
+    await recorder.flush()
+    (figures,) = (await read_totals(lane, KEYS)).tasks.values()
+    assert figures.run.count == 3
+    assert [each.count for each in await failure_groups(lane, KEYS)] == [3]
 
 
 async def test_counts_survive_forgotten_scripts(harness: Harness, lane: Lane) -> None:

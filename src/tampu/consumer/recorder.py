@@ -79,6 +79,13 @@ class TaskTimes:
         self.run_us += run_us * weight
         self.wait_us += wait_us * weight
 
+    def merge(self, other: TaskTimes) -> None:
+        """Add all times of another."""
+        self.run.update(other.run)
+        self.wait.update(other.wait)
+        self.run_us += other.run_us
+        self.wait_us += other.wait_us
+
     def pack(self) -> PackedTimes:
         """The times as the server takes them."""
         run, wait = _flatten(self.run), _flatten(self.wait)
@@ -328,7 +335,8 @@ class Recorder(NoRecorder):
             server_ms = await record(self._lane, self._keys, packed, at_s=at_s)
         except ServerError as error:
             if error.verdict is not Verdict.UNKNOWN:
-                self._times = times | self._times
+                for name, each in times.items():
+                    self._times.setdefault(name, TaskTimes()).merge(each)
             raise
         self._ahead_ms = server_ms - (at_ms + now_ms()) // 2
 
@@ -337,7 +345,12 @@ class Recorder(NoRecorder):
             return
         failures, self._failures = self._failures, {}
         cut = {fingerprint: _cut(each) for fingerprint, each in failures.items()}
-        await note_failures(self._lane, self._keys, cut)
+        try:
+            await note_failures(self._lane, self._keys, cut)
+        except ServerError as error:
+            if error.verdict is not Verdict.UNKNOWN:
+                self._failures = failures | self._failures  # of the same group the latest are kept
+            raise
 
     def learn_clock(self, server_ms: int) -> None:
         """Know how far the server's clock is ahead."""
