@@ -18,6 +18,7 @@ from benchmarks import (
     dispatch,
     envelope,
     fleet,
+    flow,
     history,
     idle,
     lane_add,
@@ -57,6 +58,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "idle": idle.run,
     "fleet": fleet.run,
     "history": history.run,
+    "flow": flow.run,
     "busy": busy.run,
     "dashboard": dashboard.run,
 }
@@ -67,6 +69,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "dashboard",
         "envelope",
         "fleet",
+        "flow",
         "history",
         "idle",
         "lane_add",

@@ -40,6 +40,9 @@ class _Adds:
             delayed=names.delayed,
             memory=names.producer("bench"),
             wakeup=names.wakeup,
+            gate=names.gate,
+            control=names.control,
+            notices=names.notices,
         )
         self.lane, self.client, self.numbers = lane, client, count(1)
         self.flat = [ENVELOPE, b"job"] * BATCH
@@ -56,7 +59,7 @@ class _Adds:
     async def with_evalsha(self) -> float:
         await self.client.delete(self.keys.stream)
         digest = Script("add").text(self.lane.server.dialect).digest.decode()
-        keys = (self.keys.stream, self.keys.delayed, self.keys.memory)
+        keys = (self.keys.stream, self.keys.delayed, self.keys.memory, self.keys.gate)
         began = perf_counter()
         for _ in range(BATCHES):
             head = (next(self.numbers), PRODUCER_MEMORY_MS, 0, b"plain")

@@ -15,7 +15,7 @@ from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.protocol import pack
 from tampu.server.scripts.adding import AddKeys, AddRequest, PlainJobs, add
-from tampu.server.streams import ack
+from tampu.server.streams import ack_plainly
 from tampu.wire.keys import QueueKeys
 
 BATCH: Final = 512
@@ -53,7 +53,7 @@ class _Reads:
             await asyncio.sleep(0)
             ids = _ids(reply)
             done += len(ids)
-            acking = ack(self.acks, ids, stream=self.keys.stream, group=GROUP)
+            acking = ack_plainly(self.acks, ids, stream=self.keys.stream, group=GROUP)
             waiting.append(asyncio.create_task(acking))
             if len(waiting) > ACKS_IN_FLIGHT:
                 await waiting.popleft()
@@ -85,6 +85,9 @@ class _Reads:
             delayed=self.keys.delayed,
             memory=self.keys.producer("bench"),
             wakeup=self.keys.wakeup,
+            gate=self.keys.gate,
+            control=self.keys.control,
+            notices=self.keys.notices,
         )
         jobs = PlainJobs([ENVELOPE, b"job"] * BATCH)
         for _ in range(BATCHES):

@@ -138,7 +138,7 @@ async def bury(url: str, queue: Queue, *payloads: object, name: str = "send") ->
     worker = Worker(queue.name, fail, url, concurrency=1)
     await worker.start()
     try:
-        await wait_until(are_dead, within=20, sentence="the jobs are dead letters")
+        await wait_until(are_dead, within=60, sentence="the jobs are dead letters")
     finally:
         await worker.stop()
     return [letter.dead_id for letter in await queue.dead.peek(1000)][before:]

@@ -37,7 +37,7 @@ def kill_keeper(home: Path, server: int) -> None:
     """Return when the keeper is dead; the server may still be on its way."""
     os.kill(parent_of(server), signal.SIGKILL)
     block_until(
-        lambda: is_free(home / keeper.KEEPER_LOCK), within=10, sentence="the keeper is dead"
+        lambda: is_free(home / keeper.KEEPER_LOCK), within=60, sentence="the keeper is dead"
     )
 
 
@@ -82,7 +82,7 @@ def end_server(home: Path, address: Path | None = None) -> None:
         return
     with suppress(redis.RedisError, OSError):
         os.kill(pid_behind(address or home / keeper.SOCKET), signal.SIGKILL)
-    block_until(lambda: nothing_runs(home), within=15, sentence="the test left nothing running")
+    block_until(lambda: nothing_runs(home), within=60, sentence="the test left nothing running")
 
 
 def popen(stack: ExitStack, script: str, *args: str) -> subprocess.Popen[str]:

@@ -38,7 +38,7 @@ RUN_ALL_MISSED: Final = Missed.all(max=10_000)  # nothing is dropped, however sl
 # So long that no lease expires by itself on a slow machine.
 LONG_LEASE: Final[LeaseOptions] = {"lease": "3s", "renew_every": "500ms", "timeout": "2500ms"}
 SHORT_LEASE: Final[LeaseOptions] = {"lease": "600ms", "renew_every": "150ms", "timeout": "400ms"}
-WAIT_S: Final = 20.0
+WAIT_S: Final = 60.0
 
 E = TypeVar("E", bound=Event)
 

@@ -28,6 +28,7 @@ from tampu.errors import (
     StoreFailed,
     TampuError,
     TlsFailed,
+    UnknownLimit,
     Verdict,
     WrongContext,
 )
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from tampu.app import App
     from tampu.app_worker import AppWorker
     from tampu.backoff import Backoff
-    from tampu.consumer.handler import Handler
+    from tampu.consumer.batch import BatchJob, JobBatch
+    from tampu.consumer.handler import Batch, Handler
     from tampu.events import QueueEvents
     from tampu.job import (
         CancelState,
@@ -48,11 +50,13 @@ if TYPE_CHECKING:
         JobInfo,
         JobState,
         NewJob,
-        SyncJob,
         current_job,
     )
+    from tampu.limits.model import Concurrency, Debounce, Limit, Priority, Rate, RateLimited
+    from tampu.limits.reasons import WaitsFor, Why
     from tampu.metrics.alerts import Alert
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
+    from tampu.producer.sync_job import SyncJob
     from tampu.queue import Queue
     from tampu.schedules.admin import Schedules
     from tampu.schedules.model import Schedule, ScheduleCounts, ScheduleSettings
@@ -79,17 +83,21 @@ __all__ = [
     "ArgumentError",
     "At",
     "Backoff",
+    "Batch",
+    "BatchJob",
     "Bury",
     "BuryReason",
     "Call",
     "CancelState",
     "Closed",
     "CommandRefused",
+    "Concurrency",
     "ConnectionLost",
     "Counts",
     "Cron",
     "DeadLetter",
     "DeadLetters",
+    "Debounce",
     "DecodeError",
     "Depends",
     "EmbeddedFailed",
@@ -99,6 +107,7 @@ __all__ = [
     "Failure",
     "Handler",
     "Job",
+    "JobBatch",
     "JobCancelled",
     "JobEvent",
     "JobExists",
@@ -106,6 +115,7 @@ __all__ = [
     "JobInfo",
     "JobListing",
     "JobState",
+    "Limit",
     "Missed",
     "MissingExtra",
     "NewJob",
@@ -115,10 +125,13 @@ __all__ = [
     "NotifyWebhook",
     "OptionError",
     "Overlap",
+    "Priority",
     "Promoter",
     "Queue",
     "QueueEvents",
     "QueueFull",
+    "Rate",
+    "RateLimited",
     "ResultTimeout",
     "Retry",
     "Router",
@@ -142,8 +155,11 @@ __all__ = [
     "TimeWindow",
     "TlsFailed",
     "Unique",
+    "UnknownLimit",
     "Unrecoverable",
     "Verdict",
+    "WaitsFor",
+    "Why",
     "Worker",
     "WrongContext",
     "__version__",
@@ -159,9 +175,12 @@ _HOMES: Final = {
     "tampu.app": "App",
     "tampu.app_worker": "AppWorker",
     "tampu.backoff": "Backoff",
-    "tampu.consumer.handler": "Handler",
+    "tampu.consumer.batch": "BatchJob JobBatch",
+    "tampu.consumer.handler": "Batch Handler",
     "tampu.events": "QueueEvents",
-    "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob SyncJob current_job",
+    "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob current_job",
+    "tampu.limits.model": "Concurrency Debounce Limit Priority Rate RateLimited",
+    "tampu.limits.reasons": "WaitsFor Why",
     "tampu.metrics.alerts": "Alert",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",
     "tampu.services.notify": "NotifyCommand NotifyJob NotifyWebhook",
@@ -169,6 +188,7 @@ _HOMES: Final = {
     "tampu.queue": "Queue",
     "tampu.schedules.admin": "Schedules",
     "tampu.schedules.model": "Schedule ScheduleCounts ScheduleSettings",
+    "tampu.producer.sync_job": "SyncJob",
     "tampu.sync": "SyncDeadLetters SyncJobListing SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",

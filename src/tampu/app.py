@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias, Unpack, cast
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
+from tampu.limits.model import NamedLimits
 from tampu.metrics.alerts import Alert
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.queue import Queue
@@ -75,14 +76,19 @@ class AppQueue(Queue):
     """A queue that has its connections together with the others of the app."""
 
     def __init__(
-        self, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
+        self,
+        shared: Shared[SharedParts],
+        name: str,
+        limits: NamedLimits,
+        **options: Unpack[QueueOptions],
     ) -> None:
+        self._limits = limits  # of the app, which may declare more later
         super().__init__(name, **options)
         self._shared = shared
 
     async def store_schedule(self, declared: DeclaredSchedule) -> None:
         """Store a schedule that the app declares."""
-        await self.schedules.store(declared.to_store(self._rules.max_payload))
+        await self.schedules.store(declared.to_store(self._rules))
 
     async def declared_schedules(self) -> list[Schedule]:
         """The schedules that an app has declared, this one or another one."""
@@ -206,10 +212,10 @@ class App(Router):
         """The schedules of these queues; `OptionError` if one is invalid or a key is not unique."""
         found: dict[tuple[str, str], DeclaredSchedule] = {}
         for each in self.schedules:
-            each.data()  # refuses arguments that do not fit
             own, queue = self.tasks.get(each.task.name), each.task.queue
             if own is None or own.function is not each.task.function:
                 raise OptionError("schedule", each.task, "its task does not belong to the app")
+            each.place(self.limits)  # refuses arguments that do not fit
             if (queue, each.key) in found:
                 problem = f"declared twice for queue {queue}; give each schedule its own key"
                 raise OptionError("key", each.key, problem)
@@ -248,7 +254,8 @@ class App(Router):
         here = self._loop_queues()
         found = here.queues.get(name)
         if found is None:
-            found = here.queues[name] = self._make_queue(here.shared, name, **self._options)
+            make, limits = self._make_queue, self.limits
+            found = here.queues[name] = make(here.shared, name, limits, **self._options)
         return found
 
     def portal(self) -> Portal:

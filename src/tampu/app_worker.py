@@ -73,6 +73,7 @@ class AppWorker(Runnable):
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
         self._steps = app_steps(app.tasks.values(), app.overrides)
+        app.check_limits()
         self._schedules = app.check_schedules(self._queues)
         handlers = {
             name: handler_of(task, self._runtime, settings.isolation, overrides=app.overrides)
@@ -122,10 +123,24 @@ class AppWorker(Runnable):
             await self._app.store_schedules(self._schedules)
             for queue in self._queues:
                 await self._forget_schedules(queue)
+                await self._declare_limits(queue)
             engine = await Engine.open(
                 self._configs, self._app.url, self._app.credentials, on_drain=self._drain
             )
             return _RunningEngine(engine, self._runtime, stack.pop_all())
+
+    async def _declare_limits(self, queue: str) -> None:
+        """Store the limits of a queue's tasks as the app declares them; say which have changed."""
+        tasks = [each for each in self._app.tasks.values() if each.queue == queue]
+        found = [each.limits(self._app.limits) for each in tasks]
+        wanted = {name: each for limits in found for name, each in limits.items()}
+        if not wanted:
+            return
+        for name, before in (await self._app.queue(queue).limits.declare(wanted)).items():
+            old, new = before.to_sentence(), wanted[name].to_sentence()
+            facts = {"limit": name, "queue": queue, "before": old, "now": new}
+            text = "limit %s of queue %s was %s and is %s from now on"
+            logger.warning(text, name, queue, old, new, extra=facts)
 
     async def _forget_schedules(self, queue_name: str) -> None:
         """Report, or remove, the schedules of a queue that the app no longer declares."""

@@ -23,6 +23,7 @@
         ├── NotDurable          added, but the requested durability was not confirmed
         └── CommandRefused      the server refused the command; nothing was done
             ├── ServerBusy      a later call may succeed: loading, failing over, ...
+            ├── UnknownLimit    a job or schedule names a limit that the queue does not have
             └── QueueFull       there is no room for another job
 
 Each error takes typed fields and writes its own sentence. `ServerError.verdict` says whether
@@ -266,6 +267,17 @@ class ServerBusy(CommandRefused):
     """The server is busy: nothing was done, and a later call may succeed."""
 
     verdict = Verdict.RETRY
+
+
+class UnknownLimit(CommandRefused):
+    """A job or schedule names a limit that its queue does not have; nothing was added."""
+
+    def __init__(self, server: str, code: str, limit: str) -> None:
+        self.limit = limit
+        problem = (
+            f"the queue has no limit {limit!r}. Declare it with app.limit({limit!r}, ...), or "
+        )
+        super().__init__(server, code, f"{problem}set it with queue.limits.set({limit!r}, ...)")
 
 
 class QueueFull(CommandRefused):

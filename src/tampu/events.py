@@ -225,10 +225,7 @@ class QueueEvents:
     async def __anext__(self) -> JobEvent:
         if self._cursor is None:
             raise WrongContext("read events", "enter `async with QueueEvents(...)` first")
-        event = await self._cursor.next()
-        if event is None:
-            raise StopAsyncIteration
-        return event
+        return await anext(self._cursor)
 
     async def close(self) -> None:
         """End the iteration and disconnect. May be called twice."""
@@ -247,20 +244,20 @@ class _EventCursor:
         self._trouble = lane.server.outage.part(f"reading events from {key.decode()}")
         self._closed = False
 
-    async def next(self) -> JobEvent | None:
-        """The next event, as soon as there is one; None when closed."""
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> JobEvent:
+        """The next event, as soon as there is one. Nothing is lost if the wait is cancelled."""
         while not self._events and not self._closed:
             # A task, so that a consumer that stops waiting does not cancel the read: the server
             # would answer the next read only after this one.
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read(), name="tampu-follow-events")
             await asyncio.wait([self._reading])
-        return None if self._closed else self._events.popleft()
-
-    async def coming(self) -> AsyncIterator[JobEvent]:
-        """All events to come, until it is closed."""
-        while (event := await self.next()) is not None:
-            yield event
+        if self._closed:
+            raise StopAsyncIteration
+        return self._events.popleft()
 
     async def close(self) -> None:
         """End the iteration. May be called twice."""
@@ -300,7 +297,7 @@ async def follow_events(server: Server, key: bytes) -> AsyncIterator[EventTail]:
         cursor = _EventCursor(lane, key, entries[0][0] if entries else b"0-0")
         past = [job_event(entry_id, flat) for entry_id, flat in reversed(entries)]
         try:
-            yield EventTail(past, cursor.coming())
+            yield EventTail(past, cursor)
         finally:
             await cursor.close()
 

@@ -1,22 +1,24 @@
 """Jobs: what a producer adds, and what producers and handlers get."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct
 
 from tampu.backoff import Backoff
-from tampu.errors import WrongContext
+from tampu.errors import OptionError, WrongContext
+from tampu.limits.model import AnyLimit, Debounce
+from tampu.limits.reasons import Why
 from tampu.unique import Unique
 from tampu.util.clock import Duration, instant
 from tampu.util.options import Word
-from tampu.util.portal import Blocking, iterate
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
 from tampu.wire.extras import NO_EXTRAS, Extras
+from tampu.wire.lines import limit_of, parse_line
 
 if TYPE_CHECKING:
     # `Job` alone means `Job[Any]`. Type checkers have this module, whether it is installed or not.
@@ -43,6 +45,17 @@ class JobOptions(TypedDict, total=False):
     expires: Duration | None  # buried instead of run if it has not started by then
     headers: dict[str, str] | None  # sent along, for tracing and similar
     tenant: str | None
+    priority: int | None  # 0 to 9, larger is sooner; None: 5
+    key: str | int | None  # keys take turns; ordered jobs of a key run one after the other
+    weight: float | None  # the share of its key; None: 1
+    limits: Sequence[AnyLimit] | None
+    ordered: bool | None
+    on_dead: str | None  # for ordered jobs: "halt" stops the key when one of them is buried
+    cost: int | None  # tokens that it takes of rates; None: 1
+    debounce: Debounce | None
+    keep: str | None  # "latest": it replaces the jobs of its key that wait
+    max_waiting: int | None  # as many jobs of its name and key wait at most
+    on_full: str | None  # then "raise", "wait", "drop_new" or "drop_old"
 
 
 class NewJob(Struct, frozen=True):
@@ -61,6 +74,17 @@ class NewJob(Struct, frozen=True):
     expires: Duration | None = None
     headers: dict[str, str] | None = None
     tenant: str | None = None
+    priority: int | None = None
+    key: str | int | None = None
+    weight: float | None = None
+    limits: Sequence[AnyLimit] | None = None
+    ordered: bool | None = None
+    on_dead: str | None = None
+    cost: int | None = None
+    debounce: Debounce | None = None
+    keep: str | None = None
+    max_waiting: int | None = None
+    on_full: str | None = None
 
 
 class JobState(Word):
@@ -110,6 +134,8 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     scheduled_at: datetime | None = None
     headers: dict[str, str] = {}
     tenant: str | None = None
+    priority: int = 5
+    key: str | None = None
 
     def __repr__(self) -> str:
         return f"<JobInfo {self.id} {self.state.value}>"  # without data, which may be private
@@ -146,6 +172,9 @@ class JobActions(Protocol):
     async def run_now(self, job_id: str) -> bool:
         """Make the job due now."""
 
+    async def why(self, job_id: str) -> Why:
+        """Why the job is not running yet."""
+
     def events(self, job_id: str) -> AsyncIterator[JobEvent]:
         """The events of the job, up to its end."""
 
@@ -163,6 +192,9 @@ class Host(Protocol):
     def report_progress(self, job: "Job[Any]", percent: int) -> None:
         """Write a progress event for a running job; may be called from any thread."""
 
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Take tokens of rates; may be called from any thread."""
+
 
 class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     """One job. A handler gets the job to run, a producer the job that was added.
@@ -170,6 +202,8 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     `attempt` counts from 1 and includes attempts that ended because their worker died. For a
     producer it is 0. `data` is decoded in a handler, and as it was given for a producer.
     """
+
+    is_batch: ClassVar[bool] = False  # whether it stands for several jobs: a `JobBatch`
 
     # Not tracked by the garbage collector, which took a sixth of a worker's time. So a cycle
     # through a job (job.data["me"] = job) is never collected.
@@ -182,6 +216,7 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     host: Host
     extras: Extras = NO_EXTRAS
     duplicate: bool = False  # for a producer: the id was taken, and nothing was added
+    dropped: bool = False  # for a producer: its line was full, and nothing was added
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.name!r} attempt {self.attempt}>"
@@ -211,6 +246,16 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     def tenant(self) -> str | None:
         """The tenant that the producer named."""
         return self.extras.tenant
+
+    @property
+    def priority(self) -> int:
+        """Its level, from 0 to 9."""
+        return 5 if self.extras.line is None else parse_line(self.extras.line).level
+
+    @property
+    def key(self) -> str | None:
+        """The key that flow control groups it by, if any."""
+        return None if self.extras.line is None else parse_line(self.extras.line).key
 
     @property
     def cancelled(self) -> bool:
@@ -248,6 +293,10 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """Make a delayed job run as soon as a worker is free; True if it was still delayed."""
         return await self.host.actions.run_now(self.id)
 
+    async def why(self) -> Why:
+        """Why the job is not running yet: what it waits for, who holds that, when it opens."""
+        return await self.host.actions.why(self.id)
+
     def events(self) -> AsyncIterator[JobEvent]:
         """The events of the job that are still there and those to come, up to its end."""
         return self.host.actions.events(self.id)
@@ -262,6 +311,19 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         value: Any = await self.host.wait_for_result(self.id, timeout)
         return value  # type: ignore[no-any-return] # only the caller knows R
 
+    def charge(self, limit: str, tokens: int) -> None:
+        """Take more tokens of a rate than the job took when it started; below 0 gives some back.
+
+        For a cost that is known only afterwards. Never waits. May be called from any thread.
+        """
+        needed = () if self.extras.line is None else parse_line(self.extras.line).resources
+        resources = [each for each in needed if limit_of(each)[0] == limit]
+        if not resources:
+            raise OptionError("limit", limit, "the job has no limit of this name")
+        if isinstance(tokens, bool) or not isinstance(tokens, int):
+            raise OptionError("tokens", tokens, "must be a whole number")
+        self.host.charge(resources, tokens)
+
     def progress(self, percent: int) -> None:
         """Write an event that says how far this job is, from 0 to 100.
 
@@ -270,67 +332,6 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """
         with suppress(TypeError, ValueError, OverflowError):  # a wrong number must not fail the job
             self.host.report_progress(self, max(0, min(100, int(percent))))
-
-
-class SyncJob(Blocking[Job[R]]):
-    """A job that was added: a producer's `Job`, for code without an event loop."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"<SyncJob {self.id} {self.name!r}>"
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self._wrapped.id
-
-    @property
-    def name(self) -> str:
-        """The job's name."""
-        return self._wrapped.name
-
-    @property
-    def data(self) -> Any:  # noqa: ANN401 - what the producer gave
-        """The job's data, as it was given."""
-        return self._wrapped.data
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was added, by the clock of this machine."""
-        return self._wrapped.created_at
-
-    @property
-    def duplicate(self) -> bool:
-        """Whether the id was taken, and nothing was added."""
-        return self._wrapped.duplicate
-
-    def info(self) -> JobInfo:
-        """What is known about the job; see `Job.info`."""
-        return self._portal.call(self._wrapped.info)
-
-    def cancel(self) -> CancelState:
-        """Cancel the job; see `Job.cancel`."""
-        return self._portal.call(self._wrapped.cancel)
-
-    def reschedule(self, *, delay: Duration | None = None, at: datetime | None = None) -> bool:
-        """Change when a delayed job is due; see `Job.reschedule`."""
-        return self._portal.call(lambda: self._wrapped.reschedule(delay=delay, at=at))
-
-    def run_now(self) -> bool:
-        """Make a delayed job run as soon as a worker is free; see `Job.run_now`."""
-        return self._portal.call(self._wrapped.run_now)
-
-    def events(self) -> Iterator[JobEvent]:
-        """The events of the job up to its end; see `Job.events`."""
-        return iterate(self._portal, self._wrapped.events())
-
-    def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
-        """Wait for the value that the handler returned; see `Job.result`.
-
-        Raises `WrongContext` in a thread that runs an event loop, which would stand still.
-        """
-        return self._portal.wait(lambda: self._wrapped.result(timeout))
 
 
 _current: ContextVar[Job[Any]] = ContextVar("tampu_current_job")
@@ -344,9 +345,17 @@ mark_cancelled: Final = _cancelled.add
 unmark_cancelled: Final = _cancelled.discard
 
 
+def current_run() -> Job[Any] | None:
+    """The job or batch that the calling handler runs, if any."""
+    return _current.get(None)
+
+
 def current_job() -> Job[Any]:
     """The job that the calling handler runs, also in threads that inherit its context."""
-    try:
-        return _current.get()
-    except LookupError:
-        raise WrongContext("call current_job() here", "no job is running") from None
+    job = current_run()
+    if job is None:
+        raise WrongContext("call current_job() here", "no job is running")
+    if job.is_batch:
+        problem = "a batch of jobs is running; use the JobBatch that its handler gets"
+        raise WrongContext("call current_job() here", problem)
+    return job

@@ -1,7 +1,8 @@
 """The outcome of an attempt, and the exceptions by which a handler chooses it.
 
 A handler that returns is done. If it raises, the attempt has failed and the job is retried.
-`Retry`, `Snooze`, `Unrecoverable` and `Bury` ask for something else, raised or returned.
+`Retry`, `Snooze`, `RateLimited`, `Unrecoverable` and `Bury` ask for something else, raised or
+returned.
 """
 
 import traceback
@@ -12,6 +13,7 @@ from typing import Final, TypeAlias, assert_never
 from msgspec import Struct
 
 from tampu.errors import duration_text, text_of
+from tampu.limits.model import RateLimited
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES, MAX_TRACEBACK_BYTES, BuryReason, Failure
 from tampu.wire.fields import cut_text, cut_text_front
@@ -45,6 +47,10 @@ class Bury(Unrecoverable):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or "the handler buried the job")
+
+
+Decision: TypeAlias = Retry | Snooze | RateLimited | Unrecoverable
+"""What a handler raises or returns to decide what becomes of the job."""
 
 
 class NoResult(Enum):
@@ -90,7 +96,16 @@ class Released(Struct, frozen=True):
     """The worker stopped before the handler had finished; another worker will run the job."""
 
 
-Outcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure | Cancelled | Released
+class Throttled(Struct, frozen=True, tag=True):
+    """The handler met a rate limit: `limit` is closed for that time, None for all of the job's."""
+
+    after_ms: int
+    limit: str | None = None
+
+
+Outcome: TypeAlias = (
+    Done | Failed | Snoozed | Throttled | UnrecoverableFailure | Cancelled | Released
+)
 """Those of a handler are tagged, because a child process sends them to its parent."""
 
 MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
@@ -103,7 +118,7 @@ _MAIN: Final = {"__mp_main__": "__main__"}
 
 def outcome_of_value(value: object) -> Outcome:
     """The outcome of a handler that returned. A returned `Retry` counts as raised, and so on."""
-    if isinstance(value, Retry | Snooze | Unrecoverable):
+    if isinstance(value, Decision):
         return outcome_of_error(value)
     return Done(value)
 
@@ -117,6 +132,8 @@ def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
     match error:
         case Snooze():
             return Snoozed(error.after_ms)
+        case RateLimited():
+            return Throttled(error.after_ms, error.limit)
         case Retry():
             return Failed(failure_of(error, traced=traced), error.after_ms)
         case Unrecoverable():
@@ -141,7 +158,7 @@ def outcome_after_limit(outcome: Outcome, limit_s: float) -> Outcome:
             return outcome
         case Failed(failure, after_ms):
             return Failed(_timeout_failure(limit_s, failure.traceback), after_ms)
-        case Done() | Snoozed():
+        case Done() | Snoozed() | Throttled():
             return timeout_outcome(limit_s)
         case _:
             assert_never(outcome)

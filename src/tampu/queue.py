@@ -2,20 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from tampu.admin.conflicts import Conflicts
 from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
 from tampu.admin.history import failure_groups, read_history
+from tampu.admin.limits import Limits, pause_jobs, resume_jobs
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, QueueFull, WrongContext
 from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
+from tampu.limits.model import NO_NAMED, NamedLimits
 from tampu.metrics.history import FailureGroup, History, Span, parse_span
-from tampu.producer.batch import Batch, FullBatch, PlainBatch
-from tampu.producer.batcher import LENGTH_LIMIT, MAX_IN_FLIGHT, split
+from tampu.producer.batch import AddBatch, FullBatch, PlainBatch
+from tampu.producer.batcher import LENGTH_LIMIT, add_together, split
 from tampu.producer.connection import QueueConnection
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import Request, new_job, plain_columns, plain_request, request_for
@@ -24,7 +29,7 @@ from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import share
-from tampu.server.scripts.control import is_paused, pause_queue
+from tampu.server.scripts.control import is_paused
 from tampu.util.clock import Duration, now_ms, to_s
 from tampu.util.ids import time_of_id
 from tampu.util.options import parse_options
@@ -48,6 +53,8 @@ class Queue:
     `QueueSettings`.
     """
 
+    _limits: NamedLimits = NO_NAMED
+
     def __init__(
         self,
         name: str,
@@ -60,7 +67,7 @@ class Queue:
         self._keys = QueueKeys(name)
         warn_if_reserved(name)
         self._settings = parse_options(QueueSettings, "Queue", options)
-        self._rules = self._settings.job_rules
+        self._rules = replace(self._settings.job_rules, limits=self._limits)
         self._waits = self._settings.on_full == "wait"
         self._traced = make_traced(self._settings.telemetry, name)
         self._is_plain = not self._waits and self._traced is None
@@ -70,7 +77,10 @@ class Queue:
         self._connection: QueueConnection | None = None
         self._closed = False
         self.dead = DeadLetters(self._keys, self._connect)
-        self._jobs = JobControl(self._keys, self._connect, rules=self._rules)
+        self._jobs = JobControl(
+            self._keys, self._connect, rules=self._rules, group=self._settings.group
+        )
+        self.limits = Limits(self._keys, self._connect)
         self._conflicts = Conflicts(
             self._keys, self._connect, control=self._jobs, add=self._add_one
         )
@@ -78,6 +88,7 @@ class Queue:
             self._keys,
             self._connect,
             max_payload=self._rules.max_payload,
+            limits=self._limits,
             add_jobs=self._add_full,
             headers=None if self._traced is None else self._traced.headers,
         )
@@ -192,7 +203,7 @@ class Queue:
                     for name, data, raw_name, payload in columns
                 ]
             )
-        batches: list[Batch] = []
+        batches: list[AddBatch] = []
         for start, end in split(payloads, most=self._settings.jobs_a_call):
             batch = PlainBatch()
             batch.names, batch.raw_names = [*names[start:end]], raw_names[start:end]
@@ -202,11 +213,11 @@ class Queue:
 
     async def _add_one(self, request: Request) -> Job[Any]:
         connection = await self._connect()
-        add_full, wait = connection.batcher.add_full, self._wait_for_room
+        wait, add = partial(self._wait_for_room, waits=request.waits), connection.batcher.add_full
         if self._traced is None:
-            return await wait(partial(add_full, request))
+            return await wait(partial(add, request))
         return await self._traced.add_one(
-            request, connection, lambda marked: wait(partial(add_full, marked))
+            request, connection, lambda marked: wait(partial(add, marked))
         )
 
     async def _add_full(self, requests: list[Request]) -> list[Job[Any]]:
@@ -222,41 +233,31 @@ class Queue:
 
     async def _send_full(self, requests: list[Request]) -> list[Job[Any]]:
         payloads = [request.payload for request in requests]
-        batches: list[Batch] = []
-        for start, end in split(payloads, most=self._settings.jobs_a_call):
+        waits = any(request.waits for request in requests)
+        batches: list[AddBatch] = []
+        for start, end in split(payloads, most=1 if waits else self._settings.jobs_a_call):
             batch = FullBatch()
             batch.requests = requests[start:end]
             batches.append(batch)
-        return await self._add_batches(batches)
+        return await self._add_batches(batches, waits=waits)
 
-    async def _add_batches(self, batches: list[Batch]) -> list[Job[Any]]:
-        batcher = (await self._connect()).batcher
+    async def _add_batches(self, batches: list[AddBatch], *, waits: bool = False) -> list[Job[Any]]:
+        batcher, wait = (await self._connect()).batcher, partial(self._wait_for_room, waits=waits)
         if not batches:
             return []
         if len(batches) == 1:
-            return await self._wait_for_room(partial(batcher.add_batch, batches[0]))
-        # A batch's time limit begins when it gets its slot.
-        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+            return await wait(partial(batcher.add_batch, batches[0]))
+        added = await add_together(batches, lambda each: wait(partial(batcher.add_batch, each)))
+        return [job for jobs in added for job in jobs]
 
-        async def add(batch: Batch) -> list[Job[Any]]:
-            async with slots:
-                return await self._wait_for_room(partial(batcher.add_batch, batch))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(add(batch), name="tampu-add") for batch in batches]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [job for task in tasks for job in task.result()]
-
-    async def _wait_for_room(self, add: Callable[[], Awaitable[T]]) -> T:
+    async def _wait_for_room(self, add: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
         """The result of an add; with `on_full="wait"` it is repeated until there is room."""
         pauses: Pauses | None = None
         while True:
             try:
                 return await add()
             except QueueFull as refusal:
-                if not self._waits or refusal.code != LENGTH_LIMIT:
+                if not (self._waits or waits) or refusal.code != LENGTH_LIMIT:
                     raise
             pauses = pauses or Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             await asyncio.sleep(pauses.next_s())
@@ -306,17 +307,28 @@ class Queue:
         """As `job(id).cancel()`, for many jobs; the answers are in the order of the ids."""
         return await self._jobs.cancel_many(job_ids)
 
-    async def pause(self) -> bool:
+    async def pause(
+        self,
+        *,
+        task: str | None = None,
+        key: str | int | None = None,
+        until: datetime | Duration | None = None,
+    ) -> bool:
         """Let no worker start another job until `resume`; False if it was paused already.
 
-        Running jobs go on. Delayed jobs and schedules keep their times, and their jobs wait. It
-        stays paused when workers and the server are restarted.
+        With `task` or `key`, only jobs of that name or key, or of both. `until` is a time, or how
+        long. Running jobs go on. Delayed jobs and schedules keep their times, and their jobs wait.
+        It stays paused when workers and the server are restarted.
         """
-        return await pause_queue((await self._connect()).lane, self._keys, paused=True)
+        lane = (await self._connect()).lane
+        return await pause_jobs(lane, self._keys, task=task, key=key, until=until)
 
-    async def resume(self) -> bool:
-        """Let workers start jobs again; False if it was not paused."""
-        return await pause_queue((await self._connect()).lane, self._keys, paused=False)
+    async def resume(self, *, task: str | None = None, key: str | int | None = None) -> bool:
+        """Let workers start jobs again; False if it was not paused.
+
+        With `task` or `key`, what was paused with the same.
+        """
+        return await resume_jobs((await self._connect()).lane, self._keys, task=task, key=key)
 
     async def is_paused(self) -> bool:
         """Whether the queue is paused."""
@@ -376,6 +388,11 @@ class Queue:
         """Wait for the value that a job's handler returned."""
         timeout_s = to_s("timeout", timeout)
         return await (await self._connect()).results.wait(job_id, timeout_s)
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Raises `WrongContext`: only the handler that runs a job can charge a limit."""
+        del resources, tokens
+        raise WrongContext("charge a limit here", "only the handler that runs the job can")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can report progress."""

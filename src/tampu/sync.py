@@ -5,9 +5,11 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from tampu.admin.dead import DeadLetters
+from tampu.admin.limits import Limits
 from tampu.admin.listing import MAX_LISTED, JobListing
-from tampu.job import CancelState, Job, JobInfo, JobOptions, JobState, NewJob, SyncJob
+from tampu.job import CancelState, Job, JobInfo, JobOptions, JobState, NewJob, R
 from tampu.producer.options import QueueOptions
+from tampu.producer.sync_job import SyncJob
 from tampu.queue import Queue
 from tampu.schedules.admin import Schedules
 from tampu.server.client import CredentialCallback
@@ -16,7 +18,6 @@ from tampu.util.portal import Blocking, Portal, iterate
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
 W = TypeVar("W")
 
 
@@ -98,6 +99,18 @@ class SyncJobListing(Blocking[JobListing]):
         return self._wrapped.searched_all
 
 
+class SyncLimits(Blocking[Limits]):
+    """The limits of a queue: `Limits`, for code without an event loop."""
+
+    list = _blocking(Limits.list)
+    set = _blocking(Limits.set)
+    reset = _blocking(Limits.reset)
+    open = _blocking(Limits.open)
+    weigh = _blocking(Limits.weigh)
+    pauses = _blocking(Limits.pauses)
+    keys = _blocking(Limits.keys)
+
+
 class SyncQueue(Blocking[Queue]):
     """Adds jobs from any number of threads: `Queue`, for code without an event loop."""
 
@@ -113,6 +126,7 @@ class SyncQueue(Blocking[Queue]):
         super().__init__(queue, Portal(f"queue {name}"))
         self.dead = SyncDeadLetters(queue.dead, self._portal)
         self.schedules = SyncSchedules(queue.schedules, self._portal)
+        self.limits = SyncLimits(queue.limits, self._portal)
 
     def __repr__(self) -> str:
         return f"<SyncQueue {self.name!r}>"

@@ -1,26 +1,32 @@
 """What the pages show in these tests: a busy shop, and queues full of hostile texts."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 
+from tampu.admin.audit import note
 from tampu.admin.browsing import JobPlace
 from tampu.dashboard.app import MODULES
 from tampu.job import Job
+from tampu.limits import Concurrency, Rate
 from tampu.outcome import Bury
 from tampu.queue import Queue
-from tampu.server.connect import connect
+from tampu.server.connect import Server, connect
 from tampu.server.lane import Lane
+from tampu.server.streams import server_time_ms, store_for
 from tampu.timing import Every
-from tampu.wire.keys import QueueKeys
+from tampu.wire.alerts import AlertKind, StoredAlert, encode_alert
+from tampu.wire.audit import AUDIT, AuditEntry
+from tampu.wire.history import PackedProcess, PackedRun, encode_history
+from tampu.wire.keys import MARKS, QueueKeys
 from tampu.worker import Worker
 from tests.dashboards import HOSTILE, seed_history
 from tests.waiting import wait_until
 
-Handle = Callable[[Job[Any]], Awaitable[None]]
+Handle = Callable[[Job[Any]], Awaitable[object]]
 EMAILS: Final = "emails"
 TASK: Final = "send_email"
 JOB: Final = "order-1001"
@@ -29,7 +35,7 @@ HOSTILE_QUEUE: Final = '<script>alert("queue")</script>'
 _QUERIES: Final[dict[str, dict[str, str]]] = {
     "": {},
     "queues": {},
-    "queue": {"name": "queue"},
+    "queue": {"name": "queue", "limit": "limit"},
     "task": {"queue": "queue", "name": "task"},
     "jobs": {"queue": "queue"},
     "job": {"queue": "queue", "id": "job"},
@@ -55,6 +61,9 @@ class Scene:
     job: str
     dead: str
     schedule: str
+    done: str = ""
+    limit: str = ""
+    lined: str = ""  # a job that waits in a line
 
     async def links(self, site: str) -> list[str]:
         """A link to each page, and to the jobs in each state."""
@@ -66,7 +75,12 @@ class Scene:
         ]
         places = [urlencode({"queue": self.queue, "state": place}) for place in JobPlace]
         dead_job = urlencode({"queue": self.queue, "dead": self.dead})
-        return [*links, *(f"jobs?{place}" for place in places), f"job?{dead_job}"]
+        jobs = [f"job?{dead_job}"]
+        if self.lined:
+            jobs.append(f"job?{urlencode({'queue': self.queue, 'id': self.lined})}")
+        if self.done:
+            jobs.append(f"job?{urlencode({'queue': self.queue, 'id': self.done})}")
+        return [*links, *(f"jobs?{place}" for place in places), *jobs]
 
     async def _plan(self, site: str) -> str:
         """The id of an action on many jobs that waits for its confirmation."""
@@ -95,8 +109,10 @@ async def busy_shop(url: str) -> Scene:
         await emails.add_each(TASK, range(1204))
         await emails.add(TASK, {"to": "ada@example.com", "lines": [1, 2]}, delay=3600, job_id=JOB)
         await emails.schedules.add(TASK, Every("1h"), key="nightly")
+        await _limit(emails, TASK, "acme", job_id="held-1001")
         (dead, *_) = await emails.dead.peek()
-    return Scene(EMAILS, TASK, JOB, dead.dead_id, "nightly")
+    held, limit = "held-1001", f"{TASK}(to)"
+    return Scene(EMAILS, TASK, JOB, dead.dead_id, "nightly", limit=limit, lined=held)
 
 
 async def hostile_queue(url: str, text: str = HOSTILE[0]) -> Scene:
@@ -106,13 +122,58 @@ async def hostile_queue(url: str, text: str = HOSTILE[0]) -> Scene:
         for each in HOSTILE:
             await queue.add(each, {each: list(HOSTILE)}, job_id=f"{each}-first", attempts=1)
         await _run(queue, url, _fail_badly, dead=len(HOSTILE))
+        await _run(queue, url, _return_harm, done=await queue.add(text, job_id=f"{text}-done"))
         for each in HOSTILE:
-            options: Any = {"headers": {"x-text": each}, "job_id": f"{each}-delayed"}
+            options: Any = {"headers": {each: each}, "job_id": f"{each}-delayed", "tenant": each}
             await queue.add(each, {each: list(HOSTILE)}, delay=3600, **options)
             await queue.schedules.add(each, Every("1h"), key=f"key {each}")
         await queue.add_each(text, list(HOSTILE))
+        for each in HOSTILE:
+            await _limit(queue, each, each, job_id=f"{each}-held")
         (dead, *_) = await queue.dead.peek()
-    return Scene(HOSTILE_QUEUE, text, job_id, dead.dead_id, key)
+    async with await connect(url) as server:
+        await _report_harm(server, QueueKeys(HOSTILE_QUEUE))
+    found = Scene(HOSTILE_QUEUE, text, job_id, dead.dead_id, key)
+    return replace(found, done=f"{text}-done", lined=f"{text}-held", limit=f"{text}(to)")
+
+
+async def _limit(queue: Queue, task: str, to: str, *, job_id: str) -> None:
+    """Jobs with a key and limits, of which something was changed by hand, and some are paused."""
+    limits = (Concurrency(1, by="to"), Rate("90/m", burst=5))
+    for number in range(3):
+        named: Any = {"job_id": job_id} if number == 2 else {}
+        await queue.add(task, {"to": to}, key=to, priority=7, limits=limits, **named)
+    await queue.limits.set(f"{task}(to)", Concurrency(3), value=to)
+    await queue.limits.set(f"{task}()", Rate("1/s"))
+    await queue.limits.weigh(to, 2)
+    await queue.pause(task=f"{task} later", until="1h")
+    await queue.pause(task=f"{task} later", key=to)
+    for _ in range(2):
+        await queue.add(f"{task} sync", key=to, keep="latest")
+
+
+async def _report_harm(server: Server, keys: QueueKeys) -> None:
+    """Harmful texts in alerts, marks, the audit stream and the reports of workers."""
+    async with await Lane.open(server, keys.stream) as lane:
+        now_ms = await server_time_ms(lane)
+        for number, each in enumerate(HOSTILE):
+            resolved_ms = now_ms if number % 2 else 0
+            alert = StoredAlert(AlertKind.OLDEST, 0, now_ms - 9000, resolved_ms, sentence=each)
+            await lane.call("HSET", keys.alerts, f"oldest:{each}", encode_alert(alert))
+            worker = f"c-{each}".encode()
+            await lane.call("XGROUP", "CREATECONSUMER", keys.stream, "default", worker)
+            runs = [PackedRun(each, each, 1, now_ms - 5000)]
+            report = PackedProcess(now_ms, each, 7, 2, 0.5, 3.0, 4, runs, 1, each, each, each)
+            await store_for(lane, keys.process(worker), encode_history(report), ttl_ms=600_000)
+    async with await Lane.open(server, AUDIT) as lane:
+        for each in HOSTILE:
+            await lane.call("XADD", MARKS, "*", "text", each)
+            entry = AuditEntry(user=each, action=each, queue=keys.name, what=each, outcome=each)
+            await note(lane, entry)
+
+
+async def _return_harm(_: Job[Any]) -> list[str]:
+    return list(HOSTILE)
 
 
 async def _fail(job: Job[Any]) -> None:
@@ -125,9 +186,16 @@ async def _fail_badly(job: Job[Any]) -> None:
     raise ValueError(job.name, *HOSTILE)
 
 
-async def _run(queue: Queue, url: str, handle: Handle, *, dead: int) -> None:
-    async def is_done() -> bool:
+async def _run(
+    queue: Queue, url: str, handle: Handle, *, dead: int = 0, done: Job[Any] | None = None
+) -> None:
+    """Run the jobs until so many are dead, or until that one is done."""
+
+    async def are_dead() -> bool:
         return (await queue.counts()).dead == dead
 
-    async with Worker(queue.name, handle, url):
-        await wait_until(is_done, within=30, sentence="every job has ended")
+    async with Worker(queue.name, handle, url, store_results=True):
+        if done is None:
+            await wait_until(are_dead, within=60, sentence="every job has ended")
+        else:
+            await done.result(timeout=30)

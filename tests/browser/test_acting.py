@@ -8,6 +8,7 @@ from playwright.async_api import Page, expect
 from tampu.cli.dashboard import open_socket
 from tampu.dashboard.access import Scope
 from tampu.dashboard.security import Receive, Send
+from tampu.limits import Concurrency
 from tampu.queue import Queue
 from tests.browser.scenes import EMAILS, busy_shop
 from tests.browser.visiting import FOREIGN, REBOUND, OpenSite, Visitors, listen
@@ -61,6 +62,34 @@ async def test_a_button_asks_acts_and_shows_the_new_state(
     await page.get_by_role("button", name="Resume").click()
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
     assert not await queue.is_paused()
+
+
+async def test_a_limit_is_changed_and_a_key_is_paused(
+    queue: Queue, site: str, visitors: Visitors
+) -> None:
+    for number in range(3):
+        limits = [Concurrency(1, by="tenant")]
+        await queue.add("charge", {"tenant": "acme"}, key=f"k{number}", limits=limits)
+    page = await visitors.open(f"{site}queue?name={EMAILS}")
+    limits_table, keys_table = (
+        page.locator("[data-live=limits]"),
+        page.locator("[data-live=waiting]"),
+    )
+    await limits_table.get_by_role("link", name="Change").first.click()
+    await page.get_by_label("Jobs at a time").fill("4")
+    await page.locator("#change").get_by_role("button", name="Change").click()
+    await expect(limits_table.get_by_text("Changed by hand")).to_be_visible()
+    (limit,) = await queue.limits.list()
+    assert (limit.name, limit.concurrency) == ("charge(tenant)", 4)
+
+    await keys_table.locator('tr[data-row="k1"]').get_by_role("button", name="Pause").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await expect(page.locator(".toast").last).to_have_text("key k1 is paused.")
+    held = page.locator("[data-live=held]")
+    await expect(held.locator('tr[data-row="/k1"]')).to_contain_text("until you resume it")
+    await held.get_by_role("button", name="Resume").click()
+    await expect(held).to_be_empty()
+    assert not await queue.limits.pauses()
 
 
 async def test_a_foreign_site_cannot_act(

@@ -7,7 +7,7 @@ import time
 from playwright.async_api import expect
 
 from tampu.queue import Queue
-from tests.browser.scenes import EMAILS
+from tests.browser.scenes import EMAILS, busy_shop
 from tests.browser.visiting import OpenSite, Visitors, serve
 from tests.conftest import Start
 from tests.servers import RunningServer
@@ -101,3 +101,32 @@ async def test_a_page_says_that_the_dashboard_is_away_and_recovers(
         async with serve(running.url, port=int(site.rstrip("/").rpartition(":")[2])):
             await expect(away).to_be_hidden()
             await expect(page.locator(f'tr[data-row="{EMAILS}"] td.num').first).to_have_text("2")
+
+
+async def test_a_time_is_chosen_by_dragging_across_a_chart(
+    running: RunningServer, site: str, visitors: Visitors
+) -> None:
+    await busy_shop(running.url)
+    page = await visitors.open(f"{site}queue?name={EMAILS}")
+    steps = page.locator(".chart").first.locator("tbody tr")
+    await expect(steps).to_have_count(60)
+    box = await page.locator(".chart .area").first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] * 0.26, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.74, middle, steps=4)
+    await expect(page.locator(".range")).to_be_visible()
+    await page.mouse.up()
+    await page.wait_for_url("**from=*")
+    # The time is fixed, so no step is added while the page is open.
+    await expect(steps).to_have_count(30)
+    await expect(page.get_by_role("link", name="Zoom out")).to_be_visible()
+    async with Queue(EMAILS, running.url) as queue:
+        waiting = (await queue.counts()).waiting
+        await queue.add("send")
+    tile = page.locator(".tile", has_text="Waiting").locator("dd").first
+    await expect(tile).to_have_text(f"{waiting + 1:,}".replace(",", "\u202f"))
+    await expect(steps).to_have_count(30)
+    await page.get_by_role("link", name="1h").click()
+    await expect(steps).to_have_count(60)

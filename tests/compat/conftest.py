@@ -43,5 +43,5 @@ async def harness(running: RunningServer) -> AsyncIterator[Harness]:
         await asyncio.sleep(0)
         assert own_tasks() == [], "a task is still running"
         await wait_until(
-            lambda: connections(admin) <= before, within=10, sentence="connections are closed"
+            lambda: connections(admin) <= before, within=60, sentence="connections are closed"
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 QUEUE = "shop"
 KEYS = QueueKeys(QUEUE)
-SOON = 20.0
+SOON = 60.0
 
 Admin: TypeAlias = Any
 """A redis client; its own annotations are too wide to be of use."""

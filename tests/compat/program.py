@@ -24,7 +24,7 @@ from chasquimq import (
 from chasquimq.errors import UnrecoverableError
 from chasquimq.repeat import RepeatPattern as SamePattern
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 class PoisonPill(UnrecoverableError):  # type: ignore[misc] # the real or the drop-in

@@ -21,7 +21,7 @@ class TestProducer:
     ) -> None:
         adding = producer.add(b"a")
         await wait_until(
-            lambda: admin.xlen(KEYS.stream) == 1, within=10, sentence="the job is added"
+            lambda: admin.xlen(KEYS.stream) == 1, within=60, sentence="the job is added"
         )
         done, _ = await asyncio.wait([adding, producer.add(b"b")])
         assert len(done) == 2

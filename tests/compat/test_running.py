@@ -249,7 +249,7 @@ class TestWorker:
         await asyncio.wait_for(early.run(), SOON)
         worker = Worker(QUEUE, echo, redis_url=running.url)
         first, second = asyncio.create_task(worker.run()), asyncio.create_task(worker.run())
-        await wait_until(lambda: worker.is_running, within=10, sentence="the worker is running")
+        await wait_until(lambda: worker.is_running, within=60, sentence="the worker is running")
         await worker.close()
         await worker.close()
         await asyncio.wait_for(asyncio.gather(first, second), SOON)

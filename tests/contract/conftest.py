@@ -19,10 +19,12 @@ from tampu.server.lane import Lane, LaneOptions
 from tampu.server.listening import SharedParts
 from tests.contract.alerts import SLOW, Switch
 from tests.contract.lanes import KEY, QUICK, OpenThroughProxy, hide_private_parts
+from tests.contract.queues import KEYS as QUEUE_KEYS
 from tests.contract.queues import QUEUE
 from tests.contract.results import KEYS, ManualWorker, readers
 from tests.contract.workers import Harness, harness_on
 from tests.dashboards import Visit
+from tests.gates import ManualGate
 from tests.proxy import Proxy
 from tests.schedulers import Team
 from tests.selection import backend_of, default_server
@@ -112,6 +114,14 @@ async def open_through_proxy(running: RunningServer) -> AsyncIterator[OpenThroug
 @pytest.fixture
 def manual(lane: Lane) -> ManualWorker:
     return ManualWorker(lane)
+
+
+@pytest.fixture
+async def gate(queue: Queue, lane: Lane, admin: redis.Redis) -> ManualGate:
+    """The gate of the queue, without workers."""
+    made = ManualGate(queue, lane, admin, QUEUE_KEYS)
+    await made.open()
+    return made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from tampu.wire.event import EventFields, encode_active
 from tampu.wire.keys import QueueKeys
 
 KEY = QueueKeys("events").events
-SOON = 10.0
+SOON = 60.0
 
 
 def active_event(number: int) -> EventFields:

@@ -4,9 +4,10 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tampu import INJECTED, App, Depends, Job
+from tampu import INJECTED, App, Concurrency, Depends, Job, RateLimited
 
 app = App()
 
@@ -45,6 +46,15 @@ async def store(name: str, source: str = Depends(open_source), job: Job[Any] = I
 @app.task(isolation="process")
 def plain(source: str = Depends(open_plain_source)) -> str:
     return source
+
+
+@app.task(isolation="process", limits=[app.limit("api", Concurrency(1))])
+def call_api(name: str, mark: str, job: Job[Any] = INJECTED) -> list[object]:
+    """Meets a rate limit the first time."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        raise RateLimited("100ms", limit="api")
+    return [name, job.attempt]
 
 
 @app.task(isolation="process", middleware=[set_mark])

@@ -37,7 +37,7 @@ async def wait_until_blocked(running: RunningServer) -> None:
     """Return when a blocking read waits at the server."""
     with running.admin() as admin:
         await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=60, sentence="blocked"
         )
 
 

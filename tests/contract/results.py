@@ -28,9 +28,12 @@ ADDING = AddKeys(
     delayed=KEYS.delayed,
     memory=KEYS.producer("results-of-tests"),
     wakeup=KEYS.wakeup,
+    gate=KEYS.gate,
+    control=KEYS.control,
+    notices=KEYS.notices,
 )
-CLAIM = Claim(KEYS.stream, b"default")
-SOON = 10.0
+CLAIM = Claim(KEYS.stream, b"default", KEYS.gate)
+SOON = 60.0
 
 
 class ManualWorker:

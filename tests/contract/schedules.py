@@ -7,7 +7,7 @@ from tampu import Schedule
 from tests.contract.workers import KEYS, Calls, Harness
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 
 
 def now_ms() -> int:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from tampu import Alert, Every
+from tampu import Alert, Every, Missed
 from tampu.admin.alerts import AlertObserver, late_schedules, read_server_memory
 from tampu.consumer import history
 from tampu.metrics.alerts import Fire, evaluate
@@ -13,6 +13,7 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms, store_for
 from tampu.wire.history import PackedProcess, encode_history
+from tests.contract.schedules import arm, until_counted
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -128,6 +129,24 @@ async def test_a_schedule_is_late_unless_it_waits_for_an_earlier_job(
     assert await fires(lane, alert)
     harness.admin.hset(KEYS.spec("old"), "held", past_ms)
     assert await late_schedules(lane, KEYS) == {}
+
+
+@pytest.mark.every_server
+async def test_fires_that_the_missed_policy_skipped_are_seen_afterwards(
+    harness: Harness, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "EVERY_S", 0.1)
+    late = Missed.SKIP.within(grace="1s")
+    for key in ("one", "two"):
+        await harness.queue.schedules.add("tick", Every(60), key=key, missed=late)
+    arm(harness, "one", await server_time_ms(lane) - 150_000)
+    await harness.start_worker(Calls())
+    await until_counted(harness, "one", missed=3)
+    assert await late_schedules(lane, KEYS) == {}, "it is armed for its next instant again"
+    await harness.queue.add_each("tick", range(3))  # so there is something to record
+    assert await _soon(lane, Alert.schedule_missed(QUEUE, for_=0))
+    assert await fires(lane, Alert.schedule_missed(QUEUE, "one", for_=0))
+    assert not await fires(lane, Alert.schedule_missed(QUEUE, "two", for_=0))
 
 
 @pytest.mark.every_server

@@ -108,7 +108,7 @@ class TestOptions:
             async def done() -> bool:
                 return (await app.queue().counts()).waiting == 0
 
-            await wait_until(done, within=10, sentence="the job is done")
+            await wait_until(done, within=60, sentence="the job is done")
             with pytest.raises(ResultTimeout):
                 await job.result(timeout=0)
             assert left_s(admin, job.id) == -2

@@ -8,12 +8,12 @@ from tests.contract.workers import KEYS, QUEUE, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 JOB_KEYS = [
     *("id", "state", "searched_all", "name", "data", "attempt", "attempts", "created_at"),
     *("due_at", "started_at", "ended_at", "progress", "failed_at", "failure", "reason"),
     *("dead_id", "worker", "entry_id", "result", "schedule_key", "scheduled_at", "headers"),
-    "tenant",
+    *("tenant", "priority", "key"),
 ]
 
 

@@ -12,7 +12,8 @@ from tests.servers import RunningServer
 
 COUNTS = ["waiting", "active", "delayed", "dead", "schedules"]
 QUEUE_KEYS = [
-    *("queue", "group", "at", "paused", *COUNTS, "oldest_waiting_at", "next_due_at", "workers"),
+    *("queue", "group", "at", "paused", *COUNTS, "in_lines", "dropped"),
+    *("oldest_waiting_at", "next_due_at", "workers"),
 ]
 WORKER_KEYS = ["id", "state", "active", "idle_ms", "host", "pid", "started_at", "concurrency"]
 EVENT_KEYS = ["id", "at", "kind", "job_id", "name", "fields"]

@@ -126,7 +126,7 @@ async def test_server_runs_the_embedded_server_until_a_signal(tmp_path: Path) ->
         out, err = await asyncio.wait_for(process.communicate(), 30)
         assert (process.returncode, err) == (0, b"")
         assert out.decode().startswith("and at unix://")
-        await wait_until(lambda: nothing_runs(home), within=15, sentence="the server has ended")
+        await wait_until(lambda: nothing_runs(home), within=60, sentence="the server has ended")
     finally:
         if process.returncode is None:
             process.kill()

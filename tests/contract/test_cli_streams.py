@@ -86,7 +86,7 @@ async def test_the_error_of_a_job_cannot_control_the_terminal(
     async def is_dead() -> bool:
         return (await harness.queue.counts()).dead == 1
 
-    await wait_until(is_dead, within=10, sentence="the job is a dead letter")
+    await wait_until(is_dead, within=60, sentence="the job is a dead letter")
     for command in ("dead ls", "events", f"job show {QUEUE} {job.id} --all #", "dead ls --json"):
         done = shell(f'"$@" {command} {QUEUE}', running)
         assert done.returncode == 0, done.stderr

@@ -65,7 +65,7 @@ async def test_it_prints_its_tasks_and_stops_on_a_signal(
 async def test_the_start_is_a_line_of_json_or_nothing_and_never_shows_a_password(
     running: RunningServer, home: Path
 ) -> None:
-    url = running.url.replace("127", "somebody:sesame@127")
+    url = running.url.replace("//", "//somebody:sesame@")
     with running.admin() as admin:
         admin.execute_command("ACL SETUSER somebody on >sesame ~* &* +@all")
     with run_worker(running, home, "--json", "--burst", "--url", url) as worker:

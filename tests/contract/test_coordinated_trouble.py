@@ -90,7 +90,7 @@ async def _lose_reply(proxy: Proxy, admin: redis.Redis, call: Awaitable[object])
     pending = asyncio.ensure_future(call)
     await wait_until(
         lambda: admin.hgetall(KEYS.task) != before,
-        within=10,
+        within=60,
         sentence="the server carried it out",
     )
     proxy.hold_replies = False

@@ -1,14 +1,12 @@
 """The dashboard's pages over a real server, asked as a browser asks."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from starlette.applications import Starlette
 
 from tampu.app import App
 from tampu.dashboard import Access, Action, Credentials, Dashboard
@@ -20,7 +18,7 @@ from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
 from tests.conftest import Start
-from tests.dashboards import HOSTILE, Elements, Visit, assert_harmless, seed_history
+from tests.dashboards import HOSTILE, Visit, assert_harmless, seed_history
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -116,6 +114,8 @@ async def test_hostile_names_are_escaped_on_every_page(
         ("/queue?name=nothing", 404, "There is no such queue."),
         ("/queue?name=a%20b", 404, "There is no such queue."),
         ("/task?queue=nothing&name=x", 404, "There is no such queue."),
+        ("/schedules?queue=nothing", 404, "There is no such queue."),
+        ("/workers?queue=nothing", 404, "There is no such queue."),
         ("/?span=99y", 400, "span must be one of 1h, 24h, 30d."),
         ("/queue/", 404, "There is no such page."),
         ("/pause-queue", 405, "This cannot be done with this method."),
@@ -288,37 +288,6 @@ def test_without_access_there_is_no_dashboard() -> None:
 # --- where it is mounted ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("framework", [Starlette, FastAPI])
-async def test_it_works_under_a_prefix(
-    running: RunningServer, framework: Callable[[], Any]
-) -> None:
-    async with Queue("emails", running.url) as queue:
-        await queue.add("send")
-    app = framework()
-    async with Dashboard(running.url, access=Access.full()) as dashboard:
-        app.mount("/admin/jobs", dashboard)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            page = await client.get("/admin/jobs", follow_redirects=True)
-            assert page.url.path == "/admin/jobs/"
-            await follow_all(client, page)
-
-
-async def follow_all(client: httpx.AsyncClient, page: httpx.Response) -> None:
-    """Every link and file of a page is there, and below the prefix."""
-    links = {
-        value
-        for _, attributes in Elements(page.text).found
-        for name, value in attributes.items()
-        if name in {"href", "src", "action"} and value and not value.startswith("#")
-    }
-    assert {"queue?name=emails", "queues", "search"} <= links
-    for link in links:
-        target = page.url.join(link)
-        assert target.path.startswith("/admin/jobs/")
-        assert (await client.get(target)).status_code == 200, link
-
-
 async def test_without_its_slash_it_redirects_relatively() -> None:
     dashboard = Dashboard("redis://localhost", access=Access.full())
     for path, prefix, location in (("", "", "./"), ("/a/jobs", "/a/jobs", "jobs/")):
@@ -365,5 +334,5 @@ async def until_status(client: httpx.AsyncClient, path: str, status: int) -> htt
         answers.append(await client.get(path))
         return answers[-1].status_code == status
 
-    await wait_until(ask, within=30, sentence=f"{path} answers with {status}")
+    await wait_until(ask, within=60, sentence=f"{path} answers with {status}")
     return answers[-1]

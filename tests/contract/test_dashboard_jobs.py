@@ -27,7 +27,7 @@ async def test_jobs_are_listed_newest_first_page_by_page(
     for _ in range(3):
         page = (await client.get(path)).text
         assert_harmless(page)
-        seen += re.findall(r'<tr data-row="[^"]*">\s*<th scope="row"><a[^>]*title="([^"]+)"', page)
+        seen += re.findall(r'<th scope="row"><a[^>]*title="([^"]+)"', page)
         found = re.search(r'href="(jobs\?[^"]*after=[^"]*)" rel="next"', page)
         path = "/" + found[1].replace("&amp;", "&") if found else ""
     assert seen == [job.id for job in reversed(added)]
@@ -293,7 +293,7 @@ async def test_an_active_job_is_listed_with_its_worker_and_cancelled(
             answer = await act(client, "/cancel-job", queue="emails", id="one")
             assert answer.json()["sentence"] == "Its worker was asked to stop the job."
             await wait_until(
-                lambda: is_cancelled(queue), within=10, sentence="the job is cancelled"
+                lambda: is_cancelled(queue), within=60, sentence="the job is cancelled"
             )
 
 
@@ -320,7 +320,7 @@ class RunningJob:
             async def is_active() -> bool:
                 return (await queue.counts()).active == 1
 
-            await wait_until(is_active, within=10, sentence="a job is active")
+            await wait_until(is_active, within=60, sentence="a job is active")
             async for info in queue.jobs(state="active"):
                 return info.worker or ""
         raise AssertionError("no job is active")

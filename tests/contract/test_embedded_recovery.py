@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 def test_data_survives_a_restart(home: Path) -> None:
     with join(home) as handle:
         put(handle, "key")
-    block_until(lambda: nothing_runs(home), within=10, sentence="server and keeper have exited")
+    block_until(lambda: nothing_runs(home), within=60, sentence="server and keeper have exited")
     with join(home) as handle:
         assert has(handle, "key")
     assert starts_of(home) == 2
@@ -78,11 +78,11 @@ def test_a_killed_keeper_leaves_no_orphan_and_is_replaced(home: Path) -> None:
         kill_keeper(home, server_pid(home))
         if LINUX:
             block_until(
-                lambda: nothing_runs(home), within=10, sentence="the server stopped with its keeper"
+                lambda: nothing_runs(home), within=60, sentence="the server stopped with its keeper"
             )
         with join(home) as again:
             assert has(again, "key")
-    block_until(lambda: nothing_runs(home), within=10, sentence="the new keeper stops the server")
+    block_until(lambda: nothing_runs(home), within=60, sentence="the new keeper stops the server")
 
 
 def test_joining_right_after_the_keeper_was_killed_gets_a_server_with_a_keeper(home: Path) -> None:
@@ -91,7 +91,7 @@ def test_joining_right_after_the_keeper_was_killed_gets_a_server_with_a_keeper(h
         kill_keeper(home, server_pid(home))
         with join(home) as again:
             assert has(again, "key")
-    block_until(lambda: nothing_runs(home), within=10, sentence="the new keeper stops the server")
+    block_until(lambda: nothing_runs(home), within=60, sentence="the new keeper stops the server")
 
 
 def test_no_second_server_starts_while_the_first_still_runs(home: Path) -> None:
@@ -115,7 +115,7 @@ def test_an_orphan_is_stopped_before_a_new_server_starts(home: Path) -> None:
     command = [str(embedded._find_binary(home)), *options]
     with subprocess.Popen(command, cwd=home, stdout=subprocess.DEVNULL) as orphan:
         try:
-            block_until(lambda: answers(home), within=10, sentence="the orphan is up")
+            block_until(lambda: answers(home), within=60, sentence="the orphan is up")
             with client_of(home) as client:
                 client.set("key", "kept")
             with join(home) as handle:
@@ -143,7 +143,7 @@ def test_a_new_directory_of_the_same_name_gets_a_new_server(home: Path, tmp_path
             assert not has(new, "key")
     block_until(
         lambda: nothing_runs(tmp_path / "elsewhere"),
-        within=10,
+        within=60,
         sentence="the old server has exited",
     )
 

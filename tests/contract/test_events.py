@@ -64,7 +64,7 @@ class TestWriting:
             async def written(count: int = number + 1) -> bool:
                 return await lane.call("XLEN", KEY) == count
 
-            await wait_until(written, within=10, sentence="the event is there")
+            await wait_until(written, within=60, sentence="the event is there")
 
     async def test_events_stay_in_order_through_many_batches(
         self, writer: EventWriter, lane: Lane
@@ -115,7 +115,7 @@ class TestWriting:
         async def written() -> bool:
             return await lane.call("XLEN", KEY) == 20
 
-        await wait_until(written, within=10, sentence="the last event is there")
+        await wait_until(written, within=60, sentence="the last event is there")
 
     async def test_at_most_two_calls_are_in_flight(
         self, open_through_proxy: OpenThroughProxy

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tampu import Backoff, CancelState, JobInfo, JobState, NewJob, OptionError
-from tampu.admin.jobs import JobFinder, job_info
+from tampu.admin.found import JobFinder
+from tampu.admin.jobs import job_info
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.util.ids import new_id

@@ -21,7 +21,7 @@ async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServe
     call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
     with running.admin() as admin:
         await wait_until(
-            lambda: bool(admin.info("clients")["blocked_clients"]), within=10, sentence="blocked"
+            lambda: bool(admin.info("clients")["blocked_clients"]), within=60, sentence="blocked"
         )
         await lane.unblock()
         assert await asyncio.wait_for(call, 10) is None

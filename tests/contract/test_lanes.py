@@ -48,7 +48,7 @@ async def cluster_lanes(nodes: Cluster) -> AsyncIterator[Lanes]:
     made.open()
     yield made
     await made.close()
-    await wait_until(lambda: open_lanes() == 0, within=10, sentence="all lanes are closed")
+    await wait_until(lambda: open_lanes() == 0, within=60, sentence="all lanes are closed")
 
 
 def open_lanes() -> int:
@@ -78,7 +78,7 @@ class TestToOneServer:
         with pytest.raises(Closed):
             await lane.call("GET", b"a")
         await wait_until(
-            lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
+            lambda: len(admin.client_list()) == before, within=60, sentence="no connection is left"
         )
 
     async def test_closed_lanes_can_be_opened_again(self, running: RunningServer) -> None:

@@ -17,6 +17,8 @@ from tampu import (
     Queue,
     SyncQueue,
 )
+from tampu.util.clock import now_ms
+from tampu.wire.event import encode_event
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness, envelope
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -228,6 +230,43 @@ class TestEvents:
         await harness.start_worker(boom)
         await asyncio.wait_for(following, SOON)
         assert [each.kind for each in seen] == [EventKind.ACTIVE, EventKind.COMPLETED]
+
+    async def test_an_end_that_was_written_before_the_job_was_settled_is_its_end(
+        self, harness: Harness
+    ) -> None:
+        job = await take(harness, EventKind.ACTIVE, EventKind.COMPLETED)
+        harness.reset_calls()
+        following = asyncio.create_task(kinds_of(job))
+        await wait_until(
+            lambda: harness.calls("xpending") > 0, within=SOON, sentence="it was seen as active"
+        )
+        harness.admin.xtrim(KEYS.stream, maxlen=0)
+        assert await asyncio.wait_for(following, SOON) == [EventKind.ACTIVE, EventKind.COMPLETED]
+
+    async def test_a_job_whose_last_event_is_lost_is_followed_to_its_end(
+        self, harness: Harness
+    ) -> None:
+        job = await take(harness, EventKind.ACTIVE)
+        coming = aiter(job.events())
+        assert (await anext(coming)).kind is EventKind.ACTIVE
+        harness.admin.xtrim(KEYS.stream, maxlen=0)
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(coming), SOON)
+
+
+async def take(harness: Harness, *kinds: EventKind) -> Job[Any]:
+    """A job that a peer has taken, with events that were written by hand."""
+    job = await harness.queue.add("x")
+    (entry,) = harness.admin.xrange(KEYS.stream)
+    harness.hold_as_peer(entry[0], deliveries=1)
+    for kind in kinds:
+        fields = encode_event(kind, job_id=job.id, ts_ms=now_ms(), name="x")
+        harness.admin.xadd(KEYS.events, dict(zip(fields[::2], fields[1::2], strict=True)))
+    return job
+
+
+async def kinds_of(job: Job[Any]) -> list[EventKind | str]:
+    return [event.kind async for event in job.events()]
 
 
 def test_plain_code_asks_in_the_same_way(running: RunningServer) -> None:

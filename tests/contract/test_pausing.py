@@ -231,7 +231,8 @@ class TestCommands:
         listed = await tampu("queue", "ls", url=url)
         assert listed.lines[1].startswith("work (paused) ")
         resumed = await tampu("queue", "resume", QUEUE, "--json", url=url)
-        assert resumed.json == {"queue": QUEUE, "paused": False, "changed": True}
+        of_all = {"queue": QUEUE, "task": None, "key": None}
+        assert resumed.json == {**of_all, "paused": False, "changed": True}
         again = await tampu("queue", "resume", QUEUE, url=url)
         assert (again.code, again.out) == (0, "work was not paused.\n")
         assert "State" not in (await tampu("inspect", QUEUE, url=url)).out

@@ -46,7 +46,7 @@ class TestConnecting:
         assert len(waiting(admin)) == 50
         await wait_until(
             lambda: len(admin.client_list()) == before + 1,
-            within=10,
+            within=60,
             sentence="one connection is left",
         )
         await queue.close()
@@ -63,7 +63,7 @@ class TestConnecting:
             with pytest.raises(Closed):
                 await call
         await wait_until(
-            lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
+            lambda: len(admin.client_list()) == before, within=60, sentence="no connection is left"
         )
 
     async def test_a_queue_that_was_never_used_can_be_closed(self) -> None:

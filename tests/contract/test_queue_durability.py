@@ -30,7 +30,7 @@ def pair(start: Start) -> Iterator[tuple[RunningServer, RunningServer]]:
     with replica.admin() as admin:
         block_until(
             lambda: admin.info("replication")["master_link_status"] == "up",
-            within=20,
+            within=60,
             sentence="the replica follows",
         )
     yield master, replica
@@ -113,11 +113,11 @@ async def test_a_wait_that_is_lost_with_its_connection_is_repeated(
             adding = asyncio.create_task(queue.add("b"))
             with master.admin() as admin:
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=10, sentence="the server waits for the copy"
+                    lambda: blocked(admin) == 1, within=60, sentence="the server waits for the copy"
                 )
                 proxy.cut()
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=10, sentence="it is asked to wait again"
+                    lambda: blocked(admin) == 1, within=60, sentence="it is asked to wait again"
                 )
                 assert not adding.done()
                 replica.resume()
@@ -134,7 +134,7 @@ async def test_jobs_that_were_lost_with_their_server_are_added_again(start: Star
     with server.admin() as admin, replica.admin() as copy:
         await wait_until(
             lambda: copy.info("replication")["master_link_status"] == "up",
-            within=20,
+            within=60,
             sentence="the replica follows",
         )
         async with Proxy(server.port) as proxy:
@@ -143,7 +143,7 @@ async def test_jobs_that_were_lost_with_their_server_are_added_again(start: Star
                 replica.pause()
                 adding = asyncio.create_task(queue.add("b"))
                 await wait_until(
-                    lambda: blocked(admin) == 1, within=10, sentence="the server waits for the copy"
+                    lambda: blocked(admin) == 1, within=60, sentence="the server waits for the copy"
                 )
                 admin.flushall()
                 proxy.cut()

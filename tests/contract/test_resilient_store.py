@@ -124,7 +124,7 @@ async def test_a_server_that_starts_later_gets_the_saved_states(
     assert event.operation is StoreOperation.LOAD
     assert str(port) in event.error
     running = await asyncio.to_thread(start, port=port)
-    await wait_until(lambda: len(events) == 2, within=10, sentence="the store has recovered")
+    await wait_until(lambda: len(events) == 2, within=60, sentence="the store has recovered")
     assert events[1] == StoreRecovered(written=1, kept=0)
     with running.admin() as admin:
         assert admin.keys() == [b"tampu:task:{a}:state"]
@@ -165,6 +165,6 @@ async def wait_for_recovery(proxy: Proxy, events: list[StoreEvent]) -> None:
     reconnect(proxy)
     await wait_until(
         lambda: isinstance(events[-1], StoreRecovered),
-        within=10,
+        within=60,
         sentence="the store has recovered",
     )

@@ -261,7 +261,7 @@ class TestFaults:
         member = await team.join("a", task, store=MemoryStore(), guard=guard)
         await wait_until(
             lambda: member.log.skipped(SkipReason.GUARD_UNREACHABLE) != [],
-            within=10,
+            within=60,
             sentence="an occurrence is skipped",
         )
         reconnect(proxy)

@@ -31,9 +31,18 @@ pytestmark = pytest.mark.every_server
 TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
 WAKEUP = TAG + b":tampu:bell"
+GATE, CONTROL = TAG + b":tampu:gate", TAG + b":tampu:control"
 MARKER, INDEX = TAG + b":dlid:a", TAG + b":didx:a"
 KEPT = (TAG + b":result:a", TAG + b":tampu:failure:a")
-KEYS = AddKeys(stream=STREAM, delayed=DELAYED, memory=MEMORY, wakeup=WAKEUP)
+KEYS = AddKeys(
+    stream=STREAM,
+    delayed=DELAYED,
+    memory=MEMORY,
+    wakeup=WAKEUP,
+    gate=GATE,
+    control=CONTROL,
+    notices=TAG + b":notices",
+)
 GROUP = b"default"
 
 
@@ -218,7 +227,7 @@ class TestAdd:
         call = asyncio.create_task(add_jobs(lane, PlainJobs([b"e", b"n"]), number=2))
         with running.admin() as admin:
             await wait_until(
-                lambda: admin.xlen(STREAM) == 2, within=10, sentence="the server carried it out"
+                lambda: admin.xlen(STREAM) == 2, within=60, sentence="the server carried it out"
             )
             admin.config_set("maxmemory", 1)
             try:
@@ -256,7 +265,7 @@ class TestAdd:
         proxy.hold_replies = True
         call = asyncio.create_task(add_jobs(lane, PlainJobs([b"e", b"n"]), number=number))
         await wait_until(
-            lambda: admin.xlen(STREAM) == number, within=10, sentence="the server carried it out"
+            lambda: admin.xlen(STREAM) == number, within=60, sentence="the server carried it out"
         )
         proxy.hold_replies = False
         proxy.cut()
@@ -275,7 +284,7 @@ class TestLoading:
     async def test_a_user_needs_permission_for_script_or_eval(
         self, running: RunningServer, rights: str
     ) -> None:
-        needed = "+hget +hset +pexpire +xadd +xlen +zcard +ping"
+        needed = "+exists +hget +hset +pexpire +xadd +xlen +zcard +ping"
         with running.admin() as admin:
             admin.execute_command(
                 "ACL", "SETUSER", "maker", "on", ">pw", "~*", *needed.split(), *rights.split()

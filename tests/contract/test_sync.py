@@ -122,7 +122,7 @@ def test_it_connects_on_first_use_and_cannot_be_reopened(
     with pytest.raises(Closed):
         queue.add("a")
     block_until(
-        lambda: len(admin.client_list()) == before, within=10, sentence="no connection is left"
+        lambda: len(admin.client_list()) == before, within=60, sentence="no connection is left"
     )
 
 
@@ -140,7 +140,7 @@ def test_closing_ends_calls_that_wait(running: RunningServer, admin: redis.Redis
     waiter = threading.Thread(target=wait)
     waiter.start()
     block_until(
-        lambda: blocked(admin) == 1, within=10, sentence="the waiter listens for its result"
+        lambda: blocked(admin) == 1, within=60, sentence="the waiter listens for its result"
     )
     queue.close()
     waiter.join(20)
@@ -199,4 +199,4 @@ def test_a_failed_connection_leaves_no_thread() -> None:
     before = len(portals())
     with pytest.raises(ServerError), SyncQueue(QUEUE, "redis://127.0.0.1:1/0"):
         pass
-    block_until(lambda: len(portals()) == before, within=10, sentence="the thread has ended")
+    block_until(lambda: len(portals()) == before, within=60, sentence="the thread has ended")

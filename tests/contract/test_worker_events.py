@@ -193,7 +193,7 @@ class TestListening:
         self, harness: Harness
     ) -> None:
         async with QueueEvents(QUEUE, harness.running.url) as events:
-            await harness.start_worker(Boom(times=1), backoff=Backoff.fixed(0.1))
+            await harness.start_worker(Boom(times=1), backoff=Backoff.fixed(2))
             job = await harness.queue.add("greet")
             kinds = []
             async with asyncio.timeout(SOON):

@@ -44,7 +44,7 @@ class TestStored:
         assert await job.result() == 7
         assert harness.admin.pttl(KEYS.result(job.id)) <= 1000
         await wait_until(
-            lambda: not harness.admin.exists(KEYS.result(job.id)), within=10, sentence="it expired"
+            lambda: not harness.admin.exists(KEYS.result(job.id)), within=60, sentence="it expired"
         )
         assert await harness.queue.results([job.id]) == {}
 

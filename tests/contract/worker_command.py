@@ -12,7 +12,7 @@ from tests.contract.cli import COMMAND, environment
 from tests.servers import RunningServer
 from tests.waiting import block_until
 
-SOON: Final = 30.0
+SOON: Final = 60.0
 SHOP: Final = '''\
 import asyncio, os, threading, time
 from pathlib import Path

@@ -14,13 +14,14 @@ from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.event import Event, decode_event
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
+from tests.gates import assert_empty, look_at_gate
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 QUEUE = "work"
 KEYS = QueueKeys(QUEUE)
 GROUP = "default"
-SOON = 20.0
+SOON = 60.0
 
 
 class Calls:
@@ -219,6 +220,16 @@ async def harness_on(running: RunningServer) -> AsyncIterator[Harness]:
             within=SOON,
             sentence="the threads of handlers have ended",
         )
+
+
+async def until_empty(harness: Harness) -> None:
+    """Return when no job waits or runs, nor at the gate; nothing may be held there then."""
+
+    def is_empty() -> bool:
+        return look_at_gate(harness.admin, KEYS).lined == 0 and harness.is_settled()
+
+    await wait_until(is_empty, within=3 * SOON, sentence="every job has ended")
+    assert_empty(harness.admin, KEYS)
 
 
 def connections(admin: Any) -> int:  # noqa: ANN401 - a redis client

@@ -104,7 +104,7 @@ def _web(home: Path) -> Iterator[int]:
             command, cwd=home, env=surroundings(PORT=str(port)), stdout=out, stderr=out
         )
     try:
-        block_until(lambda: _answers(port), within=20, sentence="the web application is up")
+        block_until(lambda: _answers(port), within=60, sentence="the web application is up")
         yield port
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)

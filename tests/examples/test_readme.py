@@ -120,7 +120,7 @@ def test_the_commands_of_the_readme_work(newcomer: Newcomer) -> None:
         assert (added.returncode, added.stdout) == (0, "hello Bob\n"), added.stderr
         block_until(
             lambda: newcomer.types(look).stdout.count("completed") > before,
-            within=20,
+            within=60,
             sentence=f"the worker ran it; it says: {log.read_text()}",
         )
 

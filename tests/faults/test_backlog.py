@@ -29,7 +29,7 @@ async def test_as_many_jobs_wait_as_were_added(running: RunningServer, queue: Qu
         assert counts.waiting + counts.active == WAITING
         gate.set()
         await wait_until(
-            lambda: _length(running) < WAITING, within=10, sentence="the worker goes on"
+            lambda: _length(running) < WAITING, within=60, sentence="the worker goes on"
         )
     counts = await queue.counts()
     assert (counts.active, counts.delayed, counts.dead) == (0, 0, 0)

@@ -67,7 +67,7 @@ async def kill_the_one_that_was_asked(
     answers = Answers(queue)
     answers.ids += await add_all(queue, ledger, "hang", range(HELD))
     await wait_until(
-        lambda: ledger.count(Kind.STARTED) == HELD, within=20, sentence="all jobs are running"
+        lambda: ledger.count(Kind.STARTED) == HELD, within=60, sentence="all jobs are running"
     )
     killed.pause()
     await answers.cancel(list(range(0, HELD, 2)))

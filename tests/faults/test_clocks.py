@@ -74,7 +74,7 @@ async def test_a_jump_loses_nothing_and_the_dead_are_still_noticed(
             mark = KEYS.worker(first.id.encode())
             await wait_until(
                 lambda: 0 < admin.pttl(mark) <= LEASE_MS,
-                within=10,
+                within=60,
                 sentence="it says that it lives",
             )
         await begin(queue, ledger, "hang", range(2 * JOBS, 3 * JOBS))
@@ -105,7 +105,7 @@ async def test_delays_and_backoff_count_by_the_server_s_clock_however_far_it_is_
     async with Queue(QUEUE, server.url) as queue, Worker(QUEUE, handle, server.url, backoff=retry):
         added = time.time()
         await queue.add("a", delay=0.3)
-        await wait_until(lambda: len(began) == 2, within=10, sentence="it ran twice")
+        await wait_until(lambda: len(began) == 2, within=60, sentence="it ran twice")
     first, second = began
     assert 0.3 <= first - added < HOUR_S / 2
     assert 0.3 <= second - first < HOUR_S / 2
@@ -116,14 +116,14 @@ async def begin(queue: Queue, ledger: Ledger, name: str, tags: range) -> None:
     await add_all(queue, ledger, name, tags)
     await wait_until(
         lambda: told(ledger, Kind.STARTED) >= set(map(str, tags)),
-        within=10,
+        within=60,
         sentence="all jobs are running",
     )
 
 
 async def until_done(ledger: Ledger, tags: range) -> None:
     await wait_until(
-        lambda: told(ledger, Kind.DONE) >= set(map(str, tags)), within=10, sentence="they are done"
+        lambda: told(ledger, Kind.DONE) >= set(map(str, tags)), within=60, sentence="they are done"
     )
 
 

@@ -60,7 +60,7 @@ class Changes:
                     sentence="the replica has taken over",
                 )
                 break
-        block_until(self._is_calm, within=20, sentence="the cluster is up")
+        block_until(self._is_calm, within=60, sentence="the cluster is up")
 
     def make_one(self) -> None:
         changes: list[Callable[[], None]] = [

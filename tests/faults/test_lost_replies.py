@@ -23,7 +23,7 @@ async def lose_replies(proxy: Proxy) -> None:
     """What was asked for is carried out, and nobody is told."""
     before = proxy.swallowed
     proxy.hold_replies = True
-    await wait_until(lambda: proxy.swallowed > before, within=10, sentence="a reply is lost")
+    await wait_until(lambda: proxy.swallowed > before, within=60, sentence="a reply is lost")
     await asyncio.sleep(0.02)  # a few more
     proxy.cut()
     proxy.hold_replies = False
@@ -73,7 +73,7 @@ async def test_an_add_whose_reply_alone_is_lost_adds_once(
                 proxy.deafening = ADDED
                 await wait_until(
                     lambda before=before: proxy.swallowed > before,  # type: ignore[misc]
-                    within=10,
+                    within=60,
                     sentence="the reply to an add is lost",
                 )
                 proxy.deafening = None
@@ -98,7 +98,7 @@ async def test_a_takeover_whose_reply_is_lost_runs_each_entry_once(
                     proxy.deafening = DELIVERED_TWICE
                     await wait_until(
                         lambda before=before: proxy.swallowed > before,  # type: ignore[misc]
-                        within=10,
+                        within=60,
                         sentence="the reply to a takeover is lost",
                     )
                     proxy.deafening = None

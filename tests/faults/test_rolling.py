@@ -78,7 +78,7 @@ async def test_rolling_restarts_under_load_lose_nothing_and_run_nothing_twice(
     queue: Queue, ledger: Ledger, supervisor: "subprocess.Popen[bytes]", errors: Path
 ) -> None:
     producing = asyncio.create_task(produce(queue, ledger))
-    await wait_until(lambda: ledger.count(Kind.DONE) > 100, within=30, sentence="it works")
+    await wait_until(lambda: ledger.count(Kind.DONE) > 100, within=60, sentence="it works")
     for number in range(1, ROLLS + 1):
         supervisor.send_signal(signal.SIGHUP)
         await wait_until(
@@ -88,7 +88,7 @@ async def test_rolling_restarts_under_load_lose_nothing_and_run_nothing_twice(
         )
     producing.cancel()
     await asyncio.wait([producing])
-    await wait_until(lambda: is_at_rest(queue), within=30, sentence="all are settled")
+    await wait_until(lambda: is_at_rest(queue), within=60, sentence="all are settled")
     supervisor.terminate()
     assert await asyncio.to_thread(supervisor.wait, 30) == 0
     lines = ledger.lines()

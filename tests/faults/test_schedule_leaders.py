@@ -63,7 +63,7 @@ class Firers:
         try:
             self.lapse(process)
             await wait_until(
-                lambda: self.leader() not in {None, process}, within=10, sentence="another leads"
+                lambda: self.leader() not in {None, process}, within=60, sentence="another leads"
             )
         finally:
             process.thaw()
@@ -126,7 +126,7 @@ async def survive(running: RunningServer, firers: Firers, lasts_s: float) -> Non
             ends = monotonic() + lasts_s
             while monotonic() < ends or replaced < 3:
                 await wait_until(
-                    lambda: firers.leader() is not None, within=10, sentence="somebody leads"
+                    lambda: firers.leader() is not None, within=60, sentence="somebody leads"
                 )
                 await asyncio.sleep(CHANGE_EVERY_S)
                 if (leader := firers.leader()) is None:
@@ -141,7 +141,7 @@ async def survive(running: RunningServer, firers: Firers, lasts_s: float) -> Non
             seen = {key: len(found) for key, found in fired(admin).items()}
             await wait_until(
                 lambda: all(len(found) > seen[key] for key, found in fired(admin).items()),
-                within=20,
+                within=60,
                 sentence="the last leader has caught up",
             )
             for schedule in stored:

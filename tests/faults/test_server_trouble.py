@@ -44,7 +44,7 @@ async def test_at_the_memory_limit_adding_fails_and_the_worker_continues(
             end = time.monotonic() + TROUBLE_S
             try:
                 await wait_until(
-                    lambda: load.refused >= 20, within=10, sentence="producers are refused"
+                    lambda: load.refused >= 20, within=60, sentence="producers are refused"
                 )
                 await until_worked_off(load, admin, promotes=backend.version >= (7, 0))
                 await asyncio.sleep(max(0, end - time.monotonic()))

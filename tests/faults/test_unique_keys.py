@@ -40,12 +40,12 @@ async def test_killed_workers_leave_no_unique_key_behind(
         goal = count * kill // (KILLS + 1)
         await wait_until(
             lambda goal=goal: ledger.count(Kind.DONE) >= goal,  # type: ignore[misc]
-            within=30,
+            within=60,
             sentence="some more jobs are done",
         )
         await workers.pop(rng.randrange(len(workers))).kill()
         workers.append(await start_worker(concurrency=25))
-    await wait_until(lambda: is_at_rest(queue), within=30, sentence="all are settled")
+    await wait_until(lambda: is_at_rest(queue), within=60, sentence="all are settled")
     assert keys_left(running) == 0
     check(ledger.lines()).assert_sound()
     for process in workers:

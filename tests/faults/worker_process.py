@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
-from tampu import Backoff, Bury, Job, Retry
+from tampu import Backoff, Batch, Bury, Handler, Job, JobBatch, Retry
 from tampu.consumer.cancellations import Cancellations
 from tampu.worker import Worker
 from tests.faults.ledger import Ledger
@@ -69,6 +69,17 @@ class Handlers:
             return value
 
         return recorded
+
+    async def batch(self, batch: JobBatch[Any]) -> None:
+        """Some milliseconds of work; every third job is settled alone."""
+        worker = self._worker()
+        for job in batch:
+            self._ledger.started(job, worker)
+        for job in batch:
+            await asyncio.sleep(0.001)
+            self._ledger.done(job, worker)
+            if job.data % 3 == 0:
+                batch.done(job)
 
     async def short(self, job: Job[Any]) -> None:
         """A millisecond of work."""
@@ -195,9 +206,13 @@ def _spawn(command: list[str], env: dict[str, str], errors: Path) -> "subprocess
 async def _work(options: argparse.Namespace) -> None:
     ledger = Ledger(options.ledger)
     handlers = Handlers(ledger, lambda: worker.id)
+    by_name: dict[str, Any] = {**handlers.by_name()}
+    if options.batch:
+        batch = Batch(options.batch, wait="20ms", by=lambda data: data % 4)
+        by_name["batch"] = Handler(handlers.batch, batch=batch)
     worker = Worker(
         options.queue,
-        handlers.by_name(),
+        by_name,
         options.url,
         concurrency=options.concurrency,
         lease=options.lease,
@@ -222,6 +237,7 @@ def main() -> None:
     parser.add_argument("queue")
     parser.add_argument("ledger", type=Path)
     parser.add_argument("--concurrency", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=0, help="jobs of a batch")
     parser.add_argument("--lease", default="30s")
     parser.add_argument("--store-results", default="False")
     parser.add_argument("--deaf", default="False", help="ignore requests to cancel jobs")

@@ -11,7 +11,7 @@ from tampu import ScheduleSettings
 from tampu.consumer.options import WorkerOptions
 from tampu.job import JobOptions
 from tampu.producer.options import QueueOptions
-from tampu.tasks.task import TaskOptions
+from tampu.tasks.settings import TaskOptions
 from tests.guide.pages import GUIDE
 
 PAGES = sorted(GUIDE.glob("moving-from-*.md"))

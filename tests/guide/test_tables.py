@@ -31,7 +31,7 @@ from tampu.scheduler import LogObserver, RedisStore, ScheduledTask, Scope, SkipR
 from tampu.scheduler.events import LeaseEvent, RunEvent, TaskEvent
 from tampu.scheduler.redis_guard import GuardOptions, GuardSettings, LeaseOptions, LeaseSettings
 from tampu.scheduler.scheduler import SchedulerOptions, SchedulerSettings
-from tampu.tasks.task import TaskOptions, TaskSettings
+from tampu.tasks.settings import TaskOptions, TaskSettings
 from tests.guide.pages import GUIDE, first_cells
 
 if TYPE_CHECKING:

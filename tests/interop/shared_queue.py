@@ -25,7 +25,7 @@ from tests.interop.chasqui import Chasqui
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 _numbers = itertools.count()
 
 

@@ -2,7 +2,22 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, assert_type
 
-from tampu import INJECTED, App, Backoff, Call, Cron, Depends, Job, Router, SyncJob, Task
+from tampu import (
+    INJECTED,
+    App,
+    Backoff,
+    Call,
+    Concurrency,
+    Cron,
+    Depends,
+    Job,
+    Limit,
+    Priority,
+    Rate,
+    Router,
+    SyncJob,
+    Task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +41,19 @@ async def send(to: str, template: str = "hello") -> int:
 @app.task(queue="emails", attempts=5, backoff=Backoff.exponential(1), timeout=60)
 def shrink(name: str, *, width: int) -> bytes:
     return name.encode() * width
+
+
+@app.task(
+    priority=Priority.HIGH,
+    key="tenant",
+    weight=lambda tenant: 2.0 if tenant == "acme" else 1,
+    limits=[Concurrency(4, by="tenant"), Rate("100/m"), app.limit("stripe", Rate("25/s"))],
+    ordered=True,
+    cost=lambda call: call["tokens"],
+    expires="10m",
+)
+async def ask(tenant: str, tokens: int) -> str:
+    return tenant * tokens
 
 
 @router.task
@@ -68,6 +96,9 @@ async def what_comes_out() -> None:
     assert_type(await send.enqueue_many([send.call("ada")]), list[Job[int]])
     assert_type(send.enqueue_many_sync([send.call("ada")]), list[SyncJob[int]])
     assert_type(await send.options(delay="1m", job_id="x").enqueue("ada"), Job[int])
+    assert_type(await ask.enqueue("acme", 5), Job[str])
+    assert_type(await ask.options(priority=9, key=7, cost=3).enqueue("acme", 5), Job[str])
+    assert_type(router.limit("crm", Concurrency(1)), Limit)
     assert_type(await injected.enqueue("ada"), Job[None])
     assert_type(await annotated.enqueue("ada"), Job[None])
     assert_type(await digest.enqueue(), Job[list[str]])
@@ -85,6 +116,8 @@ async def what_is_refused() -> None:
     send.call(to=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     send.options(dellay=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     send.options(attempts="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    app.limit("crm", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    app.task(limits=["crm"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     app.task(atempts=1)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await send.enqueue_many([shrink.call("a", width=1)])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 

@@ -1,10 +1,12 @@
 """Outcomes of attempts, and errors as text."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tampu.limits import RateLimited
 from tampu.outcome import (
     Bury,
     Cancelled,
@@ -15,6 +17,7 @@ from tampu.outcome import (
     Retry,
     Snooze,
     Snoozed,
+    Throttled,
     Unrecoverable,
     UnrecoverableFailure,
     outcome_after_limit,
@@ -68,6 +71,14 @@ def test_retry_fails_the_attempt_and_chooses_the_wait() -> None:
 
 def test_snooze_runs_the_job_later() -> None:
     assert outcome_of_error(Snooze(1.5)) == Snoozed(1500)
+
+
+@pytest.mark.parametrize(
+    "made_of", [outcome_of_error, outcome_of_value], ids=["raised", "returned"]
+)
+def test_rate_limited_closes_a_limit(made_of: Callable[[Any], Outcome]) -> None:
+    assert made_of(RateLimited("2s", limit="stripe")) == Throttled(2000, "stripe")
+    assert made_of(RateLimited(0)) == Throttled(1, None)  # now is too soon
 
 
 @pytest.mark.parametrize("error", [Bury("no"), Unrecoverable("no"), Refused("no")])

@@ -7,27 +7,30 @@ from typing import Any, get_type_hints
 import pytest
 
 from tampu.admin.dead import DeadLetters
-from tampu.job import Job, SyncJob
+from tampu.admin.limits import Limits
+from tampu.job import Job
+from tampu.producer.sync_job import SyncJob
 from tampu.queue import Queue
 from tampu.schedules.admin import Schedules
-from tampu.sync import SyncDeadLetters, SyncQueue, SyncSchedules
+from tampu.sync import SyncDeadLetters, SyncLimits, SyncQueue, SyncSchedules
 
 PAIRS: list[tuple[type, type]] = [
     (Queue, SyncQueue),
     (DeadLetters, SyncDeadLetters),
     (Schedules, SyncSchedules),
+    (Limits, SyncLimits),
     (Job, SyncJob),
 ]
 TYPES = {
-    "tampu.job.SyncJob": "tampu.job.Job",
+    "tampu.producer.sync_job.SyncJob": "tampu.job.Job",
     "tampu.sync.SyncJobListing": "tampu.admin.listing.JobListing",
     "abc.Iterator": "abc.AsyncIterator",
 }
 # Called by jobs, not by users; and what a producer's job does not have.
-HOST_METHODS = {"actions", "wait_for_result", "report_progress"}
+HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge"}
 HANDLER_ONLY = {
     *("attempt", "cancelled", "created_at_ms", "extras", "headers", "host", "progress"),
-    *("schedule_key", "scheduled_at", "tenant"),
+    *("charge", "is_batch", "key", "priority", "schedule_key", "scheduled_at", "tenant"),
 }
 
 
@@ -54,7 +57,7 @@ METHODS = [
 @pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS)
 def test_no_method_is_missing(asynchronous: type, blocking: type) -> None:
     missing = public_names(asynchronous) - public_names(blocking)
-    expected = {Queue: HOST_METHODS, Schedules: {"store"}, Job: HANDLER_ONLY}
+    expected = {Queue: HOST_METHODS, Schedules: {"store"}, Limits: {"declare"}, Job: HANDLER_ONLY}
     assert missing == expected.get(asynchronous, set())
 
 

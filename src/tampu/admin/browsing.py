@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.jobs import FoundJob, dead_info, read_entry, read_member
+from tampu.admin.found import FoundJob, JobFinder, read_entry, read_member
+from tampu.admin.jobs import dead_info
+from tampu.admin.lines import LineReader, is_line_cursor, is_line_row, row_of
 from tampu.errors import OptionError
 from tampu.events import job_event
 from tampu.job import JobInfo, JobState
@@ -18,8 +20,10 @@ from tampu.server.inspection import (
     delayed_since,
     entries_down_from,
     groups_of,
+    holder_of,
     holders_from,
     last_delivered,
+    was_delivered,
 )
 from tampu.server.streams import fields_of
 from tampu.util.options import Word
@@ -56,6 +60,13 @@ class ListedJob(Struct, frozen=True):
     info: JobInfo | None
     found: FoundJob | None = None
 
+    @property
+    def row(self) -> str:
+        """What `JobBrowser.pick` finds it by, as long as it stays where it is."""
+        if self.found is not None and self.found.line:
+            return row_of(self.found)
+        return self.found.id if self.found is not None and self.found.member else self.cursor
+
 
 class JobPage(Struct, frozen=True):
     """Jobs that match. `next` is where to go on; None if all were looked at."""
@@ -78,13 +89,17 @@ class JobBrowser:
     """Reads the jobs of a queue: waiting and dead ones from the newest on, active ones from that
     which was added first, delayed ones by the time they are due.
 
-    Jobs that move meanwhile may be missed.
+    After the waiting jobs of the stream come those that wait in lines, the next of each line first;
+    with `key`, only the lines of that key. Jobs that move meanwhile may be missed.
     """
 
-    def __init__(self, lane: Lane, keys: QueueKeys, *, group: str = "default") -> None:
+    def __init__(
+        self, lane: Lane, keys: QueueKeys, *, group: str = "default", key: str = ""
+    ) -> None:
         self._lane = lane
         self._keys = keys
         self._group = group.encode()
+        self._lines = LineReader(lane, keys, key=key)
 
     async def page(
         self,
@@ -113,17 +128,75 @@ class JobBrowser:
             count = _CHUNK
         return JobPage(jobs, cursor, searched)
 
+    async def pick(self, place: JobPlace, rows: Sequence[str]) -> list[ListedJob]:
+        """The jobs of these rows that are still there. No others are read to find them."""
+        if place is JobPlace.DELAYED:
+            finder = JobFinder(self._lane, self._keys)
+            delayed = await finder.find_delayed(rows)
+            return [
+                ListedJob(f"{job.due_ms or 0}:1", job.info(job.delayed_state), job)
+                for job in (delayed[row] for row in rows if row in delayed)
+            ]
+        if place is JobPlace.WAITING:
+            return await self._pick_waiting(rows)
+        for row in rows:
+            check_cursor(place, row)
+        ids = [row.encode() for row in rows]
+        stream = self._keys.dead if place is JobPlace.DEAD else self._keys.stream
+        found = await fields_of(self._lane, stream, ids)
+        entries = [each for each in zip(ids, found, strict=True) if each[1] is not None]
+        if place is JobPlace.DEAD:
+            return [_dead_job(*each) for each in entries]
+        held = [(each, await self._holder(each[0])) for each in entries]
+        return [
+            _held_job(entry_id, read_entry(entry_id, fields), holder)
+            for (entry_id, fields), holder in held
+            if holder is not None
+        ]
+
+    async def _pick_waiting(self, rows: Sequence[str]) -> list[ListedJob]:
+        in_lines = [row for row in rows if is_line_row(row)]
+        in_stream = [row for row in rows if not is_line_row(row)]
+        for row in in_stream:
+            check_cursor(JobPlace.WAITING, row)
+        ids, stream = [row.encode() for row in in_stream], self._keys.stream
+        found = await fields_of(self._lane, stream, ids)
+        groups = await groups_of(self._lane, stream) if ids else []
+        jobs = [
+            _waiting_job(entry_id, fields)
+            for entry_id, fields in zip(ids, found, strict=True)
+            if fields is not None and not was_delivered(groups, entry_id)
+        ]
+        lined = await self._lines.pick(in_lines) if in_lines else {}
+        return [*jobs, *(_lined_job(row, lined[row]) for row in in_lines if row in lined)]
+
+    async def _holder(self, entry_id: bytes) -> EntryHolder | None:
+        stream = self._keys.stream
+        return await holder_of(self._lane, stream, group=self._group, entry_id=entry_id)
+
     async def _read(self, place: JobPlace, cursor: str, count: int) -> _Chunk:
         match place:
             case JobPlace.WAITING:
-                last = last_delivered(await groups_of(self._lane, self._keys.stream))
-                return await self._down(self._keys.stream, cursor, count=count, down_to=last)
+                return await self._waiting(cursor, count)
             case JobPlace.DEAD:
                 return await self._down(self._keys.dead, cursor, count=count)
             case JobPlace.ACTIVE:
                 return await self._held(cursor, count)
             case JobPlace.DELAYED:
                 return await self._delayed(cursor, count)
+
+    async def _waiting(self, cursor: str, count: int) -> _Chunk:
+        """Waiting jobs: those of the stream, then those in lines."""
+        jobs: list[ListedJob] = []
+        if not is_line_cursor(cursor):
+            last = last_delivered(await groups_of(self._lane, self._keys.stream))
+            chunk = await self._down(self._keys.stream, cursor, count=count, down_to=last)
+            if not chunk.is_last:
+                return chunk
+            jobs, cursor = chunk.jobs, ""
+        page = await self._lines.page(cursor, count=count - len(jobs))
+        jobs += [_lined_job(each.cursor, each.job) for each in page]
+        return _Chunk(jobs, len(jobs) < count)
 
     async def _down(
         self, stream: bytes, cursor: str, *, count: int, down_to: bytes = b""
@@ -132,15 +205,8 @@ class JobBrowser:
         start = b"(" + cursor.encode() if cursor else b"+"
         end = b"(" + down_to if down_to else b"-"
         page = await entries_down_from(self._lane, stream, start=start, down_to=end, count=count)
-        jobs = []
-        for entry_id, fields in page:
-            job = read_entry(entry_id, fields)
-            if stream == self._keys.dead:
-                jobs.append(ListedJob(entry_id.decode(), dead_info(entry_id, fields or [], job)))
-            else:
-                info = None if job is None else job.info(JobState.WAITING)
-                jobs.append(ListedJob(entry_id.decode(), info, job))
-        return _Chunk(jobs, len(page) < count)
+        read = _dead_job if stream == self._keys.dead else _waiting_job
+        return _Chunk([read(*each) for each in page], len(page) < count)
 
     async def _held(self, cursor: str, count: int) -> _Chunk:
         stream = self._keys.stream
@@ -176,7 +242,9 @@ class JobBrowser:
 def check_cursor(place: JobPlace, given: str) -> None:
     """Raise `OptionError` unless this is a cursor of that place, or empty."""
     is_delayed = place is JobPlace.DELAYED
-    is_one = _DELAYED_CURSOR.fullmatch(given) if is_delayed else is_entry_id(given)
+    is_one = bool(_DELAYED_CURSOR.fullmatch(given)) if is_delayed else is_entry_id(given)
+    if place is JobPlace.WAITING:
+        is_one = is_one or is_line_cursor(given)
     if given and not is_one:
         raise OptionError("after", given[:80], "expected the cursor of a page of jobs")
 
@@ -190,9 +258,23 @@ def is_entry_id(given: str) -> bool:
 
 
 def step_back(cursor: str, removed: int) -> str:
-    """A cursor of delayed jobs after so many of those before it, due when it is, were removed."""
+    """A cursor after so many of those before it, at the same time or in its line, were removed."""
     due, _, seen = cursor.partition(":")
     return f"{due}:{max(0, int(seen) - removed)}"
+
+
+def _dead_job(entry_id: bytes, fields: list[bytes] | None) -> ListedJob:
+    job = read_entry(entry_id, fields)
+    return ListedJob(entry_id.decode(), dead_info(entry_id, fields or [], job))
+
+
+def _waiting_job(entry_id: bytes, fields: list[bytes] | None) -> ListedJob:
+    job = read_entry(entry_id, fields)
+    return ListedJob(entry_id.decode(), None if job is None else job.info(JobState.WAITING), job)
+
+
+def _lined_job(cursor: str, job: FoundJob | None) -> ListedJob:
+    return ListedJob(cursor, None if job is None else job.info(JobState.WAITING), job)
 
 
 def _held_job(entry_id: bytes, job: FoundJob | None, holder: EntryHolder) -> ListedJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from tampu.admin.jobs import JobFinder
+from tampu.admin.found import JobFinder
 from tampu.errors import JobExists, ServerBusy
 from tampu.job import Job
 from tampu.server.scripts.control import free_unique
@@ -13,7 +13,7 @@ from tampu.server.streams import values_of
 
 if TYPE_CHECKING:
     from tampu.admin.control import JobControl
-    from tampu.admin.jobs import FoundJob
+    from tampu.admin.found import FoundJob
     from tampu.producer.connection import QueueConnection
     from tampu.producer.request import Request, UniqueRequest
     from tampu.wire.keys import QueueKeys

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tampu.admin.jobs import JobFinder, job_info
+from tampu.admin.found import JobFinder
+from tampu.admin.jobs import job_info
+from tampu.admin.why import why_of, why_waiting
 from tampu.errors import OptionError
 from tampu.events import ENDS, follow_events
 from tampu.job import CancelState, JobState
@@ -17,15 +27,17 @@ from tampu.server.scripts.control import ASK_NOW, ASKED, REMOVED, Cancel, cancel
 from tampu.server.scripts.delayed import Delayed, Move, reschedule, run_now
 from tampu.server.scripts.settling import CANCELLED_TTL_S, NO_MARKERS, all_markers
 from tampu.util.clock import now_ms
+from tampu.util.pauses import Pauses
 from tampu.wire.entry import postpone
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.keys import check_job_id
 from tampu.wire.result import encode_cancelled, encode_notice
 
 if TYPE_CHECKING:
-    from tampu.admin.jobs import FoundJob
+    from tampu.admin.found import FoundJob
     from tampu.events import EventWriter
     from tampu.job import JobEvent, JobInfo
+    from tampu.limits.reasons import Why
     from tampu.producer.connection import QueueConnection
     from tampu.producer.request import JobRules
     from tampu.server.lane import Lane
@@ -34,7 +46,9 @@ if TYPE_CHECKING:
 
 JOBS_PER_CALL: Final = 500
 _TRIES: Final = 3
+_SOON_S: Final = 0.02
 _LAST_EVENT_S: Final = 1.0
+_MOST_PAUSE_S: Final = 30.0
 _STATES: Final = {REMOVED: CancelState.CANCELLED, ASKED: CancelState.CANCELLING}
 _OVER: Final = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})
 
@@ -55,10 +69,12 @@ class JobControl:
         connect: Callable[[], Awaitable[OpenQueue | QueueConnection]],
         *,
         rules: JobRules,
+        group: str = "default",
     ) -> None:
         self._keys = keys
         self._connect = connect
         self._rules = rules
+        self._group = group.encode()
 
     async def info(self, job_id: str) -> JobInfo:
         """What is known about a job."""
@@ -135,6 +151,12 @@ class JobControl:
         job = await self._find_delayed(job_id)
         return job is not None and await self.run_found(job)
 
+    async def why(self, job_id: str) -> Why:
+        """Why a job is not running yet."""
+        lane = (await self._connect()).lane
+        found = await why_waiting(lane, self._keys, check_job_id(job_id), group=self._group)
+        return why_of(await self.info(job_id)) if found is None else found
+
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
         """The events of a job that are still there and those to come, up to its end."""
         check_job_id(job_id)
@@ -142,23 +164,53 @@ class JobControl:
         async with follow_events(lane.server, self._keys.events) as (past, coming):
             own = [event for event in past if event.job_id == job_id]
             ends = [place for place, event in enumerate(own, 1) if event.kind in ENDS]
+            has_ended = bool(ends) and ends[-1] == len(own)
             state = (await self.info(job_id)).state
             is_over = state in _OVER or (state is JobState.UNKNOWN and bool(ends))
             # What ended before belongs to an earlier job with the same id.
             for event in own if is_over else own[max(ends, default=0) :]:
                 yield event
-            if is_over and ends and ends[-1] == len(own):
+            if is_over and has_ended:
                 return
-            # The state of a job changes a moment before its last event is written.
-            until = asyncio.get_running_loop().time() + _LAST_EVENT_S if is_over else None
-            with suppress(StopAsyncIteration, TimeoutError):
-                while True:
-                    async with asyncio.timeout_at(until):
-                        event = await anext(coming)
-                    if event.job_id == job_id:
+            # A worker writes `completed` while it acknowledges the job. If the job is still active,
+            # this may be its own end, or that of an earlier job with the same id.
+            held = own if has_ended and state is JobState.ACTIVE else []
+            is_known = bool(own) or state is not JobState.UNKNOWN
+            follow = self._follow(job_id, coming, held=held, is_known=is_known)
+            async with aclosing(follow):
+                async for event in follow:
+                    yield event
+
+    async def _follow(
+        self, job_id: str, coming: AsyncIterator[JobEvent], *, held: list[JobEvent], is_known: bool
+    ) -> AsyncGenerator[JobEvent]:
+        """The events to come, up to the end of the job; `held` if it ends without another one.
+
+        Events can be lost, and the last one comes a moment after the end. So while none comes, we
+        ask about the job, and stop when it was over twice.
+        """
+        pauses = Pauses(_SOON_S if held else _LAST_EVENT_S, _MOST_PAUSE_S)
+        was_over = False
+        while True:
+            try:
+                async with asyncio.timeout(pauses.next_s()):
+                    event = await anext(coming)
+            except TimeoutError:
+                state = (await self.info(job_id)).state
+                is_over = state in _OVER or (state is JobState.UNKNOWN and is_known)
+                if is_over and (was_over or held):
+                    for event in held:
                         yield event
-                        if event.kind in ENDS:
-                            return
+                    return
+                if is_over:
+                    pauses.reset()
+                was_over = is_over
+                continue
+            if event.job_id == job_id:
+                held, is_known = [], True
+                yield event
+                if event.kind in ENDS:
+                    return
 
     async def _find_delayed(self, job_id: str) -> FoundJob | None:
         finder = JobFinder((await self._connect()).lane, self._keys, most=None)
@@ -204,6 +256,7 @@ class JobControl:
         return Cancel(
             job_id=job.id,
             member=job.member,
+            line=job.line,
             entry_id=job.entry_id,
             latest=b"%d" % job.envelope.created_at_ms if ask and job.entry_id else b"",
             markers=all_markers(self._keys, job.id, job.extras),

@@ -286,9 +286,7 @@ class DeadLetters:
         )
 
     async def _replay(self, connection: QueueConnection, letters: list[Replay]) -> int:
-        done = await replay(
-            connection.lane, self._keys.dead, stream=self._keys.stream, letters=letters
-        )
+        done = await replay(connection.lane, self._keys, letters)
         if connection.events is not None:
             now = now_ms()
             for letter, is_back in zip(letters, done, strict=True):

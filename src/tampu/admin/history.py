@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tampu.admin.lines import oldest_in_lines_ms
 from tampu.errors import AccessDenied, CommandRefused, DecodeError, OptionError
 from tampu.metrics.history import (
     Bucket,
@@ -34,6 +35,7 @@ from tampu.wire.history import (
     decode_failures,
     decode_figures,
     decode_gauges,
+    decode_missed,
     decode_process,
 )
 from tampu.wire.keys import MARKS
@@ -73,9 +75,8 @@ def read_bucket(fields: dict[bytes, bytes], *, at_ms: int) -> Bucket:
         gauges = None if packed is None else decode_gauges(packed)
     except DecodeError:
         gauges = None
-    if gauges is None:
-        return Bucket(at_ms, _tasks(fields))
-    return Bucket(at_ms, _tasks(fields), gauges.last, gauges.highest)
+    bucket = Bucket(at_ms, _tasks(fields), missed=_missed(fields))
+    return bucket if gauges is None else replace(bucket, last=gauges.last, highest=gauges.highest)
 
 
 async def read_totals(lane: Lane, keys: QueueKeys) -> Totals:
@@ -88,6 +89,14 @@ async def read_totals(lane: Lane, keys: QueueKeys) -> Totals:
     }
     unknown, missed = (int(fields.get(field, 0)) for field in (UNKNOWN_FIELD, MISSED_FIELD))
     return Totals(_tasks(fields), unknown, dead, missed)
+
+
+def _missed(fields: dict[bytes, bytes]) -> dict[str, int]:
+    packed = fields.get(MISSED_FIELD)
+    try:
+        return {} if packed is None else decode_missed(packed)
+    except DecodeError:
+        return {}
 
 
 def _tasks(fields: dict[bytes, bytes]) -> dict[str, Figures]:
@@ -137,26 +146,32 @@ async def measure_gauges(
 
     Of a queue that is as empty as it was, only the sizes are asked for; the rest is as in `since`.
     """
-    calls = [
-        lane.send(pack(*command), repeatable=True)
-        for command in (("XLEN", keys.stream), ("ZCARD", keys.delayed), ("XLEN", keys.dead))
+    commands = [
+        ("XLEN", keys.stream),
+        ("ZCARD", keys.delayed),
+        ("XLEN", keys.dead),
+        ("HGET", keys.gate, "waiting"),
     ]
-    length, delayed, dead = [int(await call) for call in calls]  # type: ignore[arg-type]
-    if since is not None and not length:
+    calls = [lane.send(pack(*command), repeatable=True) for command in commands]
+    length, delayed, dead, lined = [int(await call or 0) for call in calls]  # type: ignore[arg-type]
+    if since is not None and not length + lined:
         nothing = replace(since, waiting=0, active=0, delayed=delayed, dead=dead, oldest_ms=0)
         if since == nothing:
             return since
     groups = await groups_of(lane, keys.stream)
     own = next((each for each in groups if each.name == group), None)
     pending, last_id = (0, None) if own is None else (own.pending, own.last_id)
-    waiting = max(0, length - pending)
+    in_stream = max(0, length - pending)
     processes = await _processes(lane, keys, group)
     return Gauges(
-        waiting=waiting,
+        waiting=in_stream + lined,
         active=pending,
         delayed=delayed,
         dead=dead,
-        oldest_ms=await _oldest_ms(lane, keys, last_id) if waiting else 0,
+        oldest_ms=max(
+            await _oldest_ms(lane, keys, last_id) if in_stream else 0,
+            await _oldest_lined_ms(lane, keys) if lined else 0,
+        ),
         workers=len(processes),
         slots=sum(each.slots for _, each in processes),
         busy=sum(each.busy for _, each in processes),
@@ -170,6 +185,11 @@ async def _oldest_ms(lane: Lane, keys: QueueKeys, last_id: bytes | None) -> int:
     if not page:
         return 0
     return max(0, await server_time_ms(lane) - int(page[0][0].partition(b"-")[0]))
+
+
+async def _oldest_lined_ms(lane: Lane, keys: QueueKeys) -> int:
+    added_ms = await oldest_in_lines_ms(lane, keys)
+    return 0 if added_ms is None else max(0, await server_time_ms(lane) - added_ms)
 
 
 async def read_memory(lane: Lane) -> int:

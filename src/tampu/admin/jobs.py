@@ -1,242 +1,34 @@
-"""Finding jobs by their ids, and what is known about one."""
+"""What is known about a job, wherever it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.admin.dead import read_dead_letter
+from tampu.admin.found import MAX_SEARCHED, FoundJob, JobFinder, decode_or_none, read_entry
 from tampu.errors import DecodeError
 from tampu.events import ENDS, job_event
 from tampu.job import JobInfo, JobState
-from tampu.server.inspection import entries_down_from, groups_of, holder_of
-from tampu.server.streams import entries_from, fields_of, scan_members, score_of, values_of
-from tampu.util.clock import instant, instant_if_any
-from tampu.util.ids import time_of_id
+from tampu.server.inspection import entries_down_from, groups_of, holder_of, was_delivered
+from tampu.server.streams import values_of
 from tampu.util.options import at_least
 from tampu.wire.dead import Failure
-from tampu.wire.entry import decode_entry, decode_member
-from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.event import EventKind
-from tampu.wire.extras import Extras, decode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import MARKER_VALUE, check_job_id
-from tampu.wire.payload import decode_payload
+from tampu.wire.keys import check_job_id
 from tampu.wire.result import CANCELLED, decode_failure, decode_result
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from tampu.job import JobEvent
     from tampu.server.lane import Lane
-    from tampu.server.streams import RawEntry
     from tampu.wire.keys import QueueKeys
 
-MAX_SEARCHED: Final = 100_000
-"""How many jobs of each kind are looked at for an id that leads to no place."""
 _PAGE: Final = 1000
-_NEAR_PAGES: Final = 8  # around the time in an id: at full speed, some 20 ms of adding
-_MOST_NEAR: Final = 20  # for more ids than this, one pass over the stream comes first
 _EVENTS: Final = 1000
-
-
-class FoundJob(Struct, frozen=True, kw_only=True):
-    """A delayed, waiting or active job, and its place: an entry, or a member of the delayed set."""
-
-    envelope: Envelope
-    name: str
-    extras: Extras
-    entry_id: bytes = b""
-    member: bytes = b""
-    due_ms: int | None = None
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.envelope.id
-
-    def info(self, state: JobState) -> JobInfo:
-        """What the job itself tells."""
-        envelope, extras, retry = self.envelope, self.extras, self.envelope.retry
-        error = extras.error
-        return JobInfo(
-            id=envelope.id,
-            state=state,
-            name=self.name,
-            data=_decode_or_none(decode_payload, envelope.payload),
-            attempt=envelope.attempt,
-            attempts=None if retry is None else retry.max_attempts,
-            created_at=instant_if_any(envelope.created_at_ms),
-            due_at=None if self.due_ms is None else instant_if_any(self.due_ms),
-            failed_at=tuple(instant(at_ms) for at_ms in extras.failed_at_ms),
-            failure=None
-            if error is None
-            else Failure(error.error_type, error.message, error.traceback),
-            entry_id=self.entry_id.decode() or None,
-            schedule_key=extras.schedule_key,
-            scheduled_at=_instant(extras.scheduled_at_ms),
-            headers=extras.headers,
-            tenant=extras.tenant,
-        )
-
-    @property
-    def delayed_state(self) -> JobState:
-        """The state of a delayed job: one that has failed waits for its next attempt."""
-        return JobState.RETRYING if self.envelope.attempt else JobState.DELAYED
-
-
-def read_entry(entry_id: bytes, fields: Sequence[bytes] | None) -> FoundJob | None:
-    """The job in an entry of the stream, if it can be decoded."""
-    try:
-        entry = decode_entry(fields or ())
-        body, appended = split_extras(entry.envelope or b"")
-        envelope = decode_envelope(body)
-        extras = decode_extras(entry.extras if entry.extras is not None else appended)
-    except DecodeError:
-        return None
-    return FoundJob(envelope=envelope, name=entry.name, extras=extras, entry_id=entry_id)
-
-
-def read_member(member: bytes, due_ms: int | None = None) -> FoundJob | None:
-    """The job in a member of the delayed set, if it can be decoded."""
-    try:
-        parts = decode_member(member)
-        envelope, extras = decode_envelope(parts.envelope), decode_extras(parts.extras)
-    except DecodeError:
-        return None
-    return FoundJob(envelope=envelope, name=parts.name, extras=extras, member=member, due_ms=due_ms)
-
-
-class JobFinder:
-    """Finds delayed, waiting and active jobs by their ids.
-
-    A job that tampu delayed has an index by its id; the marker of an id that a user chose holds the
-    job's entry; and an id of our own holds the time at which it was added. For all others up to
-    `most` delayed jobs and as many entries are searched; None searches all.
-    """
-
-    def __init__(self, lane: Lane, keys: QueueKeys, *, most: int | None = MAX_SEARCHED) -> None:
-        self._lane = lane
-        self._keys = keys
-        self._most = most
-        self.searched_all = True
-
-    async def find(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Those of the jobs that exist. One that changes its place meanwhile may be missed."""
-        missing, found = set(job_ids), dict[str, FoundJob]()
-        searches = [self._near_their_times, self._in_delayed, self._in_stream]
-        if len(missing) > _MOST_NEAR:
-            searches.reverse()
-        self.searched_all = True
-        for step in (self._by_index, self._by_marker, *searches):
-            if missing:
-                found.update(await step(missing))
-                missing -= found.keys()
-        return found
-
-    async def find_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Those of the jobs that are delayed or wait for their next attempt."""
-        if not job_ids:
-            return {}
-        found = await self._by_index(job_ids)
-        missing = set(job_ids) - found.keys()
-        return found | await self._in_delayed(missing) if missing else found
-
-    async def _by_index(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Delayed jobs whose index holds their members."""
-        members = await values_of(self._lane, [self._keys.index(job_id) for job_id in job_ids])
-        jobs = [await self._still_delayed(member) for member in members if member is not None]
-        return {job.id: job for job in jobs if job is not None and job.id in job_ids}
-
-    async def _by_marker(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Waiting and active jobs whose marker holds their entry."""
-        markers = await values_of(self._lane, [self._keys.marker(job_id) for job_id in job_ids])
-        places = [each for each in markers if each is not None and each != MARKER_VALUE]
-        found = await fields_of(self._lane, self._keys.stream, places)
-        jobs = [read_entry(*each) for each in zip(places, found, strict=True)]
-        return {job.id: job for job in jobs if job is not None and job.id in job_ids}
-
-    async def _still_delayed(self, member: bytes) -> FoundJob | None:
-        score = await score_of(self._lane, self._keys.delayed, member)
-        return None if score is None else read_member(member, round(score))
-
-    async def _near_their_times(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Jobs whose entries were written at about the times that are in their ids."""
-        found: dict[str, FoundJob] = {}
-        for job_id in job_ids:
-            at_ms = time_of_id(job_id)
-            if at_ms is not None and job_id not in found:
-                found.update(await self._around(at_ms, job_id, job_ids))
-        return found
-
-    async def _around(
-        self, at_ms: int, job_id: str, wanted: Collection[str]
-    ) -> dict[str, FoundJob]:
-        """Search for a job after that time, then before it: the clocks of producers differ.
-
-        Others that are wanted and were added at the same time are found along with it.
-        """
-        stream, start, found = self._keys.stream, b"%d-0" % at_ms, dict[str, FoundJob]()
-        for _ in range(_NEAR_PAGES):
-            page = await entries_from(self._lane, stream, start=start, count=_PAGE)
-            found.update(_wanted_in(page, wanted))
-            if job_id in found:
-                return found
-            if len(page) < _PAGE:
-                break
-            start = b"(" + page[-1][0]
-        page = await entries_down_from(self._lane, stream, start=b"%d-0" % at_ms, count=_PAGE)
-        return found | _wanted_in(page, wanted)
-
-    async def _in_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Search the delayed jobs in one pass."""
-        # The server can filter for one id. For several it returns all, and we filter.
-        holding = next(iter(job_ids)).encode() if len(job_ids) == 1 else b""
-        found: dict[str, FoundJob] = {}
-        cursor, searched = b"0", 0
-        while not self._is_enough(searched) and len(found) < len(job_ids):
-            cursor, members = await scan_members(
-                self._lane, self._keys.delayed, cursor, holding=holding, count=_PAGE
-            )
-            for member in members:
-                job = read_member(member)
-                if job is not None and job.id in job_ids:
-                    found[job.id] = job
-            if cursor == b"0":
-                break
-            searched += _PAGE
-        still = {job_id: await self._still_delayed(job.member) for job_id, job in found.items()}
-        return {job_id: job for job_id, job in still.items() if job is not None}
-
-    async def _in_stream(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
-        """Search the entries, oldest first."""
-        found: dict[str, FoundJob] = {}
-        start, searched, wanted = b"-", 0, set(job_ids)
-        while wanted and not self._is_enough(searched):
-            page = await entries_from(self._lane, self._keys.stream, start=start, count=_PAGE)
-            found.update(_wanted_in(page, wanted))
-            wanted -= found.keys()
-            if len(page) < _PAGE:
-                break
-            start, searched = b"(" + page[-1][0], searched + len(page)
-        return found
-
-    def _is_enough(self, searched: int) -> bool:
-        if self._most is None or searched < self._most:
-            return False
-        self.searched_all = False
-        return True
-
-
-def _wanted_in(page: list[RawEntry], wanted: Collection[str]) -> dict[str, FoundJob]:
-    jobs = (read_entry(entry_id, fields) for entry_id, fields in page)
-    return {job.id: job for job in jobs if job is not None and job.id in wanted}
-
-
-# --- one job ------------------------------------------------------------------------------------
+_TRIES: Final = 3
 
 
 async def job_info(
@@ -255,9 +47,20 @@ async def job_info(
 
 
 async def _find_info(lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None) -> JobInfo:
+    for _ in range(_TRIES):  # a job that changes its place is found at the next try
+        info = await _look_once(lane, keys, job_id, most=most)
+        if info is not None:
+            return info
+    return JobInfo(id=job_id, state=JobState.UNKNOWN, searched_all=False)
+
+
+async def _look_once(
+    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None
+) -> JobInfo | None:
+    """What is known about a job; None if it was settled while we looked."""
     result, failure = await values_of(lane, [keys.result(job_id), keys.failure(job_id)])
     if result is not None:
-        value = _decode_or_none(decode_result, result)
+        value = decode_or_none(decode_result, result)
         return JobInfo(id=job_id, state=JobState.DONE, result=value)
     reason = None if failure is None else _reason_in(failure)
     if reason == CANCELLED:
@@ -274,16 +77,19 @@ async def _find_info(lane: Lane, keys: QueueKeys, job_id: str, *, most: int | No
     )
 
 
-async def locate(lane: Lane, keys: QueueKeys, job: FoundJob) -> JobInfo:
-    """What is known about a job that was found, with the worker that has it."""
+async def locate(lane: Lane, keys: QueueKeys, job: FoundJob) -> JobInfo | None:
+    """What is known about a job that was found, with the worker that has it; None if it is gone."""
+    if job.line:
+        return job.info(JobState.WAITING)
     if job.member:
         return job.info(job.delayed_state)
-    for group in await groups_of(lane, keys.stream):
+    groups = await groups_of(lane, keys.stream)
+    for group in groups:
         held = await holder_of(lane, keys.stream, group=group.name, entry_id=job.entry_id)
         if held is not None:
             attempt, worker = job.envelope.attempt + held.deliveries, decode_text(held.consumer)
             return replace(job.info(JobState.ACTIVE), attempt=attempt, worker=worker)
-    return job.info(JobState.WAITING)
+    return None if was_delivered(groups, job.entry_id) else job.info(JobState.WAITING)
 
 
 async def _find_dead(
@@ -347,15 +153,3 @@ def _reason_in(failure: bytes) -> str:
         return decode_failure(failure).reason
     except DecodeError:
         return ""
-
-
-def _decode_or_none(decode: Callable[[bytes], object], raw: bytes) -> object:
-    """The decoded value, or None if it cannot be decoded."""
-    try:
-        return decode(raw)
-    except DecodeError:
-        return None
-
-
-def _instant(at_ms: int | None) -> datetime | None:
-    return None if at_ms is None else instant_if_any(at_ms)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.jobs import dead_info, locate, read_entry, read_member
+from tampu.admin.found import jobs_in_line, read_entry, read_member
+from tampu.admin.jobs import dead_info, locate
 from tampu.errors import OptionError
 from tampu.job import JobState
 from tampu.server.inspection import (
@@ -15,6 +16,7 @@ from tampu.server.inspection import (
     holders_from,
     last_delivered,
 )
+from tampu.server.scripts.gate import list_lines
 from tampu.server.streams import entries_from, fields_of
 from tampu.util.options import at_least
 from tampu.wire.keys import check_job_name
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 10_000
 _PAGE: Final = 500
+_MOST_LINES: Final = 10_000
 LISTABLE: Final = (
     JobState.ACTIVE,
     JobState.WAITING,
@@ -97,6 +100,9 @@ class JobListing:
             job = read_entry(entry_id, fields)
             if job is not None:
                 yield job.info(JobState.WAITING)
+        for each in await list_lines(lane, self._keys, most=_MOST_LINES):
+            async for job in jobs_in_line(lane, self._keys, each.line):
+                yield job.info(JobState.WAITING)
 
     async def _active(self, lane: Lane) -> AsyncIterator[JobInfo]:
         stream = self._keys.stream
@@ -106,8 +112,9 @@ class JobListing:
                 ids = [entry_id for entry_id, _ in page]
                 for entry_id, fields in zip(ids, await fields_of(lane, stream, ids), strict=True):
                     job = None if fields is None else read_entry(entry_id, fields)
-                    if job is not None:
-                        yield await locate(lane, self._keys, job)
+                    info = None if job is None else await locate(lane, self._keys, job)
+                    if info is not None:
+                        yield info
                 start = b"(" + ids[-1]
 
     async def _dead(self, lane: Lane) -> AsyncIterator[JobInfo]:

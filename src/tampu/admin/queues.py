@@ -7,12 +7,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from tampu.admin.jobs import FoundJob, read_entry, read_member
+from tampu.admin.found import FoundJob, read_entry, read_member
+from tampu.admin.lines import oldest_in_lines_ms
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.server.connect import Server
+from tampu.server.gates import GateState, pop_line, read_gate
 from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
 from tampu.server.scripts.control import is_paused
+from tampu.server.scripts.gate import list_lines
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
@@ -24,7 +27,7 @@ from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
 class Counts(Struct, frozen=True):
     """The jobs of a queue at one moment."""
 
-    waiting: int  # in the stream, not taken by a worker yet
+    waiting: int  # not taken by a worker yet
     active: int  # held by a worker
     delayed: int  # will run later; includes jobs that wait for a retry
     dead: int
@@ -35,7 +38,7 @@ async def count_jobs(lane: Lane, keys: QueueKeys, group: bytes) -> Counts:
     """Count the jobs of a queue. `active` counts those of one group of workers."""
     found = await sizes(lane, keys, group)
     return Counts(
-        waiting=max(0, found.stream - found.pending),
+        waiting=max(0, found.stream - found.pending) + found.lines,
         active=found.pending,
         delayed=found.delayed,
         dead=found.dead,
@@ -83,6 +86,7 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
     at: datetime
     counts: Counts
     oldest_waiting_at: datetime | None  # when the oldest waiting job was added
+    gate: GateState | None = None  # None: no job of the queue ever needed flow control
     next_due_at: datetime | None  # when the next delayed job is due
     paused: bool
     workers: list[WorkerInfo]
@@ -92,25 +96,38 @@ async def summarise_queue(lane: Lane, keys: QueueKeys, group: str = "default") -
     """Summarise a queue. The values are read one after the other, within milliseconds."""
     raw_group = group.encode()
     due_ms = await first_due_ms(lane, keys.delayed)
+    gate = await read_gate(lane, keys)
+    lined = gate is not None and gate.waiting > 0
     return QueueSummary(
         queue=keys.name,
         group=group,
         at=instant(await server_time_ms(lane)),
         counts=await count_jobs(lane, keys, raw_group),
-        oldest_waiting_at=await _oldest_waiting(lane, keys, raw_group),
+        oldest_waiting_at=await _oldest_waiting(lane, keys, raw_group, lined=lined),
+        gate=gate,
         next_due_at=None if due_ms is None else instant(due_ms),
         paused=await is_paused(lane, keys),
         workers=await workers_of(lane, keys, raw_group),
     )
 
 
-async def _oldest_waiting(lane: Lane, keys: QueueKeys, group: bytes) -> datetime | None:
+async def _oldest_waiting(
+    lane: Lane, keys: QueueKeys, group: bytes, *, lined: bool
+) -> datetime | None:
+    """When the job was added that waits longest, in the stream or in some lines."""
+    times = [await _oldest_entry_ms(lane, keys, group)]
+    if lined:
+        times.append(await oldest_in_lines_ms(lane, keys))
+    return min((instant(at_ms) for at_ms in times if at_ms is not None), default=None)
+
+
+async def _oldest_entry_ms(lane: Lane, keys: QueueKeys, group: bytes) -> int | None:
     """When the first entry was written that no worker of the group has taken."""
     groups = await groups_of(lane, keys.stream)
     last = next((each.last_id for each in groups if each.name == group), None)
     start = b"-" if last is None else b"(" + last
     page = await entries_from(lane, keys.stream, start=start, count=1)
-    return instant(int(page[0][0].partition(b"-")[0])) if page else None
+    return int(page[0][0].partition(b"-")[0]) if page else None
 
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -150,6 +167,7 @@ def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
 
 
 _JOBS_PER_CALL: Final = 500
+_MOST_LINES: Final = 1_000_000
 
 
 class Purgeable(Word):
@@ -184,9 +202,13 @@ async def purge_jobs(
 
 async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while entries := await purge(lane, keys.stream, count=_JOBS_PER_CALL):
+    while entries := await purge(lane, keys, count=_JOBS_PER_CALL):
         removed += len(entries)
         await _free(lane, keys, [read_entry(b"", fields) for fields in entries])
+    for each in await list_lines(lane, keys, most=_MOST_LINES):
+        while members := await pop_line(lane, keys, each.line, count=_JOBS_PER_CALL):
+            removed += len(members)
+            await _free(lane, keys, [read_member(member) for member in members])
     return removed
 
 

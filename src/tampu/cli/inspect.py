@@ -88,6 +88,8 @@ def summary_json(summary: QueueSummary) -> JsonObject:
         "at": summary.at,
         "paused": summary.paused,
         **counts_json(summary.counts),
+        "in_lines": 0 if summary.gate is None else summary.gate.waiting,
+        "dropped": 0 if summary.gate is None else summary.gate.dropped,
         "oldest_waiting_at": summary.oldest_waiting_at,
         "next_due_at": summary.next_due_at,
         "workers": [
@@ -128,6 +130,7 @@ def queue_page(summary: QueueSummary, server: str) -> RenderableType:
                 ("Group", summary.group),
                 *([("State", "paused")] if summary.paused else []),
                 ("Waiting", f"{counts.waiting}{_append(', the oldest for ', oldest)}"),
+                *_gate_rows(summary),
                 ("Active", counts.active),
                 ("Delayed", f"{counts.delayed}{_append(', the next due ', due)}"),
                 ("Dead", counts.dead),
@@ -139,6 +142,17 @@ def queue_page(summary: QueueSummary, server: str) -> RenderableType:
     if summary.workers:
         page += [Text(""), workers_table(summary.workers, now)]
     return Group(*page)
+
+
+def _gate_rows(summary: QueueSummary) -> list[tuple[str, str]]:
+    """What flow control does, if there is anything to tell."""
+    gate = summary.gate
+    if gate is None:
+        return []
+    rows = [("In lines", f"{gate.waiting} of those that wait")] if gate.waiting else []
+    if gate.dropped:
+        rows.append(("Dropped", f"{gate.dropped}, for a newer job or because a line was full"))
+    return rows
 
 
 def workers_table(workers: Sequence[WorkerInfo], now: datetime) -> Table:

@@ -7,7 +7,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.jobs import MAX_SEARCHED, job_info
+from tampu.admin.found import MAX_SEARCHED
+from tampu.admin.jobs import job_info
 from tampu.admin.listing import LISTABLE
 from tampu.cli.command import add_group, command
 from tampu.cli.dead import failure_json

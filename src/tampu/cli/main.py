@@ -42,6 +42,8 @@ COMMANDS: Final = {
     "dead": ("dead", "List, show, replay or delete dead letters."),
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
     "queue": ("queues", "List, pause, resume, drain or purge whole queues."),
+    "limits": ("limits", "List or change limits, weights of keys, and what is paused."),
+    "why": ("limits", "Say why a job is not running yet."),
     "mark": ("stats", "Mark this moment in all charts, such as a deployment."),
     "alerts": ("alerts", "Show alerts that have fired, and those that resolved lately."),
     "server": ("server", "Run the embedded server until Ctrl-C."),

@@ -10,9 +10,8 @@ from tampu.cli.inspect import counts_json, queues_table, summaries
 from tampu.cli.options import QueueName, SharedOptions, WorkerGroup, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error
 from tampu.cli.screen import JsonObject, Screen, count_of, join_words
-from tampu.cli.target import QueueLane, connect_to
+from tampu.cli.target import QueueLane, connect_to, open_queue
 from tampu.server.connect import connect
-from tampu.server.scripts.control import pause_queue
 from tampu.util.clock import to_s
 
 app = new_app()
@@ -29,6 +28,20 @@ DrainTimeout = Annotated[
 ]
 WithDelayed = Annotated[
     bool, typer.Option("--delayed", help="Wait for delayed jobs too.", show_default=False)
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", metavar="NAME", help="Only jobs with this name.", show_default=False),
+]
+JobKey = Annotated[
+    str | None,
+    typer.Option("--key", metavar="KEY", help="Only jobs with this key.", show_default=False),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--for", metavar="DURATION", help="Resume the task or key after that.", show_default=False
+    ),
 ]
 States = Annotated[
     list[Purgeable] | None,
@@ -57,29 +70,43 @@ async def list_queues(shared: SharedOptions, *, group: WorkerGroup = "default") 
 
 
 @command(queue_group, "pause")
-async def pause(shared: SharedOptions, queue: QueueName) -> None:
+async def pause(
+    shared: SharedOptions,
+    queue: QueueName,
+    *,
+    task: TaskName = None,
+    key: JobKey = None,
+    until: Until = None,
+) -> None:
     """Let workers start no more jobs of a queue until it is resumed.
 
-    Running jobs go on. Workers of ChasquiMQ do not know of this.
+    With --task or --key, only jobs of that task or key, or of both. Running jobs go on. Workers of
+    ChasquiMQ do not know that a queue is paused.
     """
-    await _set_paused(shared, queue, paused=True)
+    async with open_queue(shared, queue) as opened:
+        changed = await opened.pause(task=task, key=key, until=until)
+    what = _what(queue, task, key)
+    sentence = f"{what} is {'paused' if changed else 'paused already'}."
+    data = {"queue": queue, "task": task, "key": key, "paused": True, "changed": changed}
+    Screen(shared).show(data, lambda: sentence)
 
 
 @command(queue_group, "resume")
-async def resume(shared: SharedOptions, queue: QueueName) -> None:
-    """Let workers start jobs of a paused queue again."""
-    await _set_paused(shared, queue, paused=False)
-
-
-async def _set_paused(shared: SharedOptions, queue: str, *, paused: bool) -> None:
-    async with connect_to(shared, queue) as connection:
-        changed = await pause_queue(connection.lane, connection.keys, paused=paused)
-    if paused:
-        sentence = f"{queue} is {'paused' if changed else 'paused already'}."
-    else:
-        sentence = f"{queue} {'is resumed' if changed else 'was not paused'}."
-    data = {"queue": queue, "paused": paused, "changed": changed}
+async def resume(
+    shared: SharedOptions, queue: QueueName, *, task: TaskName = None, key: JobKey = None
+) -> None:
+    """Let workers start jobs of a paused queue, task or key again."""
+    async with open_queue(shared, queue) as opened:
+        changed = await opened.resume(task=task, key=key)
+    what = _what(queue, task, key)
+    sentence = f"{what} {'is resumed' if changed else 'was not paused'}."
+    data = {"queue": queue, "task": task, "key": key, "paused": False, "changed": changed}
     Screen(shared).show(data, lambda: sentence)
+
+
+def _what(queue: str, task: str | None, key: str | None) -> str:
+    parts = ["" if task is None else f"task {task}", "" if key is None else f"key {key}"]
+    return " with ".join(filter(None, parts)) + f" of {queue}" if any(parts) else queue
 
 
 @command(queue_group, "drain")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Column, Table
@@ -270,4 +271,6 @@ def _other_to_plain(value: object) -> object:
         return to_plain(value.value)
     if isinstance(value, datetime):
         return iso_instant(value)
+    if isinstance(value, Struct):
+        return {name: to_plain(getattr(value, name)) for name in value.__struct_fields__}
     return str(value)

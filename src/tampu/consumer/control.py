@@ -11,13 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from tampu.errors import DecodeError
+from tampu.server.gates import read_holds
 from tampu.server.listening import StreamTarget
 from tampu.server.scripts.control import read_control
 from tampu.server.streams import last_id
 from tampu.wire.control import (
     CancelRequest,
     DrainRequest,
+    GateNotice,
+    HoldNotice,
     PauseRequest,
+    ReleaseNotice,
     decode_control,
     decode_request,
 )
@@ -45,12 +49,14 @@ class Control(StreamTarget):
         feed: Feed,
         reader: Reader,
         on_drain: Callable[[str], None],
+        on_gate: Callable[[GateNotice], None],
     ) -> None:
         self.after = b"0-0"
         self._lane = lane
         self._keys = keys
         self._feed = feed
         self._reader = reader
+        self._on_gate = on_gate  # called when the queue gets flow control, or loses it
         self._on_drain = on_drain  # called with the id of the worker that was asked to stop
 
     async def learn(self) -> None:
@@ -78,6 +84,10 @@ class Control(StreamTarget):
         """Read the whole state: messages may have been missed."""
         self.after = await last_id(lane, self._keys.control)
         state = await read_control(lane, self._keys)
+        self._apply(GateNotice(state.has_gate))
+        self._feed.release_held()
+        for what, left_ms in (await read_holds(lane, self._keys) if state.has_gate else {}).items():
+            self._apply(HoldNotice(what, left_ms))
         self._apply(PauseRequest(state.paused))
         for member in state.requests:
             try:
@@ -99,5 +109,11 @@ class Control(StreamTarget):
                 self._pause(paused=paused)
             case DrainRequest(worker):
                 self._on_drain(worker)
+            case GateNotice():
+                self._on_gate(message)
+            case HoldNotice(what, left_ms):
+                self._feed.hold(what, left_ms)
+            case ReleaseNotice(what):
+                self._feed.release_held(what)
             case _:
                 assert_never(message)

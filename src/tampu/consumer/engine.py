@@ -14,8 +14,11 @@ from uuid import uuid4
 
 from tampu.admin.control import JobControl, OpenQueue
 from tampu.consumer.alerts import open_alerts
+from tampu.consumer.backpressure import Watched, make_backpressure
+from tampu.consumer.batching import Batches, BatchSettler
 from tampu.consumer.control import Control
-from tampu.consumer.feed import Backpressure, Feed, UniqueStarts
+from tampu.consumer.feed import Feed, UniqueStarts
+from tampu.consumer.gate import GateRoom
 from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
 from tampu.consumer.leases import LeaseThread
 from tampu.consumer.options import WorkerHealth
@@ -37,6 +40,7 @@ from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.listening import SharedParts
 from tampu.server.streams import create_consumer, create_group
+from tampu.services.gatekeeper import GateService
 from tampu.services.leader import LeaderContext
 from tampu.services.promoter import PromotionService
 from tampu.services.reaper import Fleet, ReapingService
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from tampu.server.connect import Target
     from tampu.server.service import Service
     from tampu.util.clock import Duration
+    from tampu.wire.control import GateNotice
     from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
@@ -64,8 +69,9 @@ _TAKEOVER_S: Final = 1.0
 class WorkerHost:
     """What the jobs of a worker can call."""
 
-    def __init__(self, reporter: Reporter, actions: JobActions) -> None:
+    def __init__(self, reporter: Reporter, actions: JobActions, gate: GateRoom) -> None:
         self.actions = actions
+        self._gate = gate
         self._reporter = reporter
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
@@ -73,6 +79,11 @@ class WorkerHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""
         raise WrongContext("call job.result() in a handler", "the result does not exist yet")
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Take tokens of rates. A handler may call this in a thread."""
+        with suppress(RuntimeError):  # the loop has ended before the thread
+            self._loop.call_soon_threadsafe(self._gate.charge, resources, tokens)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Write an event. A handler may call this in a thread, but events belong to the loop."""
@@ -83,14 +94,16 @@ class WorkerHost:
             self._loop.call_soon_threadsafe(self._reporter.report_progress, job, percent)
 
 
-def job_control(work: Lane, keys: QueueKeys, writer: EventWriter | None) -> JobControl:
+def job_control(
+    work: Lane, keys: QueueKeys, writer: EventWriter | None, *, group: str
+) -> JobControl:
     """What the jobs of a worker can do with the jobs of their queue."""
     opened = OpenQueue(work, writer)
 
     async def connect() -> OpenQueue:
         return opened
 
-    return JobControl(keys, connect, rules=QueueSettings().job_rules)
+    return JobControl(keys, connect, rules=QueueSettings().job_rules, group=group)
 
 
 class _Common(NamedTuple):
@@ -122,34 +135,30 @@ class QueueEngine:
         )
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         recorder = Recorder(work, keys) if settings.history else NoRecorder()
+        self._gate = GateRoom(work, keys, consumer=config.consumer)
         self._settler = self._make_settler(work, reporter, recorder)
-        host = WorkerHost(reporter, job_control(work, keys, self._writer))
+        control = job_control(work, keys, self._writer, group=settings.group)
+        host = WorkerHost(reporter, control, self._gate)
         intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
-        self.pool = self._make_pool(room, common.share)
-        self._feed = Feed(
-            intake,
-            self.pool,
-            self._settler,
-            reporter=reporter,
-            starts=UniqueStarts(work, keys),
-            cancel_grace_s=to_s("cancel_grace", settings.cancel_grace),
-        )
+        starts = UniqueStarts(work, keys)
+        watched = self._make_watched(reporter, starts, room, share=common.share)
+        self.pool = watched.pool
+        grace_s = to_s("cancel_grace", settings.cancel_grace)
+        self._feed = Feed(intake, watched, starts=starts, cancel_grace_s=grace_s)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
-        backpressure = Backpressure(self.pool, self._settler, reporter=reporter, room=room)
         watch = Watch(reads, keys, consumer=config.consumer, fleet=fleet)
         self._reader = Reader(
             reads,
             member,
             feed=self._feed,
-            backpressure=backpressure,
+            backpressure=make_backpressure(watched, room=room),
             recovery=self._recovery,
             watch=watch,
         )
-        self._control = Control(
-            work, keys, feed=self._feed, reader=self._reader, on_drain=common.on_drain
-        )
+        self._control = self._make_control(work, common.on_drain)
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
+        self._is_started = False
         self._history: HistoryService | None = None
         if isinstance(recorder, Recorder):
             worker = RecordedWorker(member, self.pool, recorder, fleet, common.meter)
@@ -164,18 +173,40 @@ class QueueEngine:
         config = self._config
         return Settler(
             work,
-            config.settle_target,
+            config.settle_target(self._gate),
             rules=config.rules,
             lease=config.lease,
             reporter=reporter,
             recorder=recorder,
         )
 
-    def _make_pool(self, room: asyncio.Event, share: LoopShare) -> Pool:
+    def _make_watched(
+        self, reporter: Reporter, starts: UniqueStarts, room: asyncio.Event, *, share: LoopShare
+    ) -> Watched:
+        config, settler = self._config, self._settler
+        batches = None
+        if any(plan.batch is not None for plan in config.plans.values()):
+            batches = Batches(config.plans, settler, free=starts.free)
         context = copy_context()  # what all handlers find: set here, it costs a job nothing
-        context.run(enter_queue, self._config.keys.name)
-        slots = self._config.settings.concurrency
-        return context.run(partial(Pool, slots, self._settler, on_room=room.set), share=share)
+        context.run(enter_queue, config.keys.name)
+        make_pool = partial(
+            Pool,
+            config.settings.concurrency,
+            settler if batches is None else BatchSettler(settler),
+            on_room=room.set,
+            share=share,
+        )
+        return Watched(context.run(make_pool), settler, reporter, self._gate, batches)
+
+    def _make_control(self, work: Lane, on_drain: Callable[[str], None]) -> Control:
+        return Control(
+            work,
+            self._config.keys,
+            feed=self._feed,
+            reader=self._reader,
+            on_drain=on_drain,
+            on_gate=self._note_gate,
+        )
 
     def _leads(self) -> bool:
         promoters = (each for each in self._services if isinstance(each, PromotionService))
@@ -190,11 +221,20 @@ class QueueEngine:
         self._control.follow(self._streams)
         self._settler.open()
         self._feed.open()
+        self._gate.start()
         self._reader.start()
+        self._is_started = True
         for service in self._services:
-            service.start()
+            if self._gate.is_open or not isinstance(service, GateService):
+                service.start()
         if self._history is not None:
             self._history.start()
+
+    def _note_gate(self, notice: GateNotice) -> None:
+        """The service starts when the queue gets a gate: without one it would only cost."""
+        self._gate.learn(is_open=notice.is_open)
+        for service in self._services if notice.is_open and self._is_started else ():
+            service.start()
 
     def halt(self) -> None:
         """Start no more jobs."""
@@ -204,6 +244,7 @@ class QueueEngine:
         """Stop in an order that loses nothing; no step waits long for a server that is away."""
         await self._control.close(self._streams)
         await run_all(each.stop() for each in (self._reader, *self._services))
+        await self._gate.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(_TAKEOVER_S):
                 await self._recovery.wait_for_takeover()
@@ -246,6 +287,7 @@ class QueueEngine:
             fleet=fleet,
             history=settings.history,
         )
+        services.append(GateService(context, config.member.group))
         if settings.promote:
             services.append(PromotionService(context))
         if settings.schedule:

@@ -1,4 +1,4 @@
-"""From reads to the pool: takes entries in, and holds reading back while there is no room."""
+"""From reads to the pool: takes entries in, and lets them start."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.holds import Holds
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
-from tampu.wire.keys import UniqueUntil
+from tampu.wire.entry import is_from_the_delayed_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tampu.consumer.backpressure import Watched
     from tampu.consumer.intake import Delivery, Intake
-    from tampu.consumer.pool import Pool
-    from tampu.consumer.reporter import Reporter
-    from tampu.consumer.settler import Settler
     from tampu.server.lane import Lane
     from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
@@ -28,78 +27,7 @@ if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
-# Read ahead what the slots do in this time: at 100 jobs/s two entries wait here, at 100 000 jobs/s
-# as many as two reads bring.
-_AHEAD_S: Final = 0.02
-_SAMPLE_S: Final = 0.001
-# With more than this on its way to the server, reading waits: the server sets the pace.
-_MOST_SETTLEMENTS: Final = 8192
-_MOST_EVENTS: Final = 4096
 _KEYS_A_CALL: Final = 500
-_CONGESTION_PAUSE_S: Final = 0.002
-
-
-class Backpressure:
-    """Decides how much to read from the pace of the slots and what waits to be sent.
-
-    `room` is set when the pool can take more.
-    """
-
-    def __init__(
-        self, pool: Pool, settler: Settler, *, reporter: Reporter, room: asyncio.Event
-    ) -> None:
-        self._pool = pool
-        self._settler = settler
-        self._reporter = reporter
-        self._room = room
-        self._most = pool.share.most_a_read
-        self._pace = Pace(2 * self._most)
-
-    def wanted(self, *, coming: int = 0) -> int:
-        """How many entries to ask for, with `coming` about to be offered to the pool; 0: none."""
-        if self._is_congested():
-            return 0
-        pool = self._pool
-        waiting, free = pool.waiting, pool.free
-        ahead = self._pace.ahead(pool.offered - waiting - (pool.size - free))
-        pool.low_mark = ahead // 2
-        count = min(free + ahead - waiting - coming, self._most)
-        return count if count >= max(1, min(ahead, self._most) // 2) else 0
-
-    def wake(self) -> None:
-        """End `wait_for_room`."""
-        self._room.set()
-
-    async def wait_for_room(self) -> None:
-        """Return when it is worth asking again."""
-        if self._is_congested():
-            await asyncio.sleep(_CONGESTION_PAUSE_S)
-        else:
-            self._room.clear()  # it may have been set since the last time
-            await self._room.wait()
-
-    def _is_congested(self) -> bool:
-        return len(self._settler) > _MOST_SETTLEMENTS or self._reporter.backlog > _MOST_EVENTS
-
-
-class Pace:
-    """How fast the slots work, and so how many entries to read ahead, at most so many."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._done = 0
-        self._at = monotonic()
-        self._per_s = 0.0
-
-    def ahead(self, done: int) -> int:
-        """How many entries the slots will do in the next 20 ms, given how many they have done."""
-        now = monotonic()
-        elapsed_s = now - self._at
-        if elapsed_s >= _SAMPLE_S:
-            done = max(done, self._done)  # a slot that was just woken counts as busy too soon
-            self._per_s = (self._per_s + (done - self._done) / elapsed_s) / 2
-            self._done, self._at = done, now
-        return max(0, min(self._most, int(self._per_s * _AHEAD_S)))
 
 
 class UniqueStarts:
@@ -116,6 +44,7 @@ class UniqueStarts:
             "unique keys", self._free, trouble=trouble, most=_KEYS_A_CALL, awaited=True
         )
         self._start: Callable[[list[Delivery]], None] = list.clear
+        self._awaited: dict[bytes, asyncio.Future[bool]] = {}  # by entry: a batch waits for it
 
     def open(self, start: Callable[[list[Delivery]], None]) -> None:
         """Begin; `start` gets the jobs whose keys are free."""
@@ -125,16 +54,29 @@ class UniqueStarts:
     async def close(self) -> list[Delivery]:
         """End; the jobs that have not started."""
         await self._sender.stop()
-        return self._sender.items
+        for each in self._awaited.values():
+            if not each.done():
+                each.set_result(False)
+        return [each for each in self._sender.items if each.entry_id not in self._awaited]
 
     def hold(self, delivery: Delivery) -> bool:
         """Take a job that must free its key first; False if it need not."""
-        held = delivery.job.extras.unique
         # Also before a later attempt: the worker of the first one may have died before this.
-        if held is None or held.until is not UniqueUntil.STARTED:
+        if delivery.plan.batch is not None or not delivery.frees_at_start:
             return False
         self._sender.put(delivery)
         return True
+
+    async def free(self, deliveries: list[Delivery]) -> bool:
+        """Free the keys of jobs whose batch starts; False if the worker stops before that."""
+        loop = asyncio.get_running_loop()
+        free: dict[bytes, asyncio.Future[bool]] = {
+            each.entry_id: loop.create_future() for each in deliveries
+        }
+        self._awaited |= free
+        for each in deliveries:
+            self._sender.put(each)
+        return all(await asyncio.gather(*free.values()))
 
     def entry_ids(self) -> Iterator[bytes]:
         """The ids of entries whose jobs have not started yet."""
@@ -144,7 +86,16 @@ class UniqueStarts:
         held = [(each.job.extras.unique, each.job.id) for each in batch]
         keys = [self._keys.unique(each.key) for each, _ in held if each is not None]
         await free_unique(self._lane, keys, [job_id for _, job_id in held])
+        if self._awaited:
+            batch = [each for each in batch if not self._tell(each)]
         self._start(batch)
+
+    def _tell(self, delivery: Delivery) -> bool:
+        """Tell the batch that waits for the key of this job; False if none does."""
+        awaited = self._awaited.pop(delivery.entry_id, None)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(True)
+        return awaited is not None
 
 
 class Feed:
@@ -157,27 +108,27 @@ class Feed:
     def __init__(
         self,
         intake: Intake,
-        pool: Pool,
-        settler: Settler,
+        watched: Watched,
         *,
-        reporter: Reporter,
         starts: UniqueStarts,
         cancel_grace_s: float,
     ) -> None:
         self._intake = intake
-        self._pool = pool
-        self._settler = settler
-        self._reporter = reporter
-        self._cancellations = settler.cancellations
+        self._pool, self._settler, self._reporter, _, self._batches = watched
+        self._cancellations = self._settler.cancellations
         self._starts = starts
         self._cancel_grace_s = cancel_grace_s
+        self._gate = self._settler.gate
         self._is_stopped = False
         self._is_paused = False
+        self._holds = Holds()
         self._was_empty = True
 
     def open(self) -> None:
         """Begin to free the unique keys of jobs that start."""
         self._starts.open(self._start)
+        if self._batches is not None:
+            self._batches.open(self._pool.offer)
 
     async def close(self) -> None:
         """Release the jobs that still wait for that."""
@@ -212,13 +163,16 @@ class Feed:
     @property
     def free_slots(self) -> int:
         """How many more entries could run at once."""
-        return self._pool.free
+        batches = self._batches
+        return self._pool.free if batches is None else int(batches.a_slot * self._pool.free)
 
     def entry_ids(self) -> set[bytes]:
         """The ids of all entries that wait, run, or are being settled."""
         ids = {each.entry_id for each in self._pool.deliveries()}
         ids.update(self._settler.entry_ids())
         ids.update(self._starts.entry_ids())
+        if self._batches is not None:
+            ids.update(each.entry_id for each in self._batches.waiting())
         return ids
 
     def release_stale(self, after_s: float) -> None:
@@ -232,20 +186,44 @@ class Feed:
             self._settler.release(delivery)
 
     def stop(self) -> None:
-        """Start nothing more: release what is taken in from now on."""
+        """Start nothing more: release what is taken in from now on, and what waits in batches."""
         self._is_stopped = True
+        self._release_batches()
+
+    def _release_batches(self) -> None:
+        for delivery in () if self._batches is None else self._batches.withdraw():
+            self._settler.release(delivery)
 
     def pause(self, *, paused: bool) -> None:
         """Start nothing until resumed: release what waits for a slot and what is taken in."""
         self._is_paused = paused
         if paused:
+            self._release_batches()
             self.release_waiting()
+
+    def hold(self, what: str, left_ms: int | None) -> None:
+        """Give back jobs of a task or key for that long: they are paused."""
+        self._holds.add(what, left_ms)
+        self._start(self._pool.withdraw()[::-1])
+        if self._batches is not None:
+            for delivery in self._batches.take_out(lambda each: self._holds.covers(each.job)):
+                self._settler.release(delivery)
+
+    def release_held(self, what: str | None = None) -> None:
+        """Take in jobs of a task or key again; None: of all."""
+        if what is None:
+            self._holds.clear()
+        else:
+            self._holds.remove(what)
 
     def cancel(self, request: CancelRequest) -> None:
         """Cancel a job if it waits or runs here, and when it comes."""
         self._cancellations.note(request)
         if any(self._cancellations.of(each) for each in self._pool.deliveries()):
             self._pool.cancel(request.job_id, grace_s=self._cancel_grace_s)
+        if self._batches is not None:
+            for delivery in self._batches.take_out(self._cancellations.of):
+                self._settler.cancel(delivery)
 
     def _offer(self, entries: list[RawEntry], *, deliveries: int, first: bool = False) -> None:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))
@@ -253,17 +231,41 @@ class Feed:
             self._settler.bury(burial)
         ready = accepted.deliveries
         if any(each.extras for each in ready):
-            ready = [each for each in ready if not self._starts.hold(each)]
+            if self._gate.is_open:
+                ready = self._send_back(ready, entries)
+            hold = self._starts.hold
+            ready = [each for each in ready if each.job.extras.unique is None or not hold(each)]
         self._start(ready, first=first)
+
+    def _send_back(self, ready: list[Delivery], entries: list[RawEntry]) -> list[Delivery]:
+        """Send jobs to their lines that a peer's promoter let pass the gate; the others."""
+        # The gate takes the extras off the envelope; promoters that know no gate do not.
+        past = {each[0] for each in entries if each[1] and is_from_the_delayed_set(each[1])}
+        if not past:
+            return ready
+        kept = []
+        for delivery in ready:
+            if delivery.entry_id in past and delivery.job.extras.line is not None:
+                self._settler.release(delivery)
+            else:
+                kept.append(delivery)
+        return kept
 
     def _start(self, ready: list[Delivery], *, first: bool = False) -> None:
         """Let jobs start, unless they were cancelled or nothing may start now."""
         if self._cancellations:
             ready = [each for each in ready if not self._cancel(each)]
+        if self._holds:
+            for delivery in reversed(ready):  # each goes to the head of its line
+                if self._holds.covers(delivery.job):
+                    self._settler.release(delivery)
+            ready = [each for each in ready if not self._holds.covers(each.job)]
         if self._is_stopped or self._is_paused:
             for delivery in ready:
                 self._settler.release(delivery)
         else:
+            if self._batches is not None:
+                ready = self._batches.collect(ready)
             self._pool.offer(ready, first=first)
 
     def _cancel(self, delivery: Delivery) -> bool:

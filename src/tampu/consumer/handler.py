@@ -4,21 +4,53 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from tampu.backoff import Backoff, check_retrying
 from tampu.errors import OptionError
 from tampu.job import Job
+from tampu.limits.model import By, check_by
 from tampu.outcome import Outcome
 from tampu.util.clock import Duration, to_ms, to_positive_ms
-from tampu.util.options import yields
+from tampu.util.options import at_least, check_type, yields
 from tampu.wire.keys import check_job_name
 from tampu.wire.result import result_ttl_s
 
+if TYPE_CHECKING:
+    from tampu.consumer.batch import JobBatch
+
 Isolation: TypeAlias = Literal["process"] | None
 Function: TypeAlias = Callable[[Job[Any]], Awaitable[object]] | Callable[[Job[Any]], object]
+BatchFunction: TypeAlias = (
+    "Callable[[JobBatch[Any]], Awaitable[object]] | Callable[[JobBatch[Any]], object]"
+)
+MAX_BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A handler gets up to `size` jobs at once, as a `JobBatch`.
+
+    A full batch starts at once, any other `wait` after its first job came. With `by`, the name of
+    an item of the job's data or a function of the data, jobs with different values are never in
+    the same batch.
+    """
+
+    size: int
+    wait: Duration = "50ms"
+    by: By = None
+
+    def __post_init__(self) -> None:
+        at_least("size", self.size, 1, most=MAX_BATCH)
+        to_ms("wait", self.wait)
+        check_by(self.by)
+
+    @property
+    def wait_s(self) -> float:
+        """How long a batch waits for more jobs, in seconds."""
+        return to_ms("wait", self.wait) / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +58,17 @@ class Handler:
     """A function with options of its own; an option that is None comes from the worker.
 
     An async function runs on the worker's loop, a plain one in a thread. With
-    `isolation="process"` both run in a child process, which is killed at the time limit.
+    `isolation="process"` both run in a child process, which is killed at the time limit. With
+    `batch` the function gets a `JobBatch` instead of a job.
     """
 
-    function: Function
+    function: "Function | BatchFunction"
     attempts: int | None = None
     backoff: Backoff | None = None
     timeout: Duration | None = None
     isolation: Isolation = None
     result_ttl: Duration | None = None  # 0: its results are not stored
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -44,6 +78,9 @@ class Handler:
         check_policy(self.attempts, self.backoff, timeout=self.timeout, isolation=self.isolation)
         if self.result_ttl is not None:
             to_ms("result_ttl", self.result_ttl)
+        check_type("batch", self.batch, Batch | None, accepted="Batch(...)")
+        if self.batch is not None:
+            check_batch_isolation(self.isolation)
 
 
 Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
@@ -64,7 +101,7 @@ class Runner(Protocol):
     def place(self) -> Place:
         """Where the function runs."""
 
-    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery, defined above us
+    async def run(self, delivery: Any) -> Outcome:  # noqa: ANN401 - a Delivery or BatchDelivery
         """Run the function for one delivery; raises nothing but cancellation."""
 
     def abandon(self) -> None:
@@ -105,6 +142,7 @@ class HandlerPlan:
     backoff: Backoff
     timeout_s: float | None
     results: KeptResults = NOTHING_KEPT
+    batch: Batch | None = None
 
 
 def check_policy(
@@ -118,6 +156,13 @@ def check_policy(
         raise OptionError("isolation", isolation, 'expected None or "process"')
     if isolation is not None and sys.platform == "win32":
         raise OptionError("isolation", isolation, "is not supported on Windows")
+
+
+def check_batch_isolation(isolation: Isolation) -> None:
+    """Refuse a batch in a child process: settling one of its jobs alone would not reach us."""
+    if isolation is not None:
+        problem = "not supported with batch: a batch runs in the worker's process"
+        raise OptionError("isolation", isolation, problem)
 
 
 def handlers_by_name(handlers: Handlers) -> dict[str | None, Handler]:

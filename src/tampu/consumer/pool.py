@@ -3,18 +3,20 @@
 Hot path. A task or a future for each job would cost more than all the rest of it.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum, auto
 from functools import partial
 from time import monotonic, perf_counter_ns
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tampu.consumer.batching import BatchDelivery, Work, jobs_of
 from tampu.consumer.handler import Place
-from tampu.consumer.intake import Delivery
 from tampu.consumer.timers import ALONE, NEVER_NS, Grace, LimitTimer, LoopShare, Turn
 from tampu.job import enter_job, mark_cancelled, unmark_cancelled
 from tampu.outcome import (
@@ -27,6 +29,9 @@ from tampu.outcome import (
     outcome_of_error,
 )
 from tampu.wire.dead import Failure
+
+if TYPE_CHECKING:
+    from tampu.consumer.intake import Delivery
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +53,10 @@ class Settles(Protocol):
     """Takes the outcomes of attempts."""
 
     @property
-    def start(self) -> Callable[[Delivery], None] | None:
+    def start(self) -> Callable[[Any], None] | None:
         """Called when an attempt begins; None if that is not reported."""
 
-    def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+    def put(self, delivery: Any, outcome: Outcome, duration_ns: int) -> None:  # noqa: ANN401 - what it was made for
         """Called when an attempt has ended."""
 
     def cancel(self, delivery: Delivery) -> None:
@@ -59,7 +64,7 @@ class Settles(Protocol):
 
 
 class Pool:
-    """Runs deliveries, at most `size` at the same time."""
+    """Runs deliveries, at most `size` at the same time; a batch of jobs counts as one."""
 
     def __init__(
         self,
@@ -72,8 +77,8 @@ class Pool:
         self._settler = settler
         self.share = share
         self._on_room = on_room  # called when a slot has nothing to do, or little is left to do
-        self._todo: deque[Delivery] = deque()
-        self._running: list[Delivery | None] = [None] * size  # by slot
+        self._todo: deque[Work] = deque()
+        self._running: list[Work | None] = [None] * size  # by slot
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []  # slots are opened when they are first needed
         self._closing = False
@@ -94,6 +99,11 @@ class Pool:
         return len(self._todo)
 
     @property
+    def waiting_alone(self) -> int:
+        """How many of them are no batches."""
+        return sum(type(each) is not BatchDelivery for each in self._todo)
+
+    @property
     def free(self) -> int:
         """How many slots have nothing to do."""
         return len(self._idle) + self.size - len(self._tasks)
@@ -105,13 +115,13 @@ class Pool:
 
     def running(self) -> list[Delivery]:
         """The deliveries whose handlers run now."""
-        return [each for each in self._running if each is not None]
+        return jobs_of(each for each in self._running if each is not None)
 
     def deliveries(self) -> list[Delivery]:
         """All deliveries that wait or run."""
-        return [*self._todo, *self.running()]
+        return [*jobs_of(self._todo), *self.running()]
 
-    def offer(self, deliveries: list[Delivery], *, first: bool = False) -> None:
+    def offer(self, deliveries: Sequence[Work], *, first: bool = False) -> None:
         """Add deliveries; with `first`, before those that wait already."""
         self.offered += len(deliveries)
         if first:
@@ -124,9 +134,13 @@ class Pool:
 
     def withdraw(self) -> list[Delivery]:
         """Take back all deliveries that wait, the youngest first."""
-        withdrawn = list(reversed(self._todo))
+        withdrawn = [
+            each
+            for work in self._todo
+            for each in (work.withdraw() if isinstance(work, BatchDelivery) else (work,))
+        ]
         self._todo.clear()
-        return withdrawn
+        return withdrawn[::-1]
 
     def oldest_wait_s(self, now: float) -> float:
         """How long the next delivery has waited."""
@@ -137,19 +151,31 @@ class Pool:
 
         An async handler is cancelled, a child process is killed, and a plain function sees
         `job.cancelled`. The outcome is `Cancelled`, unless the handler still returns. A handler
-        that has not ended after the grace is abandoned: its slot takes other jobs.
+        that has not ended after the grace is abandoned: its slot takes other jobs. A batch that
+        runs goes on until all of its jobs were cancelled.
         """
-        waiting = [each for each in self._todo if each.job.id == job_id]
-        for delivery in waiting:
-            self._todo.remove(delivery)
+        waiting = [
+            (work, each)
+            for work in self._todo
+            for each in jobs_of((work,))
+            if each.job.id == job_id
+        ]
+        for work, delivery in waiting:
+            if isinstance(work, BatchDelivery):
+                work.take_out(delivery)
+            if not isinstance(work, BatchDelivery) or not len(work):
+                self._todo.remove(work)
             self._settler.cancel(delivery)
         running = [
-            (number, delivery)
-            for number, delivery in enumerate(self._running)
-            if delivery is not None and delivery.job.id == job_id
+            (number, work, each)
+            for number, work in enumerate(self._running)
+            if work is not None
+            for each in jobs_of((work,))
+            if each.job.id == job_id
         ]
-        for number, delivery in running:
-            self._stop(number, delivery, grace_s)
+        for number, work, delivery in running:
+            if not isinstance(work, BatchDelivery) or work.cancel(delivery):
+                self._stop(number, work, grace_s)
         if waiting:
             self._on_room()
         return bool(waiting or running)
@@ -197,7 +223,7 @@ class Pool:
         if self._stops.pop(task, None) is not _Stop.ABANDONED:
             self._replace_slot(number)
 
-    def _stop(self, number: int, delivery: Delivery, grace_s: float) -> None:
+    def _stop(self, number: int, delivery: Work, grace_s: float) -> None:
         task, place = self._tasks[number], delivery.plan.runner.place
         if task in self._stops:
             return
@@ -208,7 +234,7 @@ class Pool:
         if place is not _PROCESS:  # a killed process ends
             asyncio.get_running_loop().call_later(grace_s, self._abandon, number, delivery, grace_s)
 
-    def _abandon(self, number: int, delivery: Delivery, grace_s: float) -> None:
+    def _abandon(self, number: int, delivery: Work, grace_s: float) -> None:
         """Settle the job of a handler that ignored its cancellation, and go on without it."""
         task, job = self._tasks[number], delivery.job
         if self._running[number] is not delivery or self._closing:
@@ -318,7 +344,7 @@ class Pool:
 
 
 def _outcome_of_stop(
-    stop: _Stop | None, outcome: Outcome, delivery: Delivery, *, is_late: bool
+    stop: _Stop | None, outcome: Outcome, delivery: Work, *, is_late: bool
 ) -> Outcome:
     """The outcome of an attempt whose job was cancelled, or that ended after its time limit."""
     if is_late and delivery.timeout_s is not None:

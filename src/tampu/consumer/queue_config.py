@@ -20,6 +20,7 @@ from tampu.wire.holders import CONSUMER_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tampu.consumer.gate import GateRoom
     from tampu.consumer.handler import HandlerPlan
     from tampu.consumer.options import WorkerSettings
     from tampu.job import Host
@@ -48,17 +49,18 @@ class QueueConfig:
             group=settings.group.encode(),
             consumer=consumer,
             key=keys.worker(consumer),
+            gate=keys.gate,
         )
         self.lease = WorkerLease(self.member, self.terms, concurrency=settings.concurrency)
 
-    @property
-    def settle_target(self) -> SettleTarget:
+    def settle_target(self, gate: GateRoom) -> SettleTarget:
         """Where it settles entries."""
         return SettleTarget(
             keys=self.keys,
             group=self.settings.group.encode(),
             consumer=self.consumer,
             dead_max_len=self.settings.dead_max_len or 0,
+            gate=gate,
         )
 
     @property

@@ -14,7 +14,8 @@ from tampu.server.streams import NO_GROUP, create_group, pack_read, read_entries
 from tampu.util.lifecycle import cancel_all, ignore_outcome
 
 if TYPE_CHECKING:
-    from tampu.consumer.feed import Backpressure, Feed
+    from tampu.consumer.backpressure import Backpressure
+    from tampu.consumer.feed import Feed
     from tampu.consumer.recovery import Recovery
     from tampu.consumer.watch import Watch
     from tampu.server.lane import Lane
@@ -70,6 +71,7 @@ class Reader(Background):
     def halt(self) -> None:
         """Read nothing more, and start nothing that was read."""
         self._stopping = True
+        self._backpressure.refuse()
         self._feed.stop()
         self._backpressure.wake()
 
@@ -82,6 +84,8 @@ class Reader(Background):
             unblocking.add_done_callback(self._unblocking.discard)
             unblocking.add_done_callback(ignore_outcome)
         self.is_paused = paused
+        if paused:
+            self._backpressure.refuse()
         self._backpressure.wake()
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tampu.errors import ConnectionLost
-from tampu.server.streams import MAX_ACKS, ack, fields_of, pending_of
+from tampu.server.streams import MAX_ACKS, ack_plainly, fields_of, pending_of
 
 if TYPE_CHECKING:
     from tampu.consumer.feed import Feed
@@ -89,6 +89,6 @@ class Recovery:
         found = await fields_of(lane, us.stream, [each.entry_id for each in lost])
         both = list(zip(lost, found, strict=True))
         if deleted := [each.entry_id for each, fields in both if fields is None]:
-            await ack(lane, deleted[:MAX_ACKS], stream=us.stream, group=us.group)
+            await ack_plainly(lane, deleted[:MAX_ACKS], stream=us.stream, group=us.group)
         for each, fields in both:
             self._feed.take_in_lost((each.entry_id, fields), deliveries=each.deliveries)

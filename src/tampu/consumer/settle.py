@@ -17,6 +17,7 @@ from tampu.outcome import (
     Outcome,
     Released,
     Snoozed,
+    Throttled,
     UnrecoverableFailure,
 )
 from tampu.util.clock import now_ms
@@ -24,6 +25,7 @@ from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
 from tampu.wire.extras import encode_extras
 from tampu.wire.keys import UniqueUntil
+from tampu.wire.lines import ORDERED, limit_of, parse_line
 from tampu.wire.result import encode_failure, encode_result
 
 
@@ -64,6 +66,7 @@ class RetryEntry(Struct, frozen=True, gc=False):
     extras: bytes
     wait_ms: int | None
     counted: bool
+    closes: tuple[str, ...] = ()  # resources that wait with it, at the head of its line
 
 
 class CloseEntry(Struct, frozen=True, gc=False):
@@ -86,6 +89,7 @@ class ReleaseEntry(Struct, frozen=True, gc=False):
     extras: bytes
     wait_ms: None = None
     counted: bool = False
+    closes: tuple[str, ...] = ()
 
 
 Settlement: TypeAlias = Ack | AckWithResult | CloseEntry | RetryEntry | BuryEntry | ReleaseEntry
@@ -116,9 +120,8 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
             return _settle_done(delivery, value, rules)
         case Failed():
             return _settle_failed(delivery, outcome, rules)
-        case Snoozed(after_ms):
-            envelope, extras = _uncounted(delivery), delivery.extras
-            return RetryEntry(delivery, envelope, extras, after_ms, counted=False)
+        case Snoozed() | Throttled():
+            return _run_later(delivery, outcome)
         case UnrecoverableFailure(failure, reason):
             return _bury(delivery, reason, failure, rules=rules)
         case Cancelled():
@@ -127,6 +130,29 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
             return release(delivery)
         case _:
             assert_never(outcome)
+
+
+def _run_later(delivery: Delivery, outcome: Snoozed | Throttled) -> RetryEntry:
+    closes = _ordered(delivery)
+    if isinstance(outcome, Throttled):
+        closes = tuple(dict.fromkeys((*_throttled(delivery, outcome.limit), *closes)))
+    envelope, extras, after_ms = _uncounted(delivery), delivery.extras, outcome.after_ms
+    return RetryEntry(delivery, envelope, extras, after_ms, counted=False, closes=closes)
+
+
+def _ordered(delivery: Delivery) -> tuple[str, ...]:
+    """What keeps the jobs of its key in order: they wait while this one waits."""
+    line = delivery.job.extras.line
+    if line is None or f"|{ORDERED}:" not in line:
+        return ()
+    return tuple(each for each in parse_line(line).resources if limit_of(each)[0] == ORDERED)
+
+
+def _throttled(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
+    """The resources that a rate limit closes: those of one limit, or all."""
+    line = delivery.job.extras.line
+    resources = () if line is None else parse_line(line).resources
+    return tuple(each for each in resources if limit is None or limit_of(each)[0] == limit)
 
 
 def release(delivery: Delivery) -> ReleaseEntry:
@@ -181,7 +207,8 @@ def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> S
         after_ms = backoff.wait_ms(attempt, rules.rng)
     extras = _extras_after(delivery, outcome.failure, rules)
     envelope = _envelope(delivery, attempt)
-    return RetryEntry(delivery, envelope, extras, after_ms or None, counted=True)
+    closes = _ordered(delivery) if after_ms else ()
+    return RetryEntry(delivery, envelope, extras, after_ms or None, counted=True, closes=closes)
 
 
 def _extras_after(delivery: Delivery, failure: Failure, rules: SettleRules) -> bytes:

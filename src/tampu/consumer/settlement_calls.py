@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec import Struct
 
 from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.gate import GateRoom
 from tampu.errors import DecodeError
 from tampu.server.scripts.settling import (
     CANCELLED_TTL_S,
@@ -18,6 +19,7 @@ from tampu.server.scripts.settling import (
     FinishedEntry,
     ResultTarget,
     RetriedEntry,
+    ack,
     all_markers,
     bury,
     close,
@@ -25,12 +27,13 @@ from tampu.server.scripts.settling import (
     retry,
     unique_marker,
 )
-from tampu.server.streams import ack
+from tampu.server.streams import ack_plainly
 from tampu.util.ids import is_own_id
 from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
 from tampu.wire.keys import QueueKeys
+from tampu.wire.lines import HALTED, ORDERED, limit_of, parse_line
 from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class SettleTarget(Struct, frozen=True, kw_only=True):
     group: bytes
     consumer: bytes
     dead_max_len: int
+    gate: GateRoom
 
 
 class SettlementCalls:
@@ -95,13 +99,10 @@ class SettlementCalls:
         """Acknowledge entries whose jobs are done."""
         claim = self._claim(batch)
         ids = [each.entry_id for each in batch]
-        if not claim.owner:
-            await ack(self._lane, ids, stream=claim.stream, group=claim.group)
-            return
-        notices = self._target.keys.notices
-        entries = [FinishedEntry(each, b"", notices) for each in ids]
-        nothing = ResultTarget(notices=notices, notice=b"", ttl_s=1)
-        await finish(self._lane, claim, entries, target=nothing)
+        if claim.owner or self._target.gate.is_open:
+            await ack(self._lane, claim, ids)
+        else:
+            await ack_plainly(self._lane, ids, stream=claim.stream, group=claim.group)
 
     async def send_results(self, batch: list[AckWithResult]) -> None:
         """Acknowledge entries and store the results of their jobs."""
@@ -217,28 +218,44 @@ class SettlementCalls:
             place = (each.envelope, delivery.raw_name, each.extras)
             return RetriedEntry(entry_id, None, *place, index_s, own)
         member = join_member(delivery.raw_name, append_raw_extras(each.envelope, each.extras))
-        return RetriedEntry(entry_id, each.wait_ms, member, index_s=index_s, keys=own)
+        closes = "|".join(each.closes).encode()
+        return RetriedEntry(
+            entry_id, each.wait_ms, member, index_s=index_s, keys=own, closes=closes
+        )
 
     def _buried_entry(self, burial: BuryEntry) -> BuriedEntry:
         entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
         if not job_id:
             return BuriedEntry(entry_id, fields)
-        keys = self._target.keys
-        markers = all_markers(keys, job_id, _extras_of(burial))
-        if not burial.failure_ttl_s:
-            return BuriedEntry(entry_id, fields, job_id=job_id, markers=markers)
-        failure = encode_failure(burial.reason, burial.failure)
-        return BuriedEntry(entry_id, fields, failure, keys.failure(job_id), job_id, markers)
+        keys, extras = self._target.keys, _extras_of(burial)
+        has_failure = burial.failure_ttl_s > 0
+        return BuriedEntry(
+            entry_id,
+            fields,
+            encode_failure(burial.reason, burial.failure) if has_failure else b"",
+            keys.failure(job_id) if has_failure else b"",
+            job_id,
+            all_markers(keys, job_id, extras),
+            _halted_by(extras),
+        )
 
     def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
         """How to settle: the script checks that we still own an entry only if a lease may lapse."""
         target = self._target
         owner = b"" if self._lease.are_valid(entries) else target.consumer
-        return Claim(target.keys.stream, target.group, owner)
+        return Claim(target.keys.stream, target.group, target.keys.gate, owner)
 
 
 def _value_of(each: CloseEntry) -> bytes:
     return encode_cancelled() if each.cancelled else each.result
+
+
+def _halted_by(extras: Extras) -> bytes:
+    """What is closed when this job is buried: nothing, unless it stops its key."""
+    if extras.line is None or f"|{HALTED}:" not in extras.line:
+        return b""
+    resources = parse_line(extras.line).resources
+    return next(each.encode() for each in resources if limit_of(each)[0] == ORDERED)
 
 
 def _extras_of(burial: BuryEntry) -> Extras:

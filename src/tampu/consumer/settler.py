@@ -61,6 +61,7 @@ class Settler:
         self._reporter = reporter
         self.cancellations = cancellations = Cancellations()
         self._is_silent = reporter.is_silent
+        self.gate = target.gate
         self._plain_ack = plain_ack_outcome(rules)
         calls = SettlementCalls(
             lane, target, lease=lease, reporter=reporter, cancellations=cancellations

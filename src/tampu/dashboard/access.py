@@ -19,7 +19,7 @@ Scope: TypeAlias = Mapping[str, Any]
 class Action(Word):
     """What somebody may be allowed to do to a queue, beside looking at it."""
 
-    PAUSE = "pause"  # pause and resume the queue
+    PAUSE = "pause"  # pause and resume the queue, a task of it or a key
     CANCEL = "cancel"  # cancel jobs
     RESCHEDULE = "reschedule"  # run delayed jobs now or at another time
     REPLAY = "replay"  # add dead letters again
@@ -27,6 +27,7 @@ class Action(Word):
     EDIT = "edit"  # change the payload of a dead letter before it is replayed
     SCHEDULE = "schedule"  # pause, resume and trigger schedules
     DRAIN = "drain"  # let workers finish and stop
+    LIMITS = "limits"  # change and open limits, change the weights of keys
 
 
 _EVERY: Final = frozenset(Action)

@@ -36,6 +36,7 @@ from tampu.dashboard.pages import (
     dead,
     job,
     jobs,
+    limits,
     metrics,
     overview,
     queue,
@@ -61,6 +62,7 @@ from tampu.server.connect import Target
 MODULES: Final[tuple[ModuleType, ...]] = (
     overview,
     queue,
+    limits,
     task,
     jobs,
     job,
@@ -75,6 +77,8 @@ MODULES: Final[tuple[ModuleType, ...]] = (
 
 _MOST_PARAMS: Final = 1100  # a form may carry the ids of a page of ticked rows
 _ACCESS: Final = "tampu.access"
+_A2WSGI: Final = "wsgi_environ"  # what a2wsgi adds to the scope of a request
+_EVENTS: Final = "text/event-stream"
 _NEEDS_ACCESS: Final = (
     "expected a function that returns an Access for each request, Credentials(...), or "
     "Access.full() to let in everybody who can reach it"
@@ -159,13 +163,11 @@ class Dashboard:
             else:
                 await send_text(send, 404, "Not found.")
             return
-        path, prefix = scope["path"], scope.get("root_path", "")
-        if path == "" or (prefix and path == prefix):
-            # Relative links need the slash. The answer is relative too: any proxy may be between.
-            place = (path.rpartition("/")[2] + "/") if path else "./"
-            await send_text(send, 307, "See the slash.", headers=[(b"location", place.encode())])
+        path, place = _find_place(scope)
+        if place is not None:
+            await send_text(send, 307, "See the slash.", headers=[(b"location", place)])
             return
-        await self._routes({**scope, _ACCESS: access}, receive, send)
+        await self._routes({**scope, "path": path, _ACCESS: access}, receive, send)
 
     async def _access_of(self, scope: Mapping[str, Any]) -> Access:
         access: object = self._access
@@ -229,15 +231,15 @@ class Dashboard:
         page = self._pages.get("" if of == "overview" else of)
         if page is None or not page.live:
             raise not_found("There is no such page.")
-        if self.live.is_full:
-            raise RequestRefused(503, "Too many pages are open.")
         given = tuple(each for each in pairs if each[0] != "of")
         watch = WatchedPage(page.path, given, request.scope[_ACCESS], page.every_s)
+        if _A2WSGI in request.scope:  # a stream would hold a thread, or the only one
+            return Response(await self.live.snapshot(watch), media_type=_EVENTS)
+        if self.live.is_full:
+            raise RequestRefused(503, "Too many pages are open.")
         # Proxies such as nginx would hold events back.
         headers = {"x-accel-buffering": "no", "cache-control": "no-store"}
-        return StreamingResponse(
-            self.live.stream(watch), media_type="text/event-stream", headers=headers
-        )
+        return StreamingResponse(self.live.stream(watch), media_type=_EVENTS, headers=headers)
 
     async def _render_live(self, watch: WatchedPage) -> dict[str, str]:
         page = self._pages[watch.path]
@@ -311,6 +313,23 @@ def _registered(modules: Iterable[ModuleType]) -> list[Registered]:
 def _navigation(pages: Iterable[Page]) -> tuple[Page, ...]:
     listed = [page for page in pages if page.nav is not None]
     return tuple(sorted(listed, key=lambda page: page.nav.place if page.nav else 0))
+
+
+def _find_place(scope: Mapping[str, Any]) -> tuple[str, bytes | None]:
+    """The path of the page that is asked for, and where it is if the prefix lacks its slash.
+
+    Relative links need the slash. The place is relative too: any proxy may be between.
+    """
+    path, prefix = scope["path"], scope.get("root_path", "")
+    if path == "":
+        return path, b"./"
+    if prefix and path == prefix:
+        return path, f"{path.rpartition('/')[2]}/".encode()
+    asked = scope.get("raw_path") or b""
+    if path.endswith("/") and asked and not asked.endswith(b"/"):
+        # Litestar takes the prefix away and adds a slash that nobody has sent.
+        return path.removesuffix("/"), asked.rpartition(b"/")[2] + b"/" if path == "/" else None
+    return path, None
 
 
 def _wants_json(request: Request) -> bool:

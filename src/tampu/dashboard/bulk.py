@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tampu.admin.audit import BulkRecord, is_bulk_id, new_bulk_id
-from tampu.admin.browsing import MOST_SEARCHED, JobPlace, step_back
+from tampu.admin.browsing import MOST_SEARCHED, JobPage, JobPlace, step_back
+from tampu.admin.lines import is_line_cursor
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import JobFilter, open_browser
 from tampu.dashboard.page import bad_request, not_found
@@ -31,7 +32,7 @@ from tampu.wire.audit import (
 from tampu.wire.keys import QueueKeys
 
 if TYPE_CHECKING:
-    from tampu.admin.browsing import ListedJob
+    from tampu.admin.browsing import JobBrowser, ListedJob
     from tampu.dashboard.page import View
     from tampu.job import JobInfo
     from tampu.queue import Queue
@@ -61,6 +62,16 @@ class BulkAction(Word):
     def label(self) -> str:
         """What its buttons say."""
         return _LABELS[self]
+
+    def label_for(self, which: str) -> str:
+        """What it does to which jobs: run all now."""
+        verb, _, rest = self.label.partition(" ")
+        return " ".join(filter(None, (verb, which, rest)))
+
+    @property
+    def tone(self) -> str:
+        """How its buttons look: what takes jobs away is a danger."""
+        return "danger" if self in {BulkAction.CANCEL, BulkAction.DISCARD} else ""
 
 
 _NEEDS: Final = {
@@ -104,6 +115,11 @@ class BulkView:
         return self.progress.plan
 
     @property
+    def gone(self) -> int:
+        """How many of the selected rows were not there any more when they were counted."""
+        return max(0, len(self.chosen.rows) - self.plan.matched)
+
+    @property
     def is_prepared(self) -> bool:
         """Whether it waits for somebody to confirm it."""
         return self.progress.state == PREPARED
@@ -123,15 +139,12 @@ async def prepare(view: View, chosen: JobFilter, action: BulkAction) -> str:
     lane = await view.source.lane(keys)
     upto_ms = await server_time_ms(lane)
     total = getattr((await view.source.summary(keys)).counts, str(chosen.place))
-    browser = await open_browser(view.source, keys)
-    matches = chosen.matcher(view.redaction)
-    # Without a filter the server knows how many there are, and some samples are enough.
-    want = MOST_SEARCHED if chosen.searches else _SAMPLES
-    page = await browser.page(chosen.place, want=want, matches=matches)
+    browser = await open_browser(view.source, keys, key=chosen.key)
+    page = await _count(browser, chosen, chosen.matcher(view.redaction))
     plan = BulkPlan(
         queue=chosen.queue,
         action=str(action),
-        filter=chosen.params,
+        filter=chosen.record,
         upto_ms=upto_ms,
         matched=len(page.jobs) if chosen.searches else total,
         searched_all=page.next is None or not chosen.searches,
@@ -142,6 +155,26 @@ async def prepare(view: View, chosen: JobFilter, action: BulkAction) -> str:
     bulk_id = new_bulk_id()
     await (await _record(view, bulk_id)).prepare(plan)
     return bulk_id
+
+
+async def _count(
+    browser: JobBrowser, chosen: JobFilter, matches: Callable[[JobInfo], bool]
+) -> JobPage:
+    """The jobs that a filter matches now."""
+    if chosen.rows:
+        return await _pick(browser, chosen, matches)
+    # Without a filter the server knows how many there are, and some samples are enough.
+    want = MOST_SEARCHED if chosen.searches else _SAMPLES
+    return await browser.page(chosen.place, want=want, matches=matches)
+
+
+async def _pick(
+    browser: JobBrowser, chosen: JobFilter, matches: Callable[[JobInfo], bool]
+) -> JobPage:
+    """The jobs in the rows of a filter that still match."""
+    found = await browser.pick(chosen.place, chosen.rows)
+    jobs = [job for job in found if job.info is not None and matches(job.info)]
+    return JobPage(jobs, None, len(chosen.rows))
 
 
 def _sample(info: JobInfo) -> BulkSample:
@@ -161,7 +194,7 @@ async def find(view: View, bulk_id: str) -> BulkView:
         action = BulkAction(plan.action)
     except ValueError:
         raise not_found("This version of the dashboard does not know such an action.") from None
-    chosen = JobFilter.parse(plan.queue, place, plan.filter)
+    chosen = JobFilter.of_record(plan.queue, place, plan.filter)
     return BulkView(bulk_id, progress, chosen, action, silent)
 
 
@@ -197,7 +230,7 @@ async def _note(view: View, bulk: BulkView, *, outcome: str, count: int) -> None
         user=view.access.user,
         action=str(bulk.action),
         queue=bulk.plan.queue,
-        what=bulk.chosen.describe(),
+        what=bulk.chosen.name_rows(),
         outcome=outcome,
         count=count,
     )
@@ -237,22 +270,39 @@ class BulkRun:
     async def _work(self) -> str:
         chosen, source = self._bulk.chosen, self._view.source
         keys = QueueKeys(chosen.queue)
-        browser = await open_browser(source, keys)
+        browser = await open_browser(source, keys, key=chosen.key)
         matches, cursor = self._matcher(), ""
         async with source.open_queue(keys) as queue:
+            if chosen.rows:
+                return await self._work_on_rows(queue, browser)
             while self._left is None or self._left > 0:
                 want = _JOBS_A_STEP if self._left is None else min(_JOBS_A_STEP, self._left)
                 page = await browser.page(chosen.place, after=cursor, want=want, matches=matches)
                 gone = await self._apply(queue, page.jobs)
-                self._changed += len(gone)
                 if self._left is not None:
                     self._left -= len(page.jobs)
-                if not await self._record.report(self._changed):
+                if not await self._report(gone):
                     return ABORTED
                 if page.next is None:
                     break
                 cursor = _go_on(chosen.place, page.next, gone)
         return DONE
+
+    async def _work_on_rows(self, queue: Queue, browser: JobBrowser) -> str:
+        chosen, matches = self._bulk.chosen, self._matcher()
+        for start in range(0, len(chosen.rows), _JOBS_A_STEP):
+            step = replace(chosen, rows=chosen.rows[start : start + _JOBS_A_STEP])
+            jobs = (await _pick(browser, step, matches)).jobs[: self._left]
+            if self._left is not None:
+                self._left -= len(jobs)
+            if not await self._report(await self._apply(queue, jobs)):
+                return ABORTED
+        return DONE
+
+    async def _report(self, done: Sequence[ListedJob]) -> bool:
+        """Say how far it is; False if somebody wants it to end."""
+        self._changed += len(done)
+        return await self._record.report(self._changed)
 
     def _matcher(self) -> Callable[[JobInfo], bool]:
         """The filter, for jobs that were there when they were counted."""
@@ -285,8 +335,8 @@ class BulkRun:
 
 
 def _go_on(place: JobPlace, cursor: str, gone: Sequence[ListedJob]) -> str:
-    """Where to go on: delayed jobs that were removed no longer count for the cursor."""
-    if place is not JobPlace.DELAYED:
+    """Where to go on: delayed jobs, or jobs in lines, that were removed count no longer."""
+    if place is not JobPlace.DELAYED and not is_line_cursor(cursor):
         return cursor
     due = cursor.partition(":")[0]
     return step_back(cursor, sum(job.cursor.partition(":")[0] == due for job in gone))

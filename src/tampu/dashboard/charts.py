@@ -23,7 +23,7 @@ _WIDTH: Final = 600
 _HEIGHT: Final = 100
 _X_LABELS: Final = 4  # parts of the time axis
 _NAMED_MARKS: Final = 2  # more of them are counted
-_NICE: Final = (1, 2, 2.5, 5, 10)
+_NICE: Final = (1, 2, 4, 6, 8, 10)  # their halves are as short
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Frame:
     times: Sequence[datetime]  # of each value, oldest first, at equal distances
     clock: bool = True  # whether the time axis shows hours or days
     marks: Sequence[ChartMark] = ()
-    empty: str = "Nothing was recorded in this time."
+    empty: str = "Nothing was recorded in this time. Workers record it."
 
 
 def line_chart(
@@ -173,10 +173,16 @@ def _figure(
 ) -> Markup:
     blank = not any(value for each in series for value in each.values)
     said = f"{title}. " + ". ".join(_say(each, unit) for each in series)
-    labels = [] if blank else [unit(drawing.top), unit(drawing.top / 2), unit(0)]
+    labels = [] if blank else _y_labels(drawing.top, unit)
     plot = _plot(frame, drawing, labels=labels, said=said)
     table = _table(title, frame, series, unit=unit)
     return _wrap(title, series, plot=plot, table=table, marks=_texts(frame))
+
+
+def _y_labels(top: float, unit: Format) -> list[str]:
+    """The labels of the vertical axis; half of one job is none."""
+    middle = unit(top / 2)
+    return [unit(top), "" if middle in {unit(0), unit(top)} else middle, unit(0)]
 
 
 def _wrap(

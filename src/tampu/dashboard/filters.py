@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.browsing import JobBrowser, JobPlace
+from tampu.admin.browsing import JobBrowser, JobPlace, is_entry_id
+from tampu.admin.lines import is_line_row
 from tampu.dashboard.page import bad_request, link
 from tampu.errors import OptionError
-from tampu.wire.keys import QueueKeys
+from tampu.wire.keys import QueueKeys, check_job_id
 
 if TYPE_CHECKING:
     from tampu.admin.browsing import JobPage
@@ -19,20 +21,28 @@ if TYPE_CHECKING:
     from tampu.job import JobInfo
 
 PAGE: Final = 50
+MOST_SELECTED: Final = 1000
 _MOST_TEXT: Final = 500
+_NAMED: Final = 10
 _SEARCHED_S: Final = 10.0  # a search reads much: what it found is shown for so long
 _LISTED_S: Final = 0.9
+_ROWS: Final = "rows"  # in the record of an action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """The jobs of a queue in a state, with a task, an error, and a text in them."""
+    """The jobs of a queue in a state, with a task, a key, an error, and a text in them.
+
+    With `rows`, which `ListedJob.row` tells, only those of them that are in these rows.
+    """
 
     queue: str
     place: JobPlace = JobPlace.WAITING
     task: str = ""
     error: str = ""  # the type of its error; without one, the reason why it is dead
     text: str = ""  # in its id, payload, headers or error
+    key: str = ""  # what flow control groups it by
+    rows: tuple[str, ...] = ()
 
     @classmethod
     def of_view(cls, view: View, queue: str) -> JobFilter:
@@ -42,17 +52,48 @@ class JobFilter:
     @classmethod
     def parse(cls, queue: str, place: JobPlace, given: Mapping[str, str]) -> JobFilter:
         """The filter with these parts; 400 if one of them is too long."""
-        parts = {name: given.get(name, "") for name in ("task", "error", "q")}
+        parts = {name: given.get(name, "") for name in ("task", "error", "q", "key")}
         for name, value in parts.items():
             if len(value) > _MOST_TEXT:
                 raise bad_request(f"{name} must have at most {_MOST_TEXT} characters.")
-        text = parts["q"].strip()
-        return cls(queue=queue, place=place, task=parts["task"], error=parts["error"], text=text)
+        return cls(
+            queue=queue,
+            place=place,
+            task=parts["task"],
+            error=parts["error"],
+            text=parts["q"].strip(),
+            key=parts["key"],
+        )
+
+    @classmethod
+    def of_record(cls, queue: str, place: JobPlace, kept: Mapping[str, str]) -> JobFilter:
+        """The filter in the record of an action."""
+        rows = tuple(json.loads(kept[_ROWS])) if _ROWS in kept else ()
+        return replace(cls.parse(queue, place, kept), rows=rows)
+
+    @property
+    def record(self) -> dict[str, str]:
+        """The filter in the record of an action."""
+        return self.params | ({_ROWS: json.dumps(self.rows)} if self.rows else {})
+
+    def select(self, rows: Sequence[str]) -> JobFilter:
+        """The same for some rows only; 400 if there are none, or they cannot be rows."""
+        if not rows:
+            raise bad_request("No job is selected. Tick the boxes of some rows first.")
+        if len(rows) > MOST_SELECTED:
+            raise bad_request(f"At most {MOST_SELECTED} jobs can be selected.")
+        is_delayed = self.place is JobPlace.DELAYED
+        if not all(_may_be_job_id(row) if is_delayed else self._may_be_row(row) for row in rows):
+            raise bad_request("row must be the key of a row in the list of jobs.")
+        return replace(self, rows=tuple(dict.fromkeys(rows)))
+
+    def _may_be_row(self, row: str) -> bool:
+        return is_entry_id(row) or (self.place is JobPlace.WAITING and is_line_row(row))
 
     @property
     def params(self) -> dict[str, str]:
-        """The filter as parameters of a link or hidden fields of a form."""
-        own = {"task": self.task, "error": self.error, "q": self.text}
+        """The filter as parameters of a link or hidden fields of a form, without its rows."""
+        own = {"task": self.task, "error": self.error, "q": self.text, "key": self.key}
         given = {name: value for name, value in own.items() if value}
         return {"queue": self.queue, "state": str(self.place)} | given
 
@@ -64,29 +105,43 @@ class JobFilter:
     @property
     def searches(self) -> bool:
         """Whether jobs must be read to know which are meant."""
-        return bool(self.task or self.error or self.text)
+        return bool(self.task or self.error or self.text or self.key or self.rows)
 
     def at(self, place: JobPlace) -> JobFilter:
         """The same for another state; only dead letters have an error to filter by."""
         return replace(self, place=place, error=self.error if place is JobPlace.DEAD else "")
 
+    def with_key(self, key: str) -> JobFilter:
+        """The same for one key."""
+        return replace(self, key=key)
+
     def describe(self) -> str:
         """The filter as people read it."""
-        words = [f"{self.place} jobs of {self.queue}"]
+        count = len(self.rows)
+        which = f"{count} selected {self.place} {'job' if count == 1 else 'jobs'}"
+        words = [f"{which if count else f'{self.place} jobs'} of {self.queue}"]
         if self.task:
             words.append(f"of the task {self.task}")
+        if self.key:
+            words.append(f"of the key {self.key}")
         if self.error:
             words.append(f"with the error {self.error}")
         if self.text:
             words.append(f'with "{self.text}" in them')
         return " ".join(words)
 
+    def name_rows(self) -> str:
+        """The filter as people read it, with the ids of rows."""
+        named, more = ", ".join(self.rows[:_NAMED]), len(self.rows) - _NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        return f"{self.describe()}{': ' if named else ''}{named}{rest}"
+
     def matcher(self, redaction: Redaction) -> Callable[[JobInfo], bool]:
         """Whether a job is meant. What is hidden cannot be searched for."""
         wanted = self.text.casefold()
 
         def matches(info: JobInfo) -> bool:
-            if self.task and info.name != self.task:
+            if self.task not in {"", info.name} or self.key not in {"", info.key}:
                 return False
             if self.error and error_of(info) != self.error:
                 return False
@@ -95,6 +150,13 @@ class JobFilter:
             return any(wanted in text.casefold() for text in texts_of(info, redaction))
 
         return matches
+
+
+def _may_be_job_id(given: str) -> bool:
+    try:
+        return bool(check_job_id(given))
+    except OptionError:
+        return False
 
 
 def error_of(info: JobInfo) -> str:
@@ -132,7 +194,7 @@ async def list_jobs(view: View, chosen: JobFilter, keys: QueueKeys) -> JobPage:
     matches = chosen.matcher(view.redaction)
 
     async def read() -> JobPage:
-        browser = await open_browser(view.source, keys)
+        browser = await open_browser(view.source, keys, key=chosen.key)
         return await browser.page(chosen.place, after=after, want=PAGE, matches=matches)
 
     kept_s = _SEARCHED_S if chosen.searches else _LISTED_S
@@ -142,9 +204,9 @@ async def list_jobs(view: View, chosen: JobFilter, keys: QueueKeys) -> JobPage:
         raise bad_request("after must be the cursor of a page.") from None
 
 
-async def open_browser(source: DataSource, keys: QueueKeys) -> JobBrowser:
-    """Reads the jobs of a queue."""
-    return JobBrowser(await source.lane(keys), keys, group=source.group)
+async def open_browser(source: DataSource, keys: QueueKeys, *, key: str = "") -> JobBrowser:
+    """Reads the jobs of a queue; of those that wait in lines, only those of a key."""
+    return JobBrowser(await source.lane(keys), keys, group=source.group, key=key)
 
 
 async def choose_queue(view: View) -> tuple[QueueKeys | None, list[str]]:

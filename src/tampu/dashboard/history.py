@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from tampu.admin.history import read_marks, read_steps
 from tampu.dashboard.charts import ChartMark, Frame
 from tampu.metrics.history import (
+    DAY_S,
     NO_FIGURES,
+    RESOLUTIONS,
     STEPS_A_DOUBLING,
     Bucket,
     Figures,
@@ -26,14 +28,63 @@ from tampu.wire.keys import MARKS, QueueKeys
 if TYPE_CHECKING:
     from tampu.dashboard.source import DataSource
 
-SAID: Final = {Span.HOUR: "last hour", Span.DAY: "last 24 hours", Span.MONTH: "last 30 days"}
+_SAID: Final = {Span.HOUR: "last hour", Span.DAY: "last 24 hours", Span.MONTH: "last 30 days"}
+_MOST_STEPS: Final = 150  # that a chart has room for
 _GROUPED: Final = {Span.HOUR: 1, Span.DAY: 1, Span.MONTH: 6}
-"""How many recorded steps make one of a chart, which has room for about 150."""
+"""How many recorded steps of a whole span make one of a chart."""
+_KEPT_S: Final = {each.seconds: each.kept_s for each in RESOLUTIONS}
 _FRESH_S: Final = 4.0  # workers record every ten seconds
 _STILL_CHANGING: Final = 2
 """Steps, counted from the last, that workers may still add to; the others are read once."""
 _STEPS_A_CALL: Final = 48
 _RECENT_STEPS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time that charts show: a span that ends now, or the seconds that a visitor chose."""
+
+    span: Span
+    grouped: int = 1  # recorded steps that make one of a chart
+    chosen: range | None = None  # seconds since 1970
+
+    @classmethod
+    def of(cls, span: Span) -> Period:
+        """A whole span, up to now."""
+        return cls(span, _GROUPED[span])
+
+    @classmethod
+    def choose(cls, chosen: range, now_s: int) -> Period:
+        """Chosen seconds, in the finest steps that are kept for so long and that fit a chart."""
+        for span in Span:
+            is_kept = chosen.start >= now_s - _KEPT_S[span.step_s]
+            if is_kept and len(chosen) <= _MOST_STEPS * span.step_s:
+                return cls(span, chosen=chosen)
+        return cls(Span.MONTH, _GROUPED[Span.MONTH], chosen)
+
+    @property
+    def step_s(self) -> int:
+        """Seconds of one step of a chart."""
+        return self.span.step_s * self.grouped
+
+    @property
+    def said(self) -> str:
+        """The time in words."""
+        return "chosen time" if self.chosen else _SAID[self.span]
+
+    @property
+    def query(self) -> dict[str, str | int | None]:
+        """The parameters of a link to another page with the same time."""
+        if self.chosen is None:
+            return {"span": str(self.span), "from": None, "to": None}
+        return {"span": None, "from": self.chosen.start, "to": self.chosen.stop}
+
+    def numbers(self, now_s: int) -> range:
+        """Its steps, numbered since 1970."""
+        if self.chosen is not None:
+            return range(self.chosen.start // self.step_s, -(-self.chosen.stop // self.step_s))
+        last = now_s // self.step_s
+        return range(last - self.span.steps // self.grouped + 1, last + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,22 +174,18 @@ class TrendStep:
 class Trend:
     """A queue, several queues or a task over a span, in equal steps, the oldest first."""
 
-    span: Span
+    period: Period
     steps: Sequence[TrendStep]
     total: TaskTrend
     tasks: Sequence[TaskTrend] = ()  # the busiest first
     marks: Sequence[ChartMark] = ()
 
     @property
-    def step_s(self) -> int:
-        """Seconds of one step."""
-        return self.span.step_s * _GROUPED[self.span]
-
-    @property
     def frame(self) -> Frame:
         """What its charts have in common."""
         times = [instant(step.at_ms) for step in self.steps]
-        return Frame(times=times, clock=self.span is not Span.MONTH, marks=self.marks)
+        is_short = len(self.steps) * self.period.step_s <= 2 * DAY_S
+        return Frame(times=times, clock=is_short, marks=self.marks)
 
     @property
     def done(self) -> list[float | None]:
@@ -187,9 +234,9 @@ class Trends:
 # --- reading ------------------------------------------------------------------------------------
 
 
-async def read_trends(source: DataSource, queues: Sequence[str], span: Span) -> Trends:
+async def read_trends(source: DataSource, queues: Sequence[str], period: Period) -> Trends:
     """What was recorded about these queues."""
-    found = await run_all(read_trend(source, QueueKeys(name), span) for name in queues)
+    found = await run_all(read_trend(source, QueueKeys(name), period) for name in queues)
     by_queue = dict(zip(queues, found, strict=True))
     if found:
         together = zip(*(trend.steps for trend in found), strict=False)
@@ -197,33 +244,40 @@ async def read_trends(source: DataSource, queues: Sequence[str], span: Span) -> 
         marks = found[0].marks
     else:
         steps, marks = [], []
-    return Trends(total=make_trend(steps, span, marks=marks, by_task=False), by_queue=by_queue)
+    return Trends(total=make_trend(steps, period, marks=marks, by_task=False), by_queue=by_queue)
 
 
-async def read_trend(source: DataSource, keys: QueueKeys, span: Span) -> Trend:
+async def read_trend(source: DataSource, keys: QueueKeys, period: Period) -> Trend:
     """What was recorded about one queue."""
 
     async def read() -> Trend:
-        steps = await _read_steps(source, keys, span)
-        return make_trend(steps, span, marks=await _read_marks(source, span, steps))
+        steps = await _read_steps(source, keys, period)
+        return make_trend(steps, period, marks=await _read_marks(source, period, steps))
 
-    return await source.cached(("trend", keys.name, span), _FRESH_S, read)
+    return await source.cached(("trend", keys.name, period), _FRESH_S, read)
 
 
-async def read_task(source: DataSource, keys: QueueKeys, task: str, *, span: Span) -> Trend:
+async def read_task(source: DataSource, keys: QueueKeys, task: str, *, period: Period) -> Trend:
     """What was recorded about one task of a queue."""
-    trend = await read_trend(source, keys, span)
+    trend = await read_trend(source, keys, period)
     steps = [TrendStep(step.at_ms, {}, step.tasks.get(task, NO_FIGURES)) for step in trend.steps]
-    return make_trend(steps, span, marks=trend.marks, by_task=False)
+    return make_trend(steps, period, marks=trend.marks, by_task=False)
 
 
-async def _read_steps(source: DataSource, keys: QueueKeys, span: Span) -> list[TrendStep]:
-    """The steps of a chart. Those that no longer change are read once and remembered."""
-    grouped = _GROUPED[span]
+async def read_now_s(source: DataSource) -> int:
+    """The server's clock, in seconds since 1970."""
+    return await server_time_ms(await source.lane(MARKS)) // 1000
+
+
+async def _read_steps(source: DataSource, keys: QueueKeys, period: Period) -> list[TrendStep]:
+    """The steps of a chart. Those of a span that no longer change are read once and remembered."""
+    grouped = period.grouped
     lane = await source.lane(keys)
-    last = await server_time_ms(lane) // 1000 // span.step_s // grouped
-    wanted = range(last - span.steps // grouped + 1, last + 1)
-    final: dict[int, TrendStep] = source.memory("steps", keys.name, span)
+    now_s = await server_time_ms(lane) // 1000
+    wanted, last = period.numbers(now_s), now_s // period.step_s
+    final: dict[int, TrendStep] = {}
+    if period.chosen is None:
+        final = source.memory("steps", keys.name, period.span)
     for number in [number for number in final if number not in wanted]:
         del final[number]
     known = dict(final)
@@ -233,7 +287,7 @@ async def _read_steps(source: DataSource, keys: QueueKeys, span: Span) -> list[T
         part = missing[start : start + groups_a_call]
         # They are neighbours, since what was read before are the oldest.
         numbers = range(part[0] * grouped, (part[-1] + 1) * grouped)
-        buckets = (await read_steps(lane, keys, span, numbers=numbers)).buckets
+        buckets = (await read_steps(lane, keys, period.span, numbers=numbers)).buckets
         for place, number in enumerate(range(part[0], part[-1] + 1)):
             known[number] = TrendStep.of(buckets[place * grouped : (place + 1) * grouped])
     final.update((each, known[each]) for each in missing if each <= last - _STILL_CHANGING)
@@ -241,13 +295,15 @@ async def _read_steps(source: DataSource, keys: QueueKeys, span: Span) -> list[T
 
 
 async def _read_marks(
-    source: DataSource, span: Span, steps: Sequence[TrendStep]
+    source: DataSource, period: Period, steps: Sequence[TrendStep]
 ) -> list[ChartMark]:
+    end = instant(steps[-1].at_ms + period.step_s * 1000)
+
     async def read() -> list[ChartMark]:
         found = await read_marks(await source.lane(MARKS), steps[0].at_ms)
-        return [ChartMark(each.at, each.text) for each in found]
+        return [ChartMark(each.at, each.text) for each in found if each.at < end]
 
-    return await source.cached(("marks", span), _FRESH_S, read)
+    return await source.cached(("marks", period), _FRESH_S, read)
 
 
 # --- computing ----------------------------------------------------------------------------------
@@ -255,7 +311,7 @@ async def _read_marks(
 
 def make_trend(
     steps: Sequence[TrendStep],
-    span: Span,
+    period: Period,
     *,
     marks: Sequence[ChartMark] = (),
     by_task: bool = True,
@@ -263,21 +319,22 @@ def make_trend(
     """A trend from its steps."""
     names = {name for step in steps for name in step.tasks} if by_task else set()
     tasks = [
-        _sum_up(name, [step.tasks.get(name, NO_FIGURES) for step in steps], span) for name in names
+        _sum_up(name, [step.tasks.get(name, NO_FIGURES) for step in steps], period)
+        for name in names
     ]
     return Trend(
-        span=span,
+        period=period,
         steps=steps,
-        total=_sum_up("", [step.total for step in steps], span),
+        total=_sum_up("", [step.total for step in steps], period),
         tasks=sorted(tasks, key=lambda each: (-each.figures.attempts, each.name)),
         marks=marks,
     )
 
 
-def _sum_up(name: str, steps: Sequence[Figures], span: Span) -> TaskTrend:
+def _sum_up(name: str, steps: Sequence[Figures], period: Period) -> TaskTrend:
     figures = sum_figures(each for each in steps if each is not NO_FIGURES)
     first = next((place for place, each in enumerate(steps) if each.attempts), len(steps) - 1)
-    elapsed_s = (len(steps) - first) * span.step_s * _GROUPED[span]
+    elapsed_s = (len(steps) - first) * period.step_s
     return TaskTrend(
         name=name,
         figures=figures,

@@ -19,6 +19,7 @@ _LONGEST_PAUSE_S: Final = 10.0
 _KEEP_ALIVE_S: Final = 15.0
 _STREAM_S: Final = 300.0
 """After this a stream ends and the browser opens another: who may see what is asked again."""
+_ASK_AGAIN_S: Final = 2.0  # below the time after which a page says that it hears nothing
 _MOST_UNSENT: Final = 64
 _MOST_STREAMS: Final = 1000
 
@@ -106,6 +107,13 @@ class Live:
             watched.streams.discard(unsent)
             if not watched.streams and self._watched.get(watch) is watched:
                 del self._watched[watch]
+
+    async def snapshot(self, watch: WatchedPage) -> str:
+        """All regions now, as events that end at once. The browser asks again after a moment."""
+        unsent: asyncio.Queue[str] = asyncio.Queue(_MOST_UNSENT)
+        await self._update(watch, _Watched(streams={unsent}))
+        events = [unsent.get_nowait() for _ in range(unsent.qsize())]
+        return "".join([f"retry: {_ASK_AGAIN_S * 1000:.0f}\n\n", *events])
 
     def _start(self, watch: WatchedPage) -> None:
         if self._poller is None:

@@ -26,6 +26,8 @@ _SUMMARY_S: Final = 0.9  # shorter than the time between two looks at a page
 _METRICS_S: Final = 5.0
 _ONE_SCAN_OF: Final = 100
 """Finding queues scans all keys: it may use this part of the server's time."""
+_ONE_READ_OF: Final = 50
+"""Looking through lines takes longer the more there are: it may use this part of the time."""
 _FIRST_SCAN_S: Final = 2.0
 _LEAST_BETWEEN_SCANS_S: Final = 3.0
 _MOST_CACHED: Final = 1000
@@ -120,6 +122,20 @@ class DataSource:
             self._cache[key] = now + ttl_s, task
         # Shielded: a visitor who leaves must not take it away from the others.
         return cast("T", await asyncio.shield(task))
+
+    async def cached_longer(
+        self, key: Hashable, least_s: float, read: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """As `cached`, for what may take long: it is then read less often."""
+        memory = self.memory("took", key)
+
+        async def measure() -> T:
+            began = asyncio.get_running_loop().time()
+            found = await read()
+            memory["s"] = asyncio.get_running_loop().time() - began
+            return found
+
+        return await self.cached(key, max(least_s, _ONE_READ_OF * memory.get("s", 0.0)), measure)
 
     def memory(self, *key: Hashable) -> dict[Any, Any]:
         """What a reader remembers between two reads; that which was unused for longest is lost."""

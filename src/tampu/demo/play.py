@@ -18,8 +18,9 @@ from tampu.errors import JobFailed
 from tampu.metrics.facts import Fact, Firings, JobBuried, JobEnded, OutcomeKind, RetryScheduled
 
 _PACE_S: Final = 0.25  # between orders
-_SLOTS: Final = {ORDERS: 10, EMAILS: 5, INVOICES: 3}
+_SLOTS: Final = {ORDERS: 10, EMAILS: 5, INVOICES: 4}
 _WAVE_S: Final = 90.0  # between two rush hours, if the shop stays open
+_PATIENCE_S: Final = 3600.0  # somebody may pause a queue, a task or a key
 
 
 # --- what is counted ----------------------------------------------------------------------------
@@ -178,16 +179,16 @@ async def _follow(number: int, counts: ShopCounts, followed: list[FollowedOrder]
     began = perf_counter()
     job = await take_order.enqueue(order_of(number))
     counts.placed += 1
-    following = await job.result()
+    following = await job.result(_PATIENCE_S)
     emails, confirmed_after_s, late_ms = shop.app.queue(EMAILS), None, None
     try:
-        await emails.job(following.confirmation).result()
+        await emails.job(following.confirmation).result(_PATIENCE_S)
         confirmed_after_s = perf_counter() - began
     except JobFailed:
         pass  # the report lists it as a dead letter
     if following.reminder is not None:
-        late_ms = float(str(await emails.job(following.reminder).result()))
+        late_ms = float(str(await emails.job(following.reminder).result(_PATIENCE_S)))
         counts.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
     with suppress(JobFailed):
-        await shop.app.queue(INVOICES).job(following.invoice).result()
+        await shop.app.queue(INVOICES).job(following.invoice).result(_PATIENCE_S)
     followed.append(FollowedOrder(confirmed_after_s, late_ms))

@@ -1,9 +1,10 @@
 """A small shop, written as you would write your own program. `tampu demo` runs it.
 
 Orders become e-mails and invoices. The mail server is often busy, so some e-mails need a second
-attempt. Some addresses are wrong, so their e-mails become dead letters. Invoices take their time,
-and now and then one waits for others. Every third customer gets a reminder a few seconds later, and
-a schedule reports how many e-mails are still to be sent.
+attempt, and its provider takes only so many a second. Some addresses are wrong, so their e-mails
+become dead letters. Invoices take their time: each branch of the shop has two printers, and the
+branches take turns. Every third customer gets a reminder a few seconds later, and a schedule
+reports how many e-mails are still to be sent.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Final
 from tampu.app import App
 from tampu.backoff import Backoff
 from tampu.job import Job
+from tampu.limits import Concurrency, Rate
 from tampu.outcome import Bury
 from tampu.tasks.signature import INJECTED
 from tampu.timing import Every
@@ -23,7 +25,10 @@ EMAILS: Final = "tampu-demo-emails"
 INVOICES: Final = "tampu-demo-invoices"
 REMINDER_AFTER: Final = timedelta(seconds=3)
 
+BRANCHES: Final = ("north", "south", "east", "north", "south", "west", "north", "east")
+
 app = App(default_queue=ORDERS)
+provider = app.limit("mail-provider", Rate("6/s", burst=6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Order:
     number: int
     to: str
     pieces: int
+    branch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ async def take_order(order: Order, job: Job[OrderJobs] = INJECTED) -> OrderJobs:
         await asyncio.sleep(0.05)
         job.progress(100 * packed // order.pieces)
     confirmation = await confirm.enqueue(order)
-    invoice = await write_invoice.enqueue(order)
+    invoice = await write_invoice.enqueue(order, order.branch)
     if order.number % 3:
         return OrderJobs(confirmation.id, invoice.id, None)
     due = datetime.now(UTC) + REMINDER_AFTER
@@ -59,7 +65,12 @@ async def take_order(order: Order, job: Job[OrderJobs] = INJECTED) -> OrderJobs:
     return OrderJobs(confirmation.id, invoice.id, reminder.id)
 
 
-@app.task(queue=EMAILS, attempts=3, backoff=Backoff.exponential("300ms", jitter="200ms"))
+@app.task(
+    queue=EMAILS,
+    attempts=3,
+    backoff=Backoff.exponential("300ms", jitter="200ms"),
+    limits=[provider],
+)
 async def confirm(order: Order, job: Job[None] = INJECTED) -> None:
     """Send the confirmation, with up to three attempts."""
     await asyncio.sleep(0.04)
@@ -78,9 +89,16 @@ async def remind(order: Order, due: datetime) -> float:
     return (datetime.now(UTC) - due) / timedelta(milliseconds=1)
 
 
-@app.task(queue=INVOICES, attempts=2, backoff=Backoff.fixed("1s"))
-async def write_invoice(order: Order, job: Job[None] = INJECTED) -> None:
+@app.task(
+    queue=INVOICES,
+    attempts=2,
+    backoff=Backoff.fixed("1s"),
+    key="branch",
+    limits=[Concurrency(2, by="branch")],
+)
+async def write_invoice(order: Order, branch: str, job: Job[None] = INJECTED) -> None:
     """Write an invoice, which takes longer for larger orders."""
+    del branch
     await asyncio.sleep(0.2 + 0.15 * order.pieces)
     if order.number % 20 == 0:
         raise LookupError("no tax rate for this country")
@@ -100,4 +118,4 @@ def order_of(number: int) -> Order:
     """The order with a number; of each forty, the third and the seventh have wrong addresses."""
     wrong = {3: "nobody", 7: "kim@example.invalid"}
     to = wrong.get(number % 40, f"customer{number}@example.com")
-    return Order(number, to, pieces=1 + number % 5)
+    return Order(number, to, pieces=1 + number % 5, branch=BRANCHES[number % len(BRANCHES)])

@@ -109,12 +109,16 @@ class Alert(Struct, frozen=True):
         schedule: str | None = None,
         *,
         by: Duration = "1m",
+        within: Duration = "10m",
         **rules: Unpack[AlertRules],
     ) -> "Alert":
-        """A schedule should have fired longer ago than `by`: the one with this key, or any."""
+        """A schedule should have fired longer ago than `by`, or missed fires `within` that time.
+
+        The one with this key, or any. Missed fires are those that its missed policy skipped.
+        """
         if schedule is not None:
             check_schedule_key(schedule)
-        condition = ScheduleMissed(schedule, to_positive_ms("by", by))
+        condition = ScheduleMissed(schedule, to_positive_ms("by", by), _within_ms(within))
         return _make(queue, condition, rules, about=schedule)
 
     @classmethod
@@ -154,7 +158,7 @@ class Alert(Struct, frozen=True):
     def minutes(self) -> int:
         """How many minutes of history it needs."""
         condition = self.condition
-        if isinstance(condition, DeadGrowing | FailureRate):
+        if isinstance(condition, DeadGrowing | FailureRate | ScheduleMissed):
             return minutes_in(condition.within_ms)
         return 0
 

@@ -1,5 +1,6 @@
 """What alerts watch: conditions, and how each of them reads an observation. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import ClassVar, Final, TypeAlias
@@ -143,24 +144,43 @@ class FailureRate(Struct, frozen=True):
 
 
 class ScheduleMissed(Struct, frozen=True):
-    """A schedule should have fired longer ago than that, and has not."""
+    """A schedule should have fired longer ago than that, or has missed fires in that time."""
 
     kind: ClassVar = AlertKind.SCHEDULE_MISSED
-    needs: ClassVar = frozenset({Need.SCHEDULES})
+    needs: ClassVar = frozenset({Need.SCHEDULES, Need.HISTORY})
     schedule: str | None  # None: any schedule of the queue
     by_ms: int
+    within_ms: int
 
     def read(self, seen: Observation) -> Reading | None:
-        """The schedule that is late for longest."""
+        """The schedule that is late for longest; if none is too late, that which missed most."""
         if seen.late is None:
             return None
-        late = {k: ms for k, ms in seen.late.items() if self.schedule in {None, k}}
+        late = self._late(seen.late)
+        return late if late.holds else self._missed(seen.minutes or ()) or late
+
+    def _late(self, seen: Mapping[str, int]) -> Reading:
+        late = {k: ms for k, ms in seen.items() if self.schedule in {None, k}}
         limit = f"; the limit is {_ms(self.by_ms)}"
         if not late:
             return Reading(0, self.by_ms / 1000, holds=False, text="no schedule is late" + limit)
         key = max(late, key=lambda each: late[each])
         text = f"schedule {key!r} should have fired {_ms(late[key])} ago" + limit
         return Reading(late[key] / 1000, self.by_ms / 1000, late[key] > self.by_ms, text)
+
+    def _missed(self, minutes: Sequence[Bucket]) -> Reading | None:
+        """The fires that its missed policy has skipped; None if there are none."""
+        missed: Counter[str] = Counter()
+        for minute in _last(minutes, self.within_ms):
+            missed.update({k: n for k, n in minute.missed.items() if self.schedule in {None, k}})
+        if not missed:
+            return None
+        ((key, count),) = missed.most_common(1)
+        who = f"schedule {key!r}" if key else "a schedule"
+        text = f"{who} missed {_count(count, 'fire')} within {_ms(self.within_ms)}"
+        if len(missed) > 1:
+            text += f", and {_count(len(missed) - 1, 'other schedule')} missed some too"
+        return Reading(missed.total(), 0, holds=True, text=text)
 
 
 class ServerMemoryAbove(Struct, frozen=True):

@@ -20,6 +20,7 @@ class OutcomeKind(Word):
     DONE = auto()
     FAILED = auto()
     SNOOZED = auto()
+    THROTTLED = auto()  # the handler met a rate limit
     UNRECOVERABLE = auto()
     CANCELLED = auto()  # the job was cancelled before the handler had finished
     RELEASED = auto()  # the worker stopped before the handler had finished
@@ -29,6 +30,7 @@ OUTCOME_KINDS: Final = {
     outcome.Done: OutcomeKind.DONE,
     outcome.Failed: OutcomeKind.FAILED,
     outcome.Snoozed: OutcomeKind.SNOOZED,
+    outcome.Throttled: OutcomeKind.THROTTLED,
     outcome.UnrecoverableFailure: OutcomeKind.UNRECOVERABLE,
     outcome.Cancelled: OutcomeKind.CANCELLED,
     outcome.Released: OutcomeKind.RELEASED,

@@ -135,6 +135,7 @@ class Bucket(Struct, frozen=True):
     tasks: Mapping[str, Figures] = {}
     last: Gauges | None = None
     highest: Gauges | None = None
+    missed: Mapping[str, int] = {}  # instants by schedule, in minutes only; "": of further ones
 
     @property
     def total(self) -> Figures:

@@ -3,8 +3,7 @@
 import logging
 from typing import Final
 
-from tampu.errors import WrongContext
-from tampu.job import current_job, current_queue
+from tampu.job import current_queue, current_run
 from tampu.metrics.telemetry import current_trace_id
 
 JOB_FIELDS: Final = ("job_id", "job_name", "queue", "attempt", "trace_id")
@@ -29,16 +28,19 @@ class JobLogFilter(logging.Filter):
 
 
 def job_fields() -> dict[str, str | int]:
-    """What the log says about the job that runs here; empty if none does."""
-    try:
-        job = current_job()
-    except WrongContext:
+    """What the log says about the job that runs here; empty if none does.
+
+    A record of a batch names the task, not a job.
+    """
+    job = current_run()
+    if job is None:
         return {}
-    fields: dict[str, str | int] = {"job_id": job.id, "job_name": job.name}
+    fields: dict[str, str | int] = {"job_name": job.name}
+    if not job.is_batch:
+        fields |= {"job_id": job.id, "attempt": job.attempt}
     queue, trace_id = current_queue(), current_trace_id()
     if queue is not None:
         fields["queue"] = queue
-    fields["attempt"] = job.attempt
     if trace_id is not None:
         fields["trace_id"] = trace_id
     return fields

@@ -23,7 +23,8 @@ except ModuleNotFoundError as missing:
 
 Attributes: TypeAlias = dict[str, str | int]
 
-# The names are spelled here: in OpenTelemetry's package of conventions they are not stable yet.
+# The names are spelled here: in OpenTelemetry's package of conventions they are not stable yet. A
+# test compares them with that package.
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SYSTEM: Final = "messaging.system"
 OPERATION_NAME: Final = "messaging.operation.name"
@@ -36,6 +37,9 @@ BATCH_COUNT: Final = "messaging.batch.message_count"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 JOB_NAME: Final = "messaging.tampu.job.name"
 JOB_ATTEMPT: Final = "messaging.tampu.job.attempt"
 JOB_WAIT_MS: Final = "messaging.tampu.job.wait_ms"
@@ -48,7 +52,8 @@ DURATION_BOUNDS: Final = (
     *(0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0),
 )
-_SEND, _PROCESS = "send", "process"
+SEND: Final = "send"
+PROCESS: Final = "process"
 
 
 class OpenTelemetry:
@@ -81,44 +86,43 @@ class OpenTelemetry:
     def start_send(self, sending: Sending) -> "OtelSend":
         """Start a span `send {queue}`."""
         endpoint = sending.endpoint
-        facts = _facts(endpoint, _SEND)
-        attributes = facts | {OPERATION_TYPE: _SEND, CLIENT_ID: endpoint.client_id}
+        facts = _facts(endpoint, SEND)
+        attributes = facts | {OPERATION_TYPE: SEND, CLIENT_ID: endpoint.client_id}
         if sending.is_batch:
             attributes[BATCH_COUNT] = sending.count
         if sending.name is not None:
             attributes[JOB_NAME] = sending.name
         span = self._tracer.start_span(
-            f"{_SEND} {endpoint.queue}", kind=SpanKind.PRODUCER, attributes=attributes
+            f"{SEND} {endpoint.queue}", kind=SpanKind.PRODUCER, attributes=attributes
         )
         return OtelSend(self, span, facts=facts, sending=sending)
 
     def start_run(self, run: JobRun) -> "OtelRun":
         """Start a span `process {queue}` and make it the current one."""
         endpoint, job = run.endpoint, run.job
-        facts = _facts(endpoint, _PROCESS)
+        facts = _facts(endpoint, PROCESS)
         attributes = facts | {
-            OPERATION_TYPE: _PROCESS,
-            MESSAGE_ID: job.id,
+            OPERATION_TYPE: PROCESS,
             CLIENT_ID: endpoint.client_id,
             JOB_NAME: job.name,
             JOB_ATTEMPT: job.attempt,
             JOB_WAIT_MS: run.wait_ms,
         }
+        attributes |= {BATCH_COUNT: len(run.jobs)} if run.jobs else {MESSAGE_ID: job.id}
         if job.schedule_key is not None:
             attributes[SCHEDULE_KEY] = job.schedule_key
         # An empty context: what is current where a worker runs is not what the job comes from.
         origin = propagate.extract(job.headers, Context()) if job.headers else Context()
-        producer = trace.get_current_span(origin).get_span_context()
         parent = trace.set_span_in_context(trace.INVALID_SPAN, origin) if run.is_apart else origin
         span = self._tracer.start_span(
-            f"{_PROCESS} {endpoint.queue}",
+            f"{PROCESS} {endpoint.queue}",
             parent,
             SpanKind.CONSUMER,
             attributes,
-            [Link(producer)] if producer.is_valid else None,
+            _links_of(run),
         )
         inside = trace.set_span_in_context(span, origin)
-        return OtelRun(self, span, facts=facts, inside=inside)
+        return OtelRun(self, span, facts=facts, inside=inside, count=len(run.jobs) or 1)
 
     def headers(self) -> dict[str, str]:
         """The current context, as a schedule keeps it for its jobs."""
@@ -161,9 +165,16 @@ class OtelRun:
     """The span of an attempt, current from its creation to its end."""
 
     def __init__(
-        self, telemetry: OpenTelemetry, span: Span, *, facts: Attributes, inside: Context
+        self,
+        telemetry: OpenTelemetry,
+        span: Span,
+        *,
+        facts: Attributes,
+        inside: Context,
+        count: int,
     ) -> None:
         self._telemetry, self._span, self._facts = telemetry, span, facts
+        self._count = count  # of jobs
         found = span.get_span_context()
         self.trace_id = trace.format_trace_id(found.trace_id) if found.is_valid else None
         self._token = context.attach(inside)
@@ -176,8 +187,15 @@ class OtelRun:
             _set_failure(self._span, end.failure)
             facts[ERROR_TYPE] = end.failure.error_type
         self._span.end()
-        telemetry.consumed.add(1, facts)
+        telemetry.consumed.add(self._count, facts)
         telemetry.duration.record(end.duration_s, facts)
+
+
+def _links_of(run: JobRun) -> list[Link]:
+    """Links to where the job, or each job of a batch, was added."""
+    origins = [propagate.extract(each.headers, Context()) for each in run.jobs or (run.job,)]
+    producers = [trace.get_current_span(each).get_span_context() for each in origins]
+    return [Link(each) for each in producers if each.is_valid]
 
 
 def _facts(endpoint: Endpoint, operation: str) -> Attributes:
@@ -198,7 +216,7 @@ def _facts(endpoint: Endpoint, operation: str) -> Attributes:
 def _set_failure(span: Span, failure: Failure) -> None:
     span.set_attribute(ERROR_TYPE, failure.error_type)
     span.set_status(StatusCode.ERROR, failure.message)
-    event = {"exception.type": failure.error_type, "exception.message": failure.message}
+    event = {EXCEPTION_TYPE: failure.error_type, EXCEPTION_MESSAGE: failure.message}
     if failure.traceback:
-        event["exception.stacktrace"] = failure.traceback
+        event[EXCEPTION_STACKTRACE] = failure.traceback
     span.add_event("exception", event)

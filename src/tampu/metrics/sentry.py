@@ -108,6 +108,8 @@ class SentryRun:
     def _set_job(self) -> None:
         run, job, scope = self._run, self._run.job, self._scope
         tags = {"job.id": job.id, "job.name": job.name, "job.attempt": str(job.attempt)}
+        if run.jobs:  # then the id is that of the batch
+            tags["job.batch"] = str(len(run.jobs))
         scope.set_tags({**tags, "queue": run.endpoint.queue})
         about = {"id": job.id, "task": job.name, "queue": run.endpoint.queue}
         numbers = {"attempt": job.attempt, "attempts": run.attempts}

@@ -51,7 +51,7 @@ class Sending(Struct, frozen=True, kw_only=True):
 
 
 class JobRun(Struct, frozen=True, kw_only=True):
-    """An attempt that is about to begin."""
+    """An attempt that is about to begin. A batch of jobs is one of them: `job` is the batch."""
 
     endpoint: Endpoint
     job: Job[Any]
@@ -59,10 +59,13 @@ class JobRun(Struct, frozen=True, kw_only=True):
     wait_ms: int  # since it could have begun: without delay and backoff
     delay_ms: int  # from being added until it could begin
     body_bytes: int
+    jobs: tuple[Job[Any], ...] = ()  # those of a batch
 
     @property
     def is_apart(self) -> bool:
         """Whether it gets a trace of its own, linked to the one that its job comes from."""
+        if self.jobs:
+            return True
         return self.job.schedule_key is not None or self.delay_ms > APART_MS
 
 

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from tampu.errors import TampuError
 from tampu.job import Host, Job
-from tampu.server.scripts.adding import FullJobs, PlainJobs
+from tampu.limits.placing import encode_definitions
+from tampu.server.scripts.adding import FullJobs, LinedJobs, PlainJobs
 from tampu.server.streams import Copies
 from tampu.util.ids import new_id, new_ids
 from tampu.wire.envelope import encode_fresh
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from asyncio import Future, TimerHandle
 
     from tampu.producer.request import Request
+    from tampu.wire.lines import LimitDefinition
 
 MAX_JOBS: Final = 1000
 MAX_BYTES: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = ord("0")
+_DROPPED: Final = ord("2")
 
 
 class CallRules(Struct, frozen=True):
@@ -38,7 +41,7 @@ class CallRules(Struct, frozen=True):
     copies: Copies | None = None
 
 
-class Batch(ABC):
+class AddBatch(ABC):
     """Jobs for one call. Either each job has its own future, or one future waits for all."""
 
     __slots__ = (
@@ -53,7 +56,7 @@ class Batch(ABC):
         "whole",
     )
 
-    encoded: PlainJobs | FullJobs
+    encoded: PlainJobs | FullJobs | LinedJobs
 
     def __init__(self) -> None:
         self.created_at = 0.0  # by the clock of the event loop
@@ -87,10 +90,10 @@ class Batch(ABC):
         """The events for the jobs that were added."""
 
     @abstractmethod
-    def subset(self, positions: list[int]) -> "Batch":
+    def subset(self, positions: list[int]) -> "AddBatch":
         """A batch of the jobs in these positions, with their futures."""
 
-    def without_cancelled(self) -> "Batch | None":
+    def without_cancelled(self) -> "AddBatch | None":
         """The batch without the jobs that nobody waits for any more; None if none is left."""
         if self.whole is not None:
             return None if self.whole.done() else self
@@ -100,7 +103,7 @@ class Batch(ABC):
             return self
         return self.subset(wanted) if wanted else None
 
-    def one_by_one(self) -> Iterator["Batch"]:
+    def one_by_one(self) -> Iterator["AddBatch"]:
         """A batch for each job."""
         for position in range(len(self)):
             yield self.subset([position])
@@ -122,12 +125,12 @@ class Batch(ABC):
             if not future.done():
                 future.set_exception(copy.copy(error))
 
-    def _copy_futures(self, other: "Batch", positions: list[int]) -> None:
+    def _copy_futures(self, other: "AddBatch", positions: list[int]) -> None:
         self.created_at = other.created_at
         self.futures = [other.futures[position] for position in positions]
 
 
-class PlainBatch(Batch):
+class PlainBatch(AddBatch):
     """Jobs without options."""
 
     __slots__ = ("datas", "names", "payloads", "raw_names")
@@ -180,7 +183,7 @@ class PlainBatch(Batch):
         return subset
 
 
-class FullBatch(Batch):
+class FullBatch(AddBatch):
     """Jobs of which at least one has options."""
 
     __slots__ = ("requests",)
@@ -201,11 +204,26 @@ class FullBatch(Batch):
         ]
         flat: list[bytes] = []
         job_keys: list[bytes] = []
+        is_lined = any(request.place is not None for request in self.requests)
         for job_id, request in zip(self.ids, self.requests, strict=True):
-            flat += request.encode(job_id, now_ms)
+            flat += (request.encode_lined if is_lined else request.encode)(job_id, now_ms)
             if request.marker_s or request.index_s or request.unique is not None:
                 job_keys += request.keys(keys, job_id)
-        self.encoded = FullJobs(flat, job_keys)
+        self.encoded = self._lined(flat, job_keys) if is_lined else FullJobs(flat, job_keys)
+
+    def _lined(self, flat: list[bytes], job_keys: list[bytes]) -> LinedJobs:
+        """The jobs with what the gate must know of the limits that they need."""
+        limits: dict[str, LimitDefinition | None] = {}
+        flags = set[bytes]()
+        for request in self.requests:
+            place = request.place
+            if place is None:
+                continue
+            for name, definition in place.limits:
+                limits[name] = definition or limits.get(name)
+            flags |= place.flags(expires=request.extras.deadline_ms is not None)
+        texts = encode_definitions(limits)
+        return LinedJobs(flat=flat, keys=job_keys, limits=texts, flags=b"".join(sorted(flags)))
 
     def jobs(self, host: Host, flags: bytes) -> list[Job[Any]]:
         """A job whose id was taken is a duplicate."""
@@ -220,6 +238,7 @@ class FullBatch(Batch):
                 host,
                 request.extras,
                 flag == _DUPLICATE,
+                flag == _DROPPED,
             )
             for job_id, request, flag in zip(self.ids, self.requests, flags, strict=True)
         ]
@@ -229,7 +248,7 @@ class FullBatch(Batch):
         return [
             _delayed_event(job, request.delay_ms) if request.due else _added_event(job)
             for job, request in zip(jobs, self.requests, strict=True)
-            if not job.duplicate
+            if not job.duplicate and not job.dropped
         ]
 
     def subset(self, positions: list[int]) -> "FullBatch":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ from tampu.errors import (
     ServerError,
     ServerUnreachable,
     TampuError,
+    UnknownLimit,
 )
 from tampu.producer.batch import MAX_BYTES, MAX_JOBS, FullBatch, PlainBatch
 from tampu.server.scripts.adding import (
@@ -39,7 +40,7 @@ from tampu.util.lifecycle import cancel_all
 if TYPE_CHECKING:
     from tampu.events import EventWriter
     from tampu.job import Host, Job
-    from tampu.producer.batch import Batch, CallRules
+    from tampu.producer.batch import AddBatch, CallRules
     from tampu.producer.request import Request
     from tampu.server.lane import Lane
     from tampu.server.protocol import Reply
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 8
 REMEMBERED_CALLS: Final = 16  # the script knows the replies of this many; none may be older
 LENGTH_LIMIT: Final = "QUEUEFULL"
+_OF_ONE_JOB: Final = (LENGTH_LIMIT, "NOLIMIT")
 _CLOSE_LIMIT_S: Final = 5.0
 _CONFIRM_AGAIN_S: Final = 0.02
 _LEAST_LIMIT_S: Final = 0.001
@@ -78,9 +80,12 @@ class Batcher:
             delayed=keys.delayed,
             memory=keys.producer(self.producer_id),
             wakeup=keys.wakeup,
+            gate=keys.gate,
+            control=keys.control,
+            notices=keys.notices,
         )
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[AddBatch] = deque()
         self._plain: PlainBatch | None = None  # the waiting batch that new adds join
         self._full: FullBatch | None = None  # the same for adds with options
         self._number = 0
@@ -123,7 +128,7 @@ class Batcher:
         batch.size += len(request.payload)
         return future
 
-    def add_batch(self, batch: Batch) -> asyncio.Future[list[Job[Any]]]:
+    def add_batch(self, batch: AddBatch) -> asyncio.Future[list[Job[Any]]]:
         """Add the jobs of a batch, which no other add joins."""
         batch.whole = self._loop.create_future()
         self._enqueue(batch)
@@ -145,12 +150,12 @@ class Batcher:
 
     # --- batches that wait ----------------------------------------------------------------------
 
-    def _is_full(self, batch: Batch) -> bool:
+    def _is_full(self, batch: AddBatch) -> bool:
         """Whether a batch takes no more jobs: it is large, or too old to share its time limit."""
         age_s = self._loop.time() - batch.created_at
         return len(batch) >= MAX_JOBS or batch.size >= MAX_BYTES or age_s > self._rules.limit_s / 10
 
-    def _enqueue(self, batch: Batch) -> None:
+    def _enqueue(self, batch: AddBatch) -> None:
         if self._closed:
             raise Closed(self._lane.server.name)
         batch.created_at = self._loop.time()
@@ -186,14 +191,14 @@ class Batcher:
         oldest = next(iter(in_flight))
         return len(in_flight) < MAX_IN_FLIGHT and self._number - oldest < REMEMBERED_CALLS - 1
 
-    def _expire(self, batch: Batch) -> None:
+    def _expire(self, batch: AddBatch) -> None:
         """Fail a batch whose time ran out before there was room for its call."""
         self._waiting.remove(batch)
         self._detach(batch)
         problem = "earlier calls were not answered in time"
         batch.fail(ServerUnreachable(self._lane.server.name, problem))
 
-    def _detach(self, batch: Batch) -> None:
+    def _detach(self, batch: AddBatch) -> None:
         """No add joins the batch any more, and its timer ends."""
         if batch is self._plain:
             self._plain = None
@@ -204,7 +209,7 @@ class Batcher:
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: AddBatch) -> None:
         """Send a batch. Its reply needs no task, except after an error or for durability."""
         self._detach(batch)
         wanted = batch.without_cancelled()
@@ -221,7 +226,7 @@ class Batcher:
         self._in_flight[wanted.number] = sent
         sent.add_done_callback(partial(self._take_reply, wanted, request))
 
-    def _request(self, batch: Batch) -> AddRequest:
+    def _request(self, batch: AddBatch) -> AddRequest:
         left_s = batch.created_at + self._rules.limit_s - self._loop.time()
         return AddRequest(
             keys=self._add_keys,
@@ -231,7 +236,9 @@ class Batcher:
             limit_s=max(_LEAST_LIMIT_S, left_s),
         )
 
-    def _take_reply(self, batch: Batch, request: AddRequest, sent: asyncio.Future[Reply]) -> None:
+    def _take_reply(
+        self, batch: AddBatch, request: AddRequest, sent: asyncio.Future[Reply]
+    ) -> None:
         if sent.cancelled():
             self._fail_as_unknown(batch)
         elif sent.exception() is None and self._rules.copies is None:
@@ -242,16 +249,18 @@ class Batcher:
             return
         self._free_slot(batch)
 
-    async def _finish(self, batch: Batch, request: AddRequest, sent: asyncio.Future[Reply]) -> None:
+    async def _finish(
+        self, batch: AddBatch, request: AddRequest, sent: asyncio.Future[Reply]
+    ) -> None:
         """Handle a reply that needs more than passing it on."""
         try:
             flags = await add(self._lane, request, sent=sent)
             if self._rules.copies is not None:
                 await self._confirm(batch, self._rules.copies)
             self._resolve(batch, flags)
-        except QueueFull as refusal:
-            if batch.is_joined and refusal.code == LENGTH_LIMIT:
-                # Some of its jobs may still fit: send them one by one.
+        except (QueueFull, UnknownLimit) as refusal:
+            if batch.is_joined and refusal.code in _OF_ONE_JOB:
+                # It need not be true of all of its jobs: send them one by one.
                 self._waiting.extendleft(reversed(list(batch.one_by_one())))
             else:
                 batch.fail(refusal)
@@ -263,12 +272,17 @@ class Batcher:
         finally:
             self._free_slot(batch)
 
-    async def _confirm(self, batch: Batch, copies: Copies) -> None:
+    async def _confirm(self, batch: AddBatch, copies: Copies) -> None:
         """Return when the jobs are as durable as requested; else raise `NotDurable`."""
         server = self._lane.server.name
         limit = batch.created_at + self._rules.limit_s
+        is_elsewhere = False
         while (left_s := limit - self._loop.time()) > 0:
             try:
+                if is_elsewhere:
+                    # Another server may have taken over that has not this call, nor its jobs.
+                    await add(self._lane, self._request(batch))
+                    is_elsewhere = False
                 confirmation = await confirm(
                     self._lane,
                     self._add_keys.memory,
@@ -277,6 +291,7 @@ class Batcher:
                     wait_s=left_s,
                 )
             except ConnectionLost:
+                is_elsewhere = True
                 continue
             except ServerError as error:
                 raise NotDurable(server, copies.value) from error
@@ -285,24 +300,22 @@ class Batcher:
                     return
                 case Confirmation.TOO_FEW:
                     break
-                case Confirmation.FORGOTTEN:
-                    # Another server has taken over, and it has neither the call nor the jobs.
-                    await add(self._lane, self._request(batch))
-                case Confirmation.ELSEWHERE:
+                case Confirmation.FORGOTTEN | Confirmation.ELSEWHERE:
+                    is_elsewhere = True
                     await asyncio.sleep(_CONFIRM_AGAIN_S)
         raise NotDurable(server, copies.value)
 
-    def _resolve(self, batch: Batch, flags: bytes) -> None:
+    def _resolve(self, batch: AddBatch, flags: bytes) -> None:
         jobs = batch.jobs(self._host, flags)
         if self._events is not None:
             for event in batch.events(jobs):
                 self._events.tell(event)
         batch.resolve(jobs)
 
-    def _fail_as_unknown(self, batch: Batch) -> None:
+    def _fail_as_unknown(self, batch: AddBatch) -> None:
         batch.fail(ConnectionLost(self._lane.server.name, "the queue was closed"))
 
-    def _free_slot(self, batch: Batch) -> None:
+    def _free_slot(self, batch: AddBatch) -> None:
         del self._in_flight[batch.number]
         if self._waiting:
             self._schedule()
@@ -321,3 +334,21 @@ def split(payloads: Sequence[bytes], *, most: int) -> list[tuple[int, int]]:
             start, size = position, 0
         size += len(payload)
     return [*ranges, (start, len(payloads))]
+
+
+async def add_together(
+    batches: Sequence[AddBatch], add: Callable[[AddBatch], Awaitable[list[Job[Any]]]]
+) -> list[list[Job[Any]]]:
+    """Add batches, as many at a time as calls may be in flight; the first error is raised."""
+    slots = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+    async def add_in_slot(batch: AddBatch) -> list[Job[Any]]:
+        async with slots:  # the batch's time limit begins when it gets its slot
+            return await add(batch)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(add_in_slot(each), name="tampu-add") for each in batches]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

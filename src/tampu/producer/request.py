@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -10,17 +11,22 @@ from msgspec.structs import astuple
 from tampu.backoff import check_retrying
 from tampu.errors import OptionError, duration_text
 from tampu.job import JobOptions, NewJob
+from tampu.limits.model import NO_NAMED, NamedLimits
+from tampu.limits.placing import FLOW_OPTIONS, FlowOptions, Placement, find_place
 from tampu.unique import OnConflict, Unique
 from tampu.util.clock import Duration, instant_ms, to_ms, to_positive_ms
 from tampu.util.options import check_names
-from tampu.wire.entry import encode_member
+from tampu.wire.entry import encode_member, join_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
-from tampu.wire.extras import NO_EXTRAS, Extras, encode_extras
+from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, encode_extras
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil, check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
 
 _OPTION_NAMES: Final = tuple(JobOptions.__annotations__)
+
+
+_flow_options: Final = attrgetter(*FLOW_OPTIONS)
 
 
 class JobRules(Struct, frozen=True):
@@ -29,6 +35,7 @@ class JobRules(Struct, frozen=True):
     max_payload: int
     max_delay_ms: int
     unique_ms: int
+    limits: NamedLimits = NO_NAMED  # that the queue's app has declared
 
 
 class UniqueRequest(Struct, frozen=True):
@@ -64,6 +71,12 @@ class Request(Struct, frozen=True, kw_only=True):
     marker_s: bytes = b""  # how long its id stays taken
     index_s: bytes = b""  # how long a delayed job can be found by its id
     unique: UniqueRequest | None = None
+    place: Placement | None = None  # where it waits, if flow control applies to it
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits until its line has room."""
+        return self.place is not None and self.place.waits
 
     def encode(self, job_id: str, now_ms: int) -> list[bytes]:
         """The arguments of the add script for this job."""
@@ -75,6 +88,18 @@ class Request(Struct, frozen=True, kw_only=True):
             return [member, b"", b"", self.due, self.marker_s, self.index_s, unique]
         extras = encode_extras(self.extras) or b""
         return [envelope, self.raw_name, extras, b"", self.marker_s, b"", unique]
+
+    def encode_lined(self, job_id: str, now_ms: int) -> list[bytes]:
+        """The arguments for a call in which some jobs wait in lines."""
+        envelope = encode_envelope(Envelope(job_id, self.payload, now_ms, 0, self.retry))
+        held, place = self.unique, self.place
+        unique = b"" if held is None else b"%d %b" % (held.held_ms, job_id.encode())
+        member = join_member(self.raw_name, append_extras(envelope, self.extras))
+        index_s = self.index_s if self.due else b""
+        line = b"" if place is None else place.line.encode()
+        weight = b"" if place is None else place.weight_text
+        rule = b"" if place is None else place.rule.encode()
+        return [member, b"", b"", self.due, self.marker_s, index_s, unique, line, weight, rule]
 
     def keys(self, keys: QueueKeys, job_id: str) -> list[bytes]:
         """The keys that the add script needs for this job."""
@@ -128,6 +153,7 @@ def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
     kept_s = b"%d" % retention_s(delay_ms, _unique_ms(job, rules))
     payload = encode_payload(job.data, max_bytes=rules.max_payload)
     unique = _unique(job, payload, delay_ms)
+    place = _place(job, rules.limits)
     return Request(
         name=job.name,
         data=job.data,
@@ -135,12 +161,13 @@ def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
         raw_name=encode_name(job.name),
         job_id=None if job.job_id is None else check_job_id(job.job_id),
         retry=_retry(job),
-        extras=_extras(job, now_ms + delay_ms, unique),
+        extras=_extras(job, now_ms + delay_ms, unique=unique, place=place),
         due=due if delay_ms else b"",
         delay_ms=delay_ms,
         marker_s=b"" if job.job_id is None else kept_s,
         index_s=kept_s if delay_ms else b"",
         unique=unique,
+        place=place,
     )
 
 
@@ -188,12 +215,27 @@ def _unique(job: NewJob, payload: bytes, delay_ms: int) -> UniqueRequest | None:
     return UniqueRequest(key, given.until_kind, held_ms, given.on_conflict)
 
 
-def _extras(job: NewJob, due_ms: int, unique: UniqueRequest | None) -> Extras:
+def _place(job: NewJob, named: NamedLimits) -> Placement | None:
+    """Where the job waits; None if flow control does not apply to it."""
+    given = _flow_options(job)
+    if given.count(None) == len(given):
+        return None
+    options = FlowOptions(**dict(zip(FLOW_OPTIONS, given, strict=True)))
+    if options.debounce is not None and (job.delay is not None or job.at is not None):
+        raise OptionError("debounce", options.debounce, "cannot be combined with delay or at")
+    return find_place(job.name, job.data, options, named=named)
+
+
+def _extras(
+    job: NewJob, due_ms: int, *, unique: UniqueRequest | None, place: Placement | None
+) -> Extras:
     timeout_ms, expires_ms = _optional_ms("timeout", job.timeout), None
     if job.expires is not None:
         # By the producer's clock, like the time at which the job was added.
         expires_ms = due_ms + to_positive_ms("expires", job.expires)
     extras = Extras(
+        line=None if place is None else place.line,
+        cost=None if place is None else place.cost,
         timeout_ms=timeout_ms,
         deadline_ms=expires_ms,
         tenant=_tenant(job.tenant),

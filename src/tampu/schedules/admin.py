@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError, ServerBusy
+from tampu.limits.model import NO_NAMED, NamedLimits
+from tampu.limits.placing import Placement, find_place
 from tampu.producer.request import Request
 from tampu.schedules.model import (
     Schedule,
@@ -85,12 +87,14 @@ class Schedules:
         connect: Callable[[], Awaitable[HasLane]],
         *,
         max_payload: int,
+        limits: NamedLimits = NO_NAMED,
         add_jobs: Callable[[list[Request]], Awaitable[Jobs]],
         headers: Callable[[], dict[str, str]] | None = None,
     ) -> None:
         self._keys = keys
         self._connect = connect
         self._max_payload = max_payload
+        self._limits = limits  # that were declared under a name
         self._add_jobs = add_jobs
         self._headers = headers or dict  # what fired jobs carry: empty without telemetry
 
@@ -104,8 +108,14 @@ class Schedules:
         """
         settings = parse_options(ScheduleSettings, "a schedule", options)
         checked = check_rule(rule, settings)
-        payload = encode_payload(data, max_bytes=self._max_payload)
-        new = NewSchedule(check_job_name(name), checked, payload, settings, headers=self._headers())
+        new = NewSchedule(
+            check_job_name(name),
+            checked,
+            encode_payload(data, max_bytes=self._max_payload),
+            settings,
+            place=find_place(name, data, settings.flow, named=self._limits),
+            headers=self._headers(),
+        )
         return await self.store(new)
 
     async def list(self, limit: int = 100) -> Found:
@@ -149,7 +159,7 @@ class Schedules:
     async def trigger(self, key: Key) -> Job[Any]:
         """Add one job of a schedule now. It does not count towards the schedule's limit."""
         found = await self._find(key)
-        (job,) = await self._add_jobs([_request(found.schedule, found.now_ms)])
+        (job,) = await self._add_jobs([_request(found.schedule, found.now_ms, found.now_ms)])
         return job
 
     async def backfill(self, key: Key, start: datetime, end: datetime, *, max: int = 1000) -> Jobs:
@@ -169,7 +179,7 @@ class Schedules:
         window = found.schedule.window
         return await self._add_jobs(
             [
-                _request(found.schedule, at_ms)
+                _request(found.schedule, at_ms, found.now_ms)
                 for at_ms in _between(rule, start_ms, end_ms)
                 if window is None or window.contains_ms(at_ms)
             ]
@@ -197,7 +207,7 @@ class Schedules:
             kept = stored if new.keeps(stored) else None
             encoded = new.encode(kept, look.now_ms)
             first_ms = None if kept else encoded.next_ms
-            spec = NewSpec(raw_key, encoded.spec, encoded.own, first_ms)
+            spec = NewSpec(raw_key, encoded.spec, encoded.own, first_ms, encoded.line)
             known = (look.fields[0] or b"") if armed else b""
             if await upsert(lane, self._keys, spec, known=known):
                 counts = look.fields[2:] if kept else _NO_COUNTS
@@ -254,15 +264,17 @@ def _after_pause(paused: Armed, look: ScheduleSnapshot) -> tuple[int | None, int
     return rule.next_ms(now_ms), 1 + rule.count_between(due_ms, now_ms)
 
 
-def _request(schedule: StoredSchedule, at_ms: int) -> Request:
-    """The job of a schedule for an instant."""
+def _request(schedule: StoredSchedule, at_ms: int, now_ms: int) -> Request:
+    """The job of a schedule for an instant, to be run now."""
+    extras = schedule.job_extras(at_ms, now_ms)
     return Request(
         name=schedule.spec.job_name,
         data=_data(schedule),
         payload=schedule.payload,
         raw_name=encode_name(schedule.spec.job_name),
         retry=schedule.retry,
-        extras=replace(schedule.job_extras(at_ms), headers={}),  # whoever adds it has its own
+        extras=replace(extras, headers={}),  # whoever adds it has its own
+        place=None if extras.line is None else Placement(extras.line, cost=extras.cost),
     )
 
 

@@ -119,10 +119,11 @@ def _is_inside(schedule: StoredSchedule, at_ms: int) -> bool:
 def _new_fire(due: DueSchedule, at_ms: int, now_ms: int, *, job_id: str) -> NewFire:
     schedule, spec = due.schedule, due.schedule.spec
     envelope = encode_envelope(Envelope(job_id, schedule.payload, now_ms, 0, schedule.retry))
-    extras, due_ms = schedule.job_extras(at_ms), at_ms
+    due_ms = at_ms
     if spread_ms := schedule.extras.jitter_ms:
         rule = schedule.rule.with_anchor(due.due_ms)
         due_ms += _offset_ms(rule, at_ms, key=spec.key, spread_ms=spread_ms)
+    extras = schedule.job_extras(at_ms, max(due_ms, now_ms))
     if due_ms > now_ms:
         member = encode_member(spec.job_name, envelope, extras)
         return NewFire(at_ms, member, b"", b"", job_id, due_ms)

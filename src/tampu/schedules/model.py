@@ -1,5 +1,6 @@
 """A queue's schedules as users see them: their options, counts and current state."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypedDict
@@ -8,11 +9,14 @@ from msgspec import Struct
 
 from tampu.backoff import Backoff, check_retrying
 from tampu.errors import OptionError
+from tampu.limits.model import AnyLimit
+from tampu.limits.placing import FlowOptions, check_options
 from tampu.timing import Cron, Every, Missed, Overlap, Rule, TimeWindow
 from tampu.util.clock import Duration, instant_ms, to_positive_ms
 from tampu.util.options import at_least, check_type
 from tampu.wire.keys import check_schedule_key
 
+_FLOW: Final = ("priority", "weight", "limits", "ordered", "cost")
 _MISSED: Final = "Missed.SKIP, Missed.ONCE or Missed.all(...)"
 
 
@@ -30,6 +34,13 @@ class ScheduleOptions(TypedDict, total=False):
     attempts: int | None
     backoff: Backoff | None
     timeout: Duration | None
+    expires: Duration | None
+    priority: int | None
+    job_key: str | int | None
+    weight: float | None
+    limits: Sequence[AnyLimit]
+    ordered: bool | None
+    cost: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +55,16 @@ class ScheduleSettings:
     start: datetime | None = None  # instants before this do not fire
     end: datetime | None = None  # instants after this do not fire; the schedule is removed
     jitter: Duration | None = None  # each fire is delayed by up to this much
-    attempts: int | None = None  # this and the next two are options of the fired jobs
+    attempts: int | None = None  # this and all that follow are options of the fired jobs
     backoff: Backoff | None = None
     timeout: Duration | None = None
+    expires: Duration | None = None
+    priority: int | None = None
+    job_key: str | int | None = None  # the option `key` of its jobs
+    weight: float | None = None
+    limits: Sequence[AnyLimit] = ()
+    ordered: bool | None = None
+    cost: int | None = None
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -60,8 +78,23 @@ class ScheduleSettings:
         self._check_bounds()
         self._check_overlap()
         check_retrying(self.attempts, self.backoff)
-        if self.timeout is not None:
-            to_positive_ms("timeout", self.timeout)
+        for option in ("timeout", "expires"):
+            given = getattr(self, option)
+            if given is not None:
+                to_positive_ms(option, given)
+        check_options(self.flow)
+
+    @property
+    def flow(self) -> FlowOptions:
+        """Where its jobs wait."""
+        return FlowOptions(
+            priority=self.priority,
+            key=self.job_key,
+            weight=self.weight,
+            limits=self.limits or None,
+            ordered=self.ordered,
+            cost=self.cost,
+        )
 
     def _check_bounds(self) -> None:
         for option in ("start", "end"):
@@ -81,6 +114,12 @@ class ScheduleSettings:
         if self.overlap is not Overlap.ALLOW:
             problem = f"cannot be combined with overlap={self.overlap.name}"
             raise OptionError("jitter", self.jitter, problem)
+
+
+def flow_options(options: ScheduleOptions) -> dict[str, object]:
+    """Those options of a schedule that decide where its jobs wait, as options of the jobs."""
+    found = {name: options[name] for name in _FLOW if name in options}
+    return found | ({"key": options["job_key"]} if "job_key" in options else {})
 
 
 def check_rule(rule: Rule, settings: ScheduleSettings) -> Every | Cron:

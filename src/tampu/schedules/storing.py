@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from tampu.backoff import DEFAULT_BACKOFF
 from tampu.errors import DecodeError, OptionError
+from tampu.limits.placing import Placement, encode_definitions
 from tampu.schedules.model import ScheduleSettings
+from tampu.server.scripts.schedules import NewLine
 from tampu.timing import Cron, Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.timing.policies import CATCH_UP_MS, GRACE_MS
 from tampu.timing.rule import Until
@@ -17,6 +19,7 @@ from tampu.util.clock import MAX_MS, Duration, instant, instant_ms, to_ms
 from tampu.wire.envelope import RetryOverride
 from tampu.wire.extras import Extras
 from tampu.wire.keys import check_schedule_key
+from tampu.wire.lines import parse_line
 from tampu.wire.schedule import (
     CronPattern,
     EveryPattern,
@@ -72,9 +75,13 @@ class StoredSchedule(Struct, frozen=True):
         rule, end_ms = self.rule.with_anchor(due_ms), self.spec.end_before_ms
         return rule if end_ms is None else Until(rule, end_ms)
 
-    def job_extras(self, at_ms: int) -> Extras:
-        """The extras of the job that fires for an instant."""
+    def job_extras(self, at_ms: int, due_ms: int) -> Extras:
+        """The extras of the job that fires for an instant, and is to run at `due_ms`."""
+        expires_ms = self.extras.expires_ms
         return Extras(
+            line=self.extras.line,
+            deadline_ms=None if expires_ms is None else due_ms + expires_ms,
+            cost=self.extras.cost,
             timeout_ms=self.extras.timeout_ms,
             scheduled_at_ms=at_ms,
             schedule_key=self.spec.key,
@@ -82,8 +89,12 @@ class StoredSchedule(Struct, frozen=True):
         )
 
     def settings(self) -> ScheduleSettings:
-        """The settings, without the key: a peer's key may be invalid for us."""
+        """The settings, without the key, which may be a peer's and invalid for us.
+
+        Weight and limits are not here: the queue has them, and they may be changed there.
+        """
         spec, extras, retry = self.spec, self.extras, self.retry
+        line = None if extras.line is None else parse_line(extras.line)
         wire = None if retry is None else retry.backoff
         return ScheduleSettings(
             missed=self.missed,
@@ -96,6 +107,11 @@ class StoredSchedule(Struct, frozen=True):
             attempts=(retry.max_attempts or None) if retry else None,
             backoff=None if wire is None else DEFAULT_BACKOFF.with_override(wire),
             timeout=_timedelta(extras.timeout_ms),
+            expires=_timedelta(extras.expires_ms),
+            priority=None if line is None else line.level,
+            job_key=None if line is None else line.key,
+            ordered=None if line is None else line.is_ordered,
+            cost=extras.cost,
         )
 
 
@@ -127,6 +143,7 @@ class EncodedSchedule(Struct, frozen=True):
     spec: bytes
     own: bytes
     next_ms: int
+    line: NewLine | None
 
 
 class ArmedSchedule(Struct, frozen=True):
@@ -143,6 +160,7 @@ class NewSchedule(Struct, frozen=True):
     rule: Every | Cron
     payload: bytes
     settings: ScheduleSettings
+    place: Placement | None = None  # where its jobs wait, if flow control applies to them
     declared_by: str = ""
     headers: dict[str, str] = {}  # of its jobs
 
@@ -175,7 +193,16 @@ class NewSchedule(Struct, frozen=True):
             raise OptionError("end", settings.end, problem)
         spec = encode_spec(self._spec())
         own = replace(self._extras(), of=digest_of_spec(spec), anchor_ms=anchor_ms)
-        return EncodedSchedule(self.key, spec, encode_schedule_extras(own), next_ms)
+        return EncodedSchedule(self.key, spec, encode_schedule_extras(own), next_ms, self._line)
+
+    @property
+    def _line(self) -> NewLine | None:
+        place = self.place
+        if place is None:
+            return None
+        flags = b"".join(sorted(place.flags(expires=self.settings.expires is not None)))
+        limits = encode_definitions(dict(place.limits))
+        return NewLine(place.line.encode(), place.weight_text, limits, flags)
 
     @property
     def _start_ms(self) -> int | None:
@@ -216,7 +243,7 @@ class NewSchedule(Struct, frozen=True):
 
     def _extras(self) -> ScheduleExtras:
         settings, window, missed = self.settings, self.settings.window, self.settings.missed
-        retry = None
+        place, retry = self.place, None
         if settings.attempts is not None or settings.backoff is not None:
             backoff = None if settings.backoff is None else settings.backoff.to_wire()
             retry = RetryOverride(settings.attempts, backoff)
@@ -226,6 +253,9 @@ class NewSchedule(Struct, frozen=True):
             jitter_ms=_ms("jitter", settings.jitter) or 0,
             retry=retry,
             timeout_ms=_ms("timeout", settings.timeout),
+            expires_ms=_ms("expires", settings.expires),
+            line=None if place is None else place.line,
+            cost=None if place is None else place.cost,
             grace_ms=None if missed.grace_ms == GRACE_MS else missed.grace_ms,
             catch_up_ms=None if missed.catch_up_ms == CATCH_UP_MS else missed.catch_up_ms,
             declared_by=self.declared_by,

@@ -115,6 +115,11 @@ class Server:
         """Whether another node may take the place of one without its telling us."""
         return self._route.may_move
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether the keys of a queue may move to another node, one by one: a cluster."""
+        return self._route.has_slots
+
     def slot(self, key: bytes) -> int:
         """The slot of a key; all keys of a slot are on one node."""
         return self._route.slot(key)

@@ -19,6 +19,7 @@ from tampu.errors import (
     ServerError,
     ServerUnreachable,
     TlsFailed,
+    UnknownLimit,
 )
 from tampu.server.redis_py import is_client_limit, is_hang_up
 
@@ -46,6 +47,7 @@ REFUSALS: dict[str, type[CommandRefused | AccessDenied]] = {
     "MAXCLIENTS": ServerBusy,  # no room for another connection
     "OOM": QueueFull,  # maxmemory
     "QUEUEFULL": QueueFull,  # max_len of the queue, from the add script
+    "NOLIMIT": UnknownLimit,  # from the add and upsert scripts
     "NOSCRIPT": ScriptUnknown,
     "NOAUTH": AccessDenied,
     "WRONGPASS": AccessDenied,

@@ -167,8 +167,16 @@ async def entries_down_from(
 
 def last_delivered(groups: Sequence[Group]) -> bytes:
     """The last entry that any group has been given; the entries after it are waiting."""
-    ids = [tuple(map(int, each.last_id.split(b"-"))) for each in groups]
-    return b"%d-%d" % max(ids, default=(0, 0))
+    return max((each.last_id for each in groups), key=_order_of, default=b"0-0")
+
+
+def was_delivered(groups: Sequence[Group], entry_id: bytes) -> bool:
+    """Whether any group has been given an entry."""
+    return _order_of(entry_id) <= _order_of(last_delivered(groups))
+
+
+def _order_of(entry_id: bytes) -> tuple[int, ...]:
+    return tuple(map(int, entry_id.split(b"-")))
 
 
 class EntryHolder(Struct, frozen=True):

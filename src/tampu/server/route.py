@@ -34,6 +34,8 @@ class Route(Protocol):
 
     may_move: bool
     """Whether another node may take the place of one without its telling us: see `has_moved`."""
+    has_slots: bool
+    """Whether keys may move to another node, one by one: a cluster."""
 
     async def make(self, key: bytes, *, refresh: bool) -> Connection:
         """A connection to the key's node, not connected yet; `refresh` updates the topology."""
@@ -77,6 +79,7 @@ class PlainRoute:
     """One server: TCP, TLS or a unix socket."""
 
     may_move = False
+    has_slots = False
 
     def __init__(self, client: Redis) -> None:
         self._client = client
@@ -152,6 +155,7 @@ class ClusterRoute:
     """The node that holds the key's slot."""
 
     may_move = False
+    has_slots = True
 
     def __init__(self, client: RedisCluster) -> None:
         self._client = client

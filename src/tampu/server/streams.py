@@ -76,7 +76,9 @@ def read_entries(reply: Reply) -> Any:  # noqa: ANN401 - list[RawEntry], straigh
     return reply[0][1] if reply else ()  # type: ignore[index]
 
 
-async def ack(lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes) -> int:
+async def ack_plainly(
+    lane: Lane, entry_ids: Sequence[bytes], *, stream: bytes, group: bytes
+) -> int:
     """Acknowledge and delete 1 to 1000 finished entries; returns how many were pending.
 
     Sent again after a lost reply, and then counts only what is left. A server without XACKDEL gets
@@ -266,6 +268,7 @@ class Sizes(Struct, frozen=True):
     delayed: int
     dead: int
     schedules: int
+    lines: int  # jobs that wait in front of the stream
 
 
 async def sizes(lane: Lane, keys: QueueKeys, group: bytes) -> Sizes:
@@ -276,12 +279,15 @@ async def sizes(lane: Lane, keys: QueueKeys, group: bytes) -> Sizes:
         ("XLEN", keys.dead),
         ("ZCARD", keys.repeat),
         ("ZCARD", keys.paused),
+        ("HGET", keys.gate, "waiting"),
     ]
     calls = [lane.send(pack(*command), repeatable=True) for command in commands]
     pending = lane.send(pack("XPENDING", keys.stream, group), repeatable=True)
     try:
-        stream, delayed, dead, *schedules = [int(await call) for call in calls]  # type: ignore[arg-type]
-        return Sizes(stream, await _pending_count(pending), delayed, dead, sum(schedules))
+        found = [int(await call or 0) for call in calls]  # type: ignore[arg-type]
+        stream, delayed, dead, *schedules, lines = found
+        pending_count = await _pending_count(pending)
+        return Sizes(stream, pending_count, delayed, dead, sum(schedules), lines)
     finally:
         for call in (*calls, pending):
             call.add_done_callback(ignore_outcome)

@@ -189,6 +189,9 @@ class JobSender:
             delayed=keys.delayed,
             memory=keys.producer(new_id(now_ms())),
             wakeup=keys.wakeup,
+            gate=keys.gate,
+            control=keys.control,
+            notices=keys.notices,
         )
         self._calls = 0
 
@@ -241,9 +244,12 @@ class BlockingCall(ABC):
             async with asyncio.timeout(self.limit_s):
                 return await answer
         except TimeoutError:
-            return f"did not end within {duration_text(self.limit_s)}"
+            return self._describe_timeout()
         finally:
             self.abort()
+
+    def _describe_timeout(self) -> str:
+        return f"did not end within {duration_text(self.limit_s)}"
 
 
 class CommandCall(BlockingCall):
@@ -316,6 +322,8 @@ class WebhookCall(BlockingCall):
             connection.request("POST", path, self._body, headers)
             answer = connection.getresponse()
             answer.read(_MOST_ANSWER_BYTES)
+        except TimeoutError:  # of one step, which may notice before the limit of the whole does
+            return self._describe_timeout()
         except (OSError, http.client.HTTPException, ValueError) as error:
             return f"cannot be reached: {type(error).__name__}"  # its text may have the URL
         finally:

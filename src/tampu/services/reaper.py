@@ -142,6 +142,7 @@ class ReapingService(Service):
             group=self._member.group,
             consumer=consumer.name,
             key=self._keys.worker(consumer.name),
+            gate=self._keys.gate,
         )
         if heartbeat is None and not consumer.pending:
             if _is_ours(consumer) or consumer.idle_ms > _PEER_GONE_MS:

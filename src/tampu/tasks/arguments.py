@@ -1,12 +1,14 @@
 """Arguments of a task: bound to its signature, sent by name, converted by their annotations."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from msgspec import MsgspecError, Struct, convert, defstruct, field
+from msgspec import NODEFAULT, MsgspecError, Struct, convert, defstruct, field
+from msgspec.inspect import DataclassType, Field, StructType, TypedDictType, type_info
 from msgspec.structs import asdict, replace
 
+from tampu.consumer.batch import JobBatch
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
 from tampu.outcome import Unrecoverable
 from tampu.tasks.hints import (
@@ -17,10 +19,14 @@ from tampu.tasks.hints import (
     invalid_part,
     prepare_hint,
 )
-from tampu.tasks.signature import NO_ANNOTATION, Parameter, Signature
-from tampu.wire.payload import decode_payload, encode_payload
+from tampu.tasks.signature import NO_ANNOTATION, NO_DEFAULT, Parameter, Signature
+from tampu.wire.payload import decode_payload, encode_payload, is_model
 
 _ANY_SIZE: Final = 2**62
+_EXPECTED: Final = (
+    "expected JobBatch[Record], where Record is a dataclass, a TypedDict, a msgspec.Struct or a "
+    "pydantic model with the data of one job"
+)
 _MISSING: Final = "required, but missing"
 _PLAIN_TYPES: Final = (type(None), object, bool, int, float, str, bytes, list, dict)
 _UNCONVERTED: Final = (NO_ANNOTATION, Any, None, *_PLAIN_TYPES)
@@ -151,6 +157,95 @@ class Arguments:
         return ArgumentError(self._task, argument, problem)
 
 
+class RecordArguments(Arguments):
+    """The arguments of a job for a batch: the fields of a record, or the record itself."""
+
+    def __init__(self, task: str, signature: Signature, record: Any) -> None:  # noqa: ANN401 - a type
+        super().__init__(task, signature)
+        self._record = record
+
+    def bind_some(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> dict[str, object]:
+        """The fields of the record that was given, or fields by name."""
+        if not args:
+            return super().bind_some(args, kwargs)
+        if len(args) > 1 or kwargs:
+            raise self._error(None, f"expected one {describe_hint(self._record)}")
+        try:
+            bound = decode_payload(encode_payload(args[0], max_bytes=_ANY_SIZE))
+        except (EncodeError, DecodeError) as error:
+            raise self._error(None, f"it cannot be encoded: {error.problem}") from None
+        if not isinstance(bound, dict):
+            raise self._error(None, f"expected a {describe_hint(self._record)}")
+        return bound
+
+    def check(self, bound: dict[str, object]) -> None:
+        """Refuse what the worker would refuse."""
+        super().check(bound)
+        data = decode_payload(encode_payload(bound, max_bytes=_ANY_SIZE))
+        try:
+            convert_to(data, self._record)
+        except MsgspecError as error:
+            raise self._explain_record(data, error) from None
+
+    def to_record(self, data: object) -> object:
+        """The record in a job's data; `InvalidArguments` if it does not fit."""
+        try:
+            return convert_to({} if data is None else data, self._record)
+        except MsgspecError as error:
+            raise InvalidArguments(str(self._explain_record(data, error))) from None
+
+    def _explain_record(self, data: object, error: MsgspecError) -> ArgumentError:
+        explained, part = self._explain(data), invalid_part(error)
+        if explained.argument is not None or not part:
+            return explained
+        return self._error(None, f"expected a {describe_hint(self._record)}; {part}")
+
+
+class _NoArguments(Arguments):
+    """The arguments of a call that gets a batch: none besides that."""
+
+    def convert(self, data: object) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+def without_arguments(signature: Signature) -> Arguments:
+    """The arguments of a function that gets its batch as if it were its job."""
+    return _NoArguments("", signature)
+
+
+class BatchParts:
+    """What the signature of a function that takes a batch says about its jobs."""
+
+    def __init__(self, task: str, signature: Signature) -> None:
+        taking = [each for each in signature.parameters if takes_batch(each)]
+        others = [each.name for each in signature.parameters if each not in taking]
+        others += signature.job_parameters
+        if len(taking) != 1 or others:
+            names = ", ".join([*(each.name for each in taking[1:]), *others]) or "no JobBatch"
+            problem = "a task with batch takes one JobBatch[...], and dependencies"
+            raise OptionError("parameter", names, problem)
+        record = next(iter(get_args(taking[0].hint)), Any)
+        self.signature = replace(signature, parameters=(), job_parameters=(taking[0].name,))
+        fields = Signature(_fields_of(taking[0].name, record), (), {}, None)
+        self.arguments = RecordArguments(task, fields, record)
+
+
+def takes_batch(parameter: Parameter) -> bool:
+    """Whether a parameter is annotated with `JobBatch`."""
+    return JobBatch in (parameter.hint, get_origin(parameter.hint))
+
+
+def refuse_batch(signature: Signature) -> None:
+    """Refuse a function that takes a batch, as the task has none."""
+    for each in signature.parameters:
+        if takes_batch(each):
+            problem = "its type is JobBatch: declare the task with batch=Batch(...)"
+            raise OptionError("parameter", each.name, problem)
+
+
 class ReturnType:
     """Converts a task's result to the annotated return type, where that makes a difference."""
 
@@ -193,3 +288,42 @@ def _field(parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     default = parameter.default
     # A factory, because msgspec would copy a mutable default.
     return parameter.name, parameter.hint, field(default_factory=lambda: default)
+
+
+def _fields_of(parameter: str, record: Any) -> tuple[Parameter, ...]:  # noqa: ANN401 - a type
+    if is_model(record):
+        return _fields_of_model(record)
+    try:
+        info: Any = type_info(record)
+    except TypeError:
+        info = None
+    is_record = isinstance(info, StructType | DataclassType | TypedDictType)
+    if not is_record or getattr(info, "array_like", False):
+        raise OptionError("parameter", parameter, _EXPECTED)
+    hints = get_type_hints(record, include_extras=True)
+    fields: Sequence[Field] = info.fields
+    return tuple(
+        Parameter(each.encode_name, hints[each.name], _default_of(each), by_position=False)
+        for each in fields
+    )
+
+
+def _default_of(field: Field) -> object:
+    if field.default_factory is not NODEFAULT:
+        return field.default_factory()
+    if field.default is not NODEFAULT:
+        return field.default
+    return NO_DEFAULT if field.required else None
+
+
+def _fields_of_model(model: Any) -> tuple[Parameter, ...]:  # noqa: ANN401 - a pydantic model
+    hints = get_type_hints(model, include_extras=True)
+    return tuple(
+        Parameter(
+            name,
+            hints[name],
+            NO_DEFAULT if each.is_required() else each.get_default(call_default_factory=True),
+            by_position=False,
+        )
+        for name, each in model.model_fields.items()
+    )

@@ -18,10 +18,17 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tampu.consumer.batch import JobBatch, convert_batch
 from tampu.consumer.handler import Function
 from tampu.job import Job
-from tampu.outcome import Retry, Snooze, Unrecoverable
-from tampu.tasks.arguments import Arguments
+from tampu.outcome import Decision
+from tampu.tasks.arguments import (
+    Arguments,
+    BatchParts,
+    RecordArguments,
+    refuse_batch,
+    without_arguments,
+)
 from tampu.tasks.depends import FactoryKind, Overrides, Step, dependency_steps, override_all
 from tampu.tasks.middleware import ContextStack, Middleware
 from tampu.tasks.signature import Dependency, Signature, signature_of
@@ -40,10 +47,16 @@ class TaskDefinition(Struct, frozen=True):
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., Any]) -> "TaskDefinition":
+    def of(
+        cls, name: str, function: Callable[..., Any], *, in_batches: bool = False
+    ) -> "TaskDefinition":
         """The definition of a function; `OptionError` if it can never run."""
         signature = signature_of(function)
         steps = dependency_steps(signature.dependencies.values())
+        if in_batches:
+            parts = BatchParts(name, signature)
+            return cls(function, parts.signature, parts.arguments, steps)
+        refuse_batch(signature)
         return cls(function, signature, Arguments(name, signature), steps)
 
     def override(self, overrides: Overrides) -> "TaskDefinition":
@@ -90,6 +103,10 @@ def handler_function(
     definition: TaskDefinition, runtime: Runtime, middleware: Sequence[Middleware]
 ) -> Function:
     """A function that runs the task for a job, in the cheapest way possible."""
+    arguments = definition.arguments
+    if isinstance(arguments, RecordArguments):
+        inner = replace(definition, arguments=without_arguments(definition.signature))
+        return _converting(handler_function(inner, runtime, middleware), arguments.to_record)
     if not definition.steps and not middleware:
         if is_async(definition.function):
             return _simple_async_function(definition)
@@ -126,6 +143,24 @@ def _simple_function(definition: TaskDefinition) -> Function:
     return run
 
 
+def _converting(function: Function, to_record: Callable[[object], object]) -> Function:
+    """The function; it gets the batch with converted data, or is not called if no job fits."""
+
+    call: Any = function
+
+    async def run(batch: Job[Any]) -> object:
+        assert isinstance(batch, JobBatch)  # noqa: S101 - its handler has a batch
+        converted = convert_batch(batch, to_record)
+        return None if converted is None else await call(converted)
+
+    def run_plainly(batch: Job[Any]) -> object:
+        assert isinstance(batch, JobBatch)  # noqa: S101 - its handler has a batch
+        converted = convert_batch(batch, to_record)
+        return None if converted is None else call(converted)
+
+    return run if is_async(call) else run_plainly
+
+
 class _TaskCall:
     """Runs a task with its middleware outside, its dependencies inside of that."""
 
@@ -156,7 +191,7 @@ class _TaskCall:
             for each in self._middleware:
                 await stack.enter(each(job), essential=False)
             value = await self._call(job, stack, thread)
-            if isinstance(value, Retry | Snooze | Unrecoverable):
+            if isinstance(value, Decision):
                 raise value  # so that middleware and dependencies see it  # noqa: TRY301
         except GeneratorExit:
             raise  # the loop has ended: nothing can be awaited any more

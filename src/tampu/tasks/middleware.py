@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from tampu.errors import OptionError, text_of
 from tampu.job import Job
-from tampu.outcome import Retry, Snooze, Unrecoverable
+from tampu.outcome import Decision
 from tampu.util.options import is_async, yields
 
 logger = logging.getLogger(__name__)
@@ -97,6 +97,6 @@ def _choose_error(
         return raised  # usually a cancellation
     if error is None and essential:
         return raised  # for example a transaction that could not be committed
-    if isinstance(error, Exception) and isinstance(raised, Retry | Snooze | Unrecoverable):
+    if isinstance(error, Exception) and isinstance(raised, Decision):
         return raised  # it decides what happens to a failed attempt
     return error

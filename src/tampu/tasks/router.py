@@ -2,30 +2,46 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from inspect import unwrap
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Required,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import Struct
 
+from tampu.consumer.batch import JobBatch
+from tampu.consumer.handler import Batch
 from tampu.errors import OptionError, WrongContext
-from tampu.schedules.model import ScheduleOptions, ScheduleSettings, check_rule
+from tampu.limits.model import Concurrency, Limit, NamedLimits, Rate, check_limit_name, define_named
+from tampu.limits.placing import Placement, find_place
+from tampu.producer.request import JobRules
+from tampu.schedules.model import ScheduleOptions, ScheduleSettings, check_rule, flow_options
 from tampu.schedules.storing import NewSchedule
 from tampu.tasks.middleware import Middleware, check_middleware
+from tampu.tasks.settings import TaskOptions, TaskSettings
 from tampu.tasks.task import (
     AnyTask,
     AsyncTask,
     PlainTask,
     Task,
-    TaskOptions,
     TaskProducer,
-    TaskSettings,
 )
 from tampu.timing import Rule
 from tampu.util.options import check_type, is_async, parse_options
 from tampu.wire.keys import check_queue_name
+from tampu.wire.lines import LimitDefinition
 from tampu.wire.payload import encode_payload
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class DeclaredSchedule(Struct, frozen=True):
@@ -45,16 +61,26 @@ class DeclaredSchedule(Struct, frozen=True):
         """Its options, including its key."""
         return {**self.options, "key": self.key}
 
-    def to_store(self, max_payload: int) -> NewSchedule:
+    def to_store(self, rules: JobRules) -> NewSchedule:
         """What a worker stores: like any schedule, and marked with the task that declares it."""
-        settings = parse_options(ScheduleSettings, "a schedule", self.options_with_key())
+        options = self.options_with_key()
+        if "expires" not in options:
+            options["expires"] = self.task.expires
+        settings = parse_options(ScheduleSettings, "a schedule", options)
         return NewSchedule(
             self.task.name,
             check_rule(self.rule, settings),
-            encode_payload(self.data(), max_bytes=max_payload),
+            encode_payload(self.data(), max_bytes=rules.max_payload),
             settings,
+            place=self.place(rules.limits),
             declared_by=self.task.import_name,
         )
+
+    def place(self, named: NamedLimits) -> Placement | None:
+        """Where its jobs wait: as the task says, unless the schedule says otherwise."""
+        data = self.data()
+        flow = self.task.flow_options(data, flow_options(self.options))
+        return find_place(self.task.name, data, flow, named=named)
 
     def data(self) -> dict[str, object]:
         """The data of its jobs; `ArgumentError` if the arguments do not fit the task."""
@@ -76,8 +102,31 @@ class RouterOwner(TaskProducer, Protocol):
     def middleware(self) -> tuple[Middleware, ...]:
         """The middleware of all tasks."""
 
+    @property
+    def limits(self) -> Mapping[str, LimitDefinition]:
+        """All limits that were declared under a name."""
+
     def register(self, task: AnyTask) -> None:
         """Add a task; a second one with the same name is refused."""
+
+    def register_limit(self, name: str, definition: LimitDefinition) -> None:
+        """Add a limit; another definition of the same name is refused."""
+
+
+class BatchTaskKeywords(TaskOptions, total=False):
+    """Options of a task that gets batches, as keywords."""
+
+    batch: Required[Batch]  # type: ignore[misc] # narrower than that of any task
+
+
+class BatchTask(Task[[T], Any], Generic[T]):
+    """A task whose function gets many jobs at once; each is enqueued as one record."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
+        """Call the function itself, with a `JobBatch`."""
+        self._check_plain_call(args, kwargs)
+        function: Callable[..., Any] = self.function
+        return function(*args, **kwargs)
 
 
 class TaskDecorator(Protocol):
@@ -90,8 +139,20 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
+class BatchDecorator(Protocol):
+    """The decorator that `task(batch=...)` returns: turns a function of a batch into a task."""
+
+    def __call__(
+        self, function: Callable[Concatenate[JobBatch[T], ...], object], /
+    ) -> BatchTask[T]:
+        """The task of the function."""
+
+
 class ScheduleDecorator(Protocol):
     """The decorator that `schedule(...)` returns: for a task, or a function that becomes one."""
+
+    @overload
+    def __call__(self, task: BatchTask[T], /) -> BatchTask[T]: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, task: AsyncTask[P, R], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -118,6 +179,7 @@ class Router:
         self._owner: RouterOwner | None = None
         self._tasks: dict[str, AnyTask] = {}
         self._schedules: list[DeclaredSchedule] = []
+        self._limits: dict[str, LimitDefinition] = {}
 
     @property
     def tasks(self) -> Mapping[str, AnyTask]:
@@ -128,6 +190,11 @@ class Router:
     def schedules(self) -> Sequence[DeclaredSchedule]:
         """The declared schedules."""
         return self._schedules
+
+    @property
+    def limits(self) -> Mapping[str, LimitDefinition]:
+        """The limits that were declared under a name."""
+        return self._limits
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
@@ -146,6 +213,9 @@ class Router:
     def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
     @overload
+    def task(self, **options: Unpack[BatchTaskKeywords]) -> BatchDecorator: ...  # type: ignore[overload-overlap]
+
+    @overload
     def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
@@ -154,12 +224,36 @@ class Router:
 
         def declare(function: Callable[..., Any], /) -> AnyTask:
             _check_function(function)
-            kind = AsyncTask if is_async(function) else PlainTask
-            task: AnyTask = kind(function, self, settings)
+            kind: type[AnyTask] = AsyncTask if is_async(function) else PlainTask
+            if settings.batch is not None:
+                kind = BatchTask
+            task = kind(function, self, settings)
             self._declare(task)
             return task
 
         return declare if function is None else declare(function)
+
+    def limit(self, name: str, *limits: Concurrency | Rate) -> Limit:
+        """Declare a limit under a name: `app.limit("stripe", Rate("25/s"), Concurrency(10))`.
+
+        Tasks of the app share it, on each queue by itself. Returns `Limit(name)`, which is what
+        tasks name it by. For one limit for each value write `Limit(name, by=...)` there.
+        """
+        definition = define_named(check_limit_name(name), limits)
+        if self._owner is not None:
+            self._owner.register_limit(name, definition)
+        self.register_limit(name, definition)
+        return Limit(name)
+
+    def register_limit(self, name: str, definition: LimitDefinition) -> None:
+        """Take a limit; `OptionError` if there is another one with the same name."""
+        check_same(self._limits, name, definition)
+        self._limits[name] = definition
+
+    def check_limits(self) -> None:
+        """Refuse tasks that name a limit that is not declared."""
+        for task in self._tasks.values():
+            task.check_limits()
 
     def schedule(
         self,
@@ -197,8 +291,12 @@ class Router:
             raise OptionError("router", self, "already included in an app")
         for task in self._tasks.values():
             check_unique(owner.tasks, task)
+        for name, definition in self._limits.items():
+            check_same(owner.limits, name, definition)
         for task in self._tasks.values():
             owner.register(task)
+        for name, definition in self._limits.items():
+            owner.register_limit(name, definition)
         self._owner = owner
 
     def _declare(self, task: AnyTask) -> None:
@@ -211,6 +309,12 @@ class Router:
         if self._owner is None:
             raise WrongContext("use this task", "its router is not included in an app yet")
         return self._owner
+
+
+def check_same(limits: Mapping[str, LimitDefinition], name: str, new: LimitDefinition) -> None:
+    """Refuse another definition of a limit."""
+    if limits.get(name, new) != new:
+        raise OptionError("limit", name, "declared twice, with different values")
 
 
 def _check_function(given: object) -> None:

@@ -3,7 +3,6 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import (
@@ -14,73 +13,37 @@ from typing import (
     Protocol,
     Self,
     TypeAlias,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
 )
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from tampu.backoff import Backoff
-from tampu.consumer.handler import Function, Handler, Isolation
+from tampu.consumer.handler import Function, Handler
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobActions, JobOptions, NewJob, SyncJob
+from tampu.job import Host, Job, JobActions, JobOptions, NewJob
+from tampu.limits.declared import NO_FLOW, check_declared
+from tampu.limits.model import NamedLimits
+from tampu.limits.placing import FlowOptions, limits_of
 from tampu.producer.request import new_job
+from tampu.producer.sync_job import SyncJob
 from tampu.tasks.arguments import ReturnType
 from tampu.tasks.execution import TaskDefinition
-from tampu.tasks.middleware import Middleware, check_middleware
+from tampu.tasks.middleware import Middleware
+from tampu.tasks.settings import TaskSettings
 from tampu.tasks.signature import check_parameters
-from tampu.unique import Unique
 from tampu.util.clock import Duration
-from tampu.util.options import check_type
 from tampu.util.portal import Portal
 from tampu.wire.keys import check_job_name, check_queue_name
+from tampu.wire.lines import LimitDefinition
 
 if TYPE_CHECKING:
     from tampu.queue import Queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class TaskOptions(TypedDict, total=False):
-    """Options of a task, as keywords; `TaskSettings` explains them."""
-
-    name: str | None
-    queue: str | None
-    attempts: int | None
-    backoff: Backoff | None
-    timeout: Duration | None
-    isolation: Isolation
-    unique: Unique | None
-    result_ttl: Duration | None
-    middleware: list[Middleware] | tuple[Middleware, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSettings:
-    """Options of a task. Those that a `Handler` has too are validated there."""
-
-    name: str | None = None  # None: the name of the function
-    queue: str | None = None  # None: the queue of the router, or of the app
-    attempts: int | None = None  # for this and the next four, None means the worker's option
-    backoff: Backoff | None = None
-    timeout: Duration | None = None
-    isolation: Isolation = None
-    unique: Unique | None = None  # at most one job with the same arguments at a time
-    result_ttl: Duration | None = None  # how long its results are kept; 0: not at all
-    middleware: list[Middleware] | tuple[Middleware, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.name is not None:
-            check_job_name(self.name)
-        if self.queue is not None:
-            check_queue_name(self.queue)
-        if self.unique is not None:
-            check_type("unique", self.unique, Unique, accepted="Unique(...)")
-        check_middleware(self.middleware)
 
 
 class TaskProducer(Protocol):
@@ -91,6 +54,10 @@ class TaskProducer(Protocol):
 
     def portal(self) -> Portal:
         """The portal for threads without an event loop."""
+
+    @property
+    def limits(self) -> NamedLimits:
+        """The limits that were declared under a name."""
 
 
 class TaskRegistry(Protocol):
@@ -121,16 +88,22 @@ class Call(Struct, Generic[R], frozen=True):
 class _LazyDefinition:
     """A task's definition, made on first use: annotations may name what is defined later."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name, self._function = name, function
+    def __init__(self, name: str, function: Callable[..., Any], *, in_batches: bool) -> None:
+        self._name, self._function, self._in_batches = name, function, in_batches
 
     @cached_property
     def definition(self) -> TaskDefinition:
-        return TaskDefinition.of(self._name, self._function)
+        return TaskDefinition.of(self._name, self._function, in_batches=self._in_batches)
+
+    @cached_property
+    def defaults(self) -> dict[str, object]:
+        parameters = self.definition.signature.parameters
+        return {each.name: each.default for each in parameters if not each.required}
 
     @cached_property
     def return_type(self) -> ReturnType:
-        return ReturnType(self.definition.signature.returns)
+        # With batches, jobs may get results of their own.
+        return ReturnType(Any if self._in_batches else self.definition.signature.returns)
 
 
 class Task(Generic[P, R]):
@@ -150,17 +123,21 @@ class Task(Generic[P, R]):
             timeout=settings.timeout,
             isolation=settings.isolation,
             result_ttl=settings.result_ttl,
+            batch=settings.batch,
         )
         self._injected = check_parameters(function)
         self._function = function
         self._registry = registry
         self._settings = settings
+        self._flow = settings.flow
+        self._flow.check_arguments(inspect.signature(function).parameters.keys() - self._injected)
         self._queue = settings.queue
         self._options: JobOptions = {}
         self.name = check_job_name(
             _function_name(function) if settings.name is None else settings.name
         )
-        self._lazy = _LazyDefinition(self.name, function)
+        in_batches = settings.batch is not None
+        self._lazy = _LazyDefinition(self.name, function, in_batches=in_batches)
 
     def _copy_attributes(self, function: Callable[P, Any]) -> None:
         """Look like the function, without hiding any attribute of a task."""
@@ -209,14 +186,44 @@ class Task(Generic[P, R]):
         return self._lazy.definition
 
     @property
+    def expires(self) -> Duration | None:
+        """How long its jobs wait before they are buried instead of run."""
+        return self._settings.expires
+
+    @property
     def own_options(self) -> JobOptions:
         """The options of its jobs that were set by `options`."""
         return self._options
 
-    @property
-    def _job_options(self) -> JobOptions:
-        unique = self._settings.unique
-        return self._options if unique is None else {"unique": unique, **self._options}
+    def flow_options(
+        self, arguments: Mapping[str, object], own: Mapping[str, object]
+    ) -> FlowOptions:
+        """Where the job of a call waits; `own` are options of the job. Raises `OptionError`."""
+        found = self._flow.for_call({**self._lazy.defaults, **arguments}, own)
+        check_declared(found.limits, self._registry.producer.limits)
+        return found
+
+    def limits(self, named: NamedLimits) -> dict[str, LimitDefinition]:
+        """The limits of its jobs, given those that the app has declared under a name."""
+        return limits_of(self.name, self._settings.limits, named)
+
+    def check_limits(self) -> None:
+        """Refuse a task that names a limit that its app does not declare."""
+        check_declared(self._flow.limits, self._registry.producer.limits)
+
+    def _job_options(self, arguments: Mapping[str, object]) -> JobOptions:
+        """The options of the job of a call: those of the task, and its own, which win."""
+        own = self._options
+        options: JobOptions = {}
+        if self._settings.unique is not None:
+            options["unique"] = self._settings.unique
+        if self._settings.expires is not None:
+            options["expires"] = self._settings.expires
+        options = {**options, **own}
+        if self._flow == NO_FLOW and not own.get("limits"):
+            return options
+        flow = asdict(self.flow_options(arguments, own))
+        return {**options, **cast("JobOptions", flow)}
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task with options for its jobs; `queue` adds them to another queue."""
@@ -247,7 +254,8 @@ class Task(Generic[P, R]):
         """
         bound = self.bind(args, kwargs)
         queue = self._registry.producer.queue(self.queue)
-        return self._convert_result(await queue.add(self.name, bound, **self._job_options))
+        options = self._job_options(bound)
+        return self._convert_result(await queue.add(self.name, bound, **options))
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Add many calls of this task with few calls to the server; see `Queue.add_many`.
@@ -259,10 +267,11 @@ class Task(Generic[P, R]):
         by_queue: dict[str, list[int]] = {}
         for number, each in enumerate(given):
             by_queue.setdefault(self._queue_for(each), []).append(number)
+        wanted = [each.task._new_job(each) for each in given]
         added: dict[int, Job[R]] = {}
         for queue, numbers in by_queue.items():
-            wanted = [given[number].task._new_job(given[number]) for number in numbers]
-            jobs = await self._registry.producer.queue(queue).add_many(wanted)
+            new = [wanted[number] for number in numbers]
+            jobs = await self._registry.producer.queue(queue).add_many(new)
             added.update(zip(numbers, map(self._convert_result, jobs), strict=True))
         return [added[number] for number in range(len(given))]
 
@@ -298,7 +307,7 @@ class Task(Generic[P, R]):
         return call.task.queue
 
     def _new_job(self, call: Call[R]) -> NewJob:
-        return new_job(self.name, call.arguments, self._job_options)
+        return new_job(self.name, call.arguments, self._job_options(call.arguments))
 
     def _convert_result(self, job: Job[Any]) -> Job[R]:
         """The job; its `result` converts the value if the return type needs it."""
@@ -352,6 +361,10 @@ class _ConvertingHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """The result, converted."""
         return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Passed on."""
+        self._host.charge(resources, tokens)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Passed on."""

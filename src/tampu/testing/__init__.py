@@ -4,11 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tampu.testing.bench import Attempt
     from tampu.testing.enqueued import EnqueuedJob
     from tampu.testing.jobs import Jobs
     from tampu.testing.kit import Kit, SyncJobs, use
     from tampu.testing.made_job import MadeJob, make_job
+    from tampu.testing.queue_bench import Attempt
 
 __all__ = [
     "Attempt",
@@ -23,11 +23,11 @@ __all__ = [
 
 # Imported on demand: pytest loads the plugin in every project that has tampu installed.
 _HOMES: Final = {
-    "tampu.testing.bench": "Attempt",
     "tampu.testing.enqueued": "EnqueuedJob",
     "tampu.testing.jobs": "Jobs",
     "tampu.testing.kit": "Kit SyncJobs use",
     "tampu.testing.made_job": "MadeJob make_job",
+    "tampu.testing.queue_bench": "Attempt",
 }
 
 if not TYPE_CHECKING:  # to a type checker any name would be one

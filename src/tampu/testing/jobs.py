@@ -12,7 +12,7 @@ from tampu.job import Job
 from tampu.server.scripts.virtual_time import begin_test, empty_database
 from tampu.tasks.handlers import app_steps, parse_worker_options
 from tampu.tasks.task import AnyTask
-from tampu.testing.bench import Attempt, Bench, BenchRules, Ended, kit_settings
+from tampu.testing.bench import Bench, kit_settings
 from tampu.testing.enqueued import (
     EnqueuedJob,
     Wanted,
@@ -21,6 +21,7 @@ from tampu.testing.enqueued import (
     read_enqueued,
     wanted_job,
 )
+from tampu.testing.queue_bench import Attempt, BenchRules, Ended
 from tampu.testing.runners import make_kit_plans
 from tampu.testing.threads import KitPortal, KitThreads
 from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_ms
@@ -129,16 +130,14 @@ class Jobs:
             await bench.flush_events()
         return self._history[began:]
 
-    async def run_next(self, bench: Bench) -> Ended | None:
-        """Run one job, and remember the attempt."""
+    async def run_next(self, bench: Bench) -> list[Ended]:
+        """Run one job, or a batch of them, and remember the attempts."""
         await bench.serve(self._names)
         ended = await bench.run_next()
-        if ended is None:
-            return None
-        if ended.attempt is not None:
-            self._history.append(ended.attempt)
-        if ended.error is not None and not isinstance(ended.error, Exception):
-            raise ended.error  # Ctrl-C, or a verdict of pytest
+        self._history += [each.attempt for each in ended if each.attempt is not None]
+        for each in ended:
+            if each.error is not None and not isinstance(each.error, Exception):
+                raise each.error  # Ctrl-C, or a verdict of pytest
         return ended
 
     # --- looking --------------------------------------------------------------------------------
@@ -217,9 +216,10 @@ class Jobs:
         bench.look_again()
         self._depth += 1
         try:
-            while (ended := await self.run_next(bench)) is not None:
-                if ended.error is not None and ended.is_final:
-                    self._unseen[ended.job_id] = ended.error
+            while ended := await self.run_next(bench):
+                for each in ended:
+                    if each.error is not None and each.is_final:
+                        self._unseen[each.job_id] = each.error
         finally:
             self._depth -= 1
         here = asyncio.get_running_loop()
@@ -328,11 +328,12 @@ class _Journey:
     async def _run_waiting(self) -> bool:
         """Run jobs until none waits; whether there were any."""
         before = self._left
-        while (ended := await self._jobs.run_next(self._bench)) is not None:
-            if ended.error is not None and self._raise_errors:
-                raise ended.error
-            self._left -= 1
-            if self._left == 0:
+        while ended := await self._jobs.run_next(self._bench):
+            for each in ended:
+                if each.error is not None and self._raise_errors:
+                    raise each.error
+            self._left -= len(ended)
+            if self._left <= 0:
                 raise _endless(self._limit)
         return self._left < before
 

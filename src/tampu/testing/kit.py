@@ -10,14 +10,15 @@ from typing import Any, Unpack
 from tampu.app import App, AppQueue
 from tampu.errors import WrongContext
 from tampu.job import Job, JobOptions, NewJob
+from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions
 from tampu.server.connect import URL_VARIABLE
 from tampu.server.listening import SharedParts
 from tampu.server.scripts.virtual_time import end_test
 from tampu.tasks.task import AnyTask
-from tampu.testing.bench import Attempt
 from tampu.testing.enqueued import EnqueuedJob
 from tampu.testing.jobs import LIMIT, Jobs
+from tampu.testing.queue_bench import Attempt
 from tampu.testing.server import start_server
 from tampu.testing.threads import KitPortal
 from tampu.util.clock import Duration, instant_ms, now_ms
@@ -30,9 +31,15 @@ class InlineQueue(AppQueue):
     """A queue whose jobs run when they are added. A result is there at once, or never."""
 
     def __init__(
-        self, jobs: Jobs, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
+        self,
+        jobs: Jobs,
+        shared: Shared[SharedParts],
+        name: str,
+        *,
+        limits: NamedLimits,
+        **options: Unpack[QueueOptions],
     ) -> None:
-        super().__init__(shared, name, **options)
+        super().__init__(shared, name, limits, **options)
         self._kit_jobs = jobs
 
     async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
@@ -206,14 +213,18 @@ class Use:
             raise unseen
 
     def _make_queue(
-        self, shared: Shared[SharedParts], name: str, **options: Unpack[QueueOptions]
+        self,
+        shared: Shared[SharedParts],
+        name: str,
+        limits: NamedLimits,
+        **options: Unpack[QueueOptions],
     ) -> AppQueue:
         assert self._jobs is not None  # noqa: S101 - set before the app is used
         self._jobs.add_queue(name)
         options["durability"] = "memory"  # the server for tests has no replica
         if self._inline:
-            return InlineQueue(self._jobs, shared, name, **options)
-        return AppQueue(shared, name, **options)
+            return InlineQueue(self._jobs, shared, name, limits=limits, **options)
+        return AppQueue(shared, name, limits, **options)
 
     @staticmethod
     def _forget() -> None:

@@ -17,6 +17,7 @@ class _MadeHost:
 
     def __init__(self) -> None:
         self.reported: list[int] = []
+        self.charged: list[tuple[str, int]] = []
 
     @property
     def actions(self) -> JobActions:
@@ -26,6 +27,10 @@ class _MadeHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A made job has no result."""
         raise WrongContext("wait for the result of a job from make_job()", "it is on no queue")
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Record what was charged."""
+        self.charged += [(each, tokens) for each in resources]
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Record a number."""

@@ -5,24 +5,20 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from tampu.consumer.batching import BatchDelivery, Work
 from tampu.consumer.handler import Function, HandlerPlan, KeptResults, Place, Runner, timeout_s_of
-from tampu.consumer.intake import Delivery
+from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.runners.local import LoopRunner, ThreadRunner
 from tampu.consumer.runners.traced import note_errors
+from tampu.errors import JobFailed
 from tampu.job import Job, enter_job
-from tampu.outcome import (
-    Outcome,
-    Retry,
-    Snooze,
-    Unrecoverable,
-    outcome_after_limit,
-    timeout_outcome,
-)
+from tampu.outcome import Decision, Outcome, outcome_after_limit, timeout_outcome
 from tampu.tasks.execution import Runtime, handler_function
 from tampu.tasks.task import AnyTask
 from tampu.testing.threads import KitThreads
 from tampu.util.options import is_async
+from tampu.wire.dead import Failure
 
 if TYPE_CHECKING:
     from tampu.app import App
@@ -49,8 +45,8 @@ class TaskRunner:
         self._overrides = app.overrides
         self._runner = self._make_runner()
 
-    async def run(self, delivery: Delivery) -> Outcome:
-        """Run the task for one delivery."""
+    async def run(self, delivery: Work) -> Outcome:
+        """Run the task for one delivery, or for a batch."""
         if self._overrides is not self._app.overrides:
             self._overrides = self._app.overrides
             self._runner = self._make_runner()
@@ -77,7 +73,7 @@ class TaskRunner:
         return ThreadRunner(recording, self._threads)
 
 
-async def run_attempt(delivery: Delivery) -> Outcome:
+async def run_attempt(delivery: Work) -> Outcome:
     """Run the handler of a delivery with its time limit, in a task and a context of its own."""
     runner, limit_s = delivery.plan.runner, delivery.timeout_s
     began = monotonic()
@@ -95,7 +91,44 @@ async def run_attempt(delivery: Delivery) -> Outcome:
     return outcome
 
 
-async def _enter_and_run(delivery: Delivery) -> Outcome:
+class _Outcomes:
+    """Keeps the outcomes of jobs that a handler settles alone."""
+
+    start = None
+
+    def __init__(self) -> None:
+        self.by_job: dict[Job[Any], Outcome] = {}
+
+    def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
+        """A job was settled."""
+        del duration_ns
+        self.by_job[delivery.job] = outcome
+
+    def cancel(self, delivery: Delivery) -> None:
+        """Not called: a batch of a test starts at once."""
+
+
+async def run_together(
+    deliveries: list[Delivery], raised: dict[str, BaseException]
+) -> list[Outcome]:
+    """Run the handler for one job, or once for a batch of them; the outcome of each."""
+    first = deliveries[0]
+    if first.plan.batch is None:
+        return [await run_attempt(first)]
+    work, outcomes = BatchDelivery(first.plan), _Outcomes()
+    for each in deliveries:
+        work.add(each)
+    work.begin(outcomes)
+    outcome = await run_attempt(work)
+    error = raised.pop(work.job.id, None)
+    for each in work.end():
+        outcomes.put(each, outcome, 0)
+        if error is not None:
+            raised[each.job.id] = error
+    return [outcomes.by_job[each.job] for each in deliveries]
+
+
+async def _enter_and_run(delivery: Work) -> Outcome:
     enter_job(delivery.job)
     return await delivery.plan.runner.run(delivery)
 
@@ -119,6 +152,7 @@ def make_kit_plans(
             own.backoff or settings.backoff,
             timeout_s_of(timeout),
             KeptResults.of(settings.result_ttl),
+            own.batch,
         )
     return runtime, plans
 
@@ -128,7 +162,7 @@ def _record_errors(function: Function, raised: dict[str, BaseException]) -> Func
     called: Any = function
 
     def note(job: Job[Any], value: object) -> object:
-        if isinstance(value, Retry | Snooze | Unrecoverable):
+        if isinstance(value, Decision):
             raised[job.id] = value
         return value
 
@@ -149,3 +183,28 @@ def _record_errors(function: Function, raised: dict[str, BaseException]) -> Func
             raise
 
     return run if is_async(function) else run_plainly
+
+
+def refusal_error(burial: BuryEntry) -> JobFailed | None:
+    """Why an entry was not run; none if its time was over, which is what its producer asked for."""
+    if burial.reason.value == "expired":
+        return None
+    failure = burial.failure or Failure("", "")
+    return JobFailed(
+        burial.job_id,
+        reason=burial.reason.value,
+        error_type=failure.error_type,
+        message=failure.message,
+    )
+
+
+def failure_error(delivery: Delivery, failure: Failure | None) -> JobFailed:
+    """The error of an attempt that raised nothing, for instance because it took too long."""
+    failure = failure or Failure("", "")
+    return JobFailed(
+        delivery.job.id,
+        reason=f"attempt {delivery.job.attempt} of {delivery.budget}",
+        error_type=failure.error_type,
+        message=failure.message,
+        traceback=failure.traceback,
+    )

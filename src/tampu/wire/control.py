@@ -36,7 +36,31 @@ class DrainRequest(Struct, frozen=True):
     worker: str
 
 
-ControlMessage: TypeAlias = CancelRequest | PauseRequest | DrainRequest
+class GateNotice(Struct, frozen=True):
+    """The queue has flow control, or no longer has."""
+
+    is_open: bool
+
+
+class HoldNotice(Struct, frozen=True):
+    """Jobs of a task, a key, or both are held in their lines, for that long.
+
+    `what` is an escaped name, `/` and an escaped key, or one after the other.
+    """
+
+    what: str
+    left_ms: int | None  # None: until somebody resumes it
+
+
+class ReleaseNotice(Struct, frozen=True):
+    """What was held may pass again."""
+
+    what: str
+
+
+ControlMessage: TypeAlias = (
+    CancelRequest | PauseRequest | DrainRequest | GateNotice | HoldNotice | ReleaseNotice
+)
 
 
 def decode_control(flat: Sequence[bytes]) -> ControlMessage:
@@ -47,10 +71,21 @@ def decode_control(flat: Sequence[bytes]) -> ControlMessage:
             return _request(fields.get(b"id", ""), fields.get(b"latest", ""))
         case "pause" | "resume" as change:
             return PauseRequest(change == "pause")
+        case "gate" | "no_gate" as change:
+            return GateNotice(change == "gate")
+        case "hold":
+            left_ms = decode_number(encode_text(fields.get(b"left", "")))
+            return HoldNotice(fields.get(b"what", ""), _whole(left_ms))
+        case "unhold":
+            return ReleaseNotice(fields.get(b"what", ""))
         case "drain":
             return DrainRequest(fields.get(b"worker", ""))
         case _:
             raise DecodeError("control message", "this version does not know its kind")
+
+
+def _whole(given: int | str) -> int | None:
+    return given if isinstance(given, int) else None
 
 
 def encode_drain(request: DrainRequest) -> list[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tampu.errors import DecodeError
 from tampu.wire.envelope import decode_envelope
-from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, decode_extras, split_extras
+from tampu.wire.extras import MAGIC, NO_EXTRAS, Extras, append_extras, decode_extras, split_extras
 from tampu.wire.fields import encode_name, pair_fields
 
 _encode: Final = Encoder().encode
@@ -38,6 +38,11 @@ def decode_entry(flat: Sequence[bytes]) -> Entry:
         return Entry(flat[1], flat[3], flat[5])  # as we write it: a quarter of the time
     fields = pair_fields(flat, what="stream entry")
     return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"))
+
+
+def is_from_the_delayed_set(flat: Sequence[bytes]) -> bool:
+    """Whether extras are still behind the envelope, as in a member of the delayed set."""
+    return len(flat) > 1 and flat[0] == b"d" and flat[1].endswith(MAGIC)
 
 
 def pack_fields(flat: Sequence[bytes]) -> bytes:

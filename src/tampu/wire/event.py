@@ -30,6 +30,7 @@ class EventKind(Word):
     FIRED = "fired"  # a schedule added a job
     REPLAYED = "replayed"
     PROGRESS = "progress"
+    DROPPED = "dropped"  # for a newer job, or because its line was full
 
 
 _KINDS: Final = {kind.value: kind for kind in EventKind}

@@ -15,7 +15,7 @@ from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.envelope import Uint64
+from tampu.wire.envelope import Uint32, Uint64
 from tampu.wire.fields import cut_text, cut_text_front
 from tampu.wire.keys import HeldKey
 from tampu.wire.msgpack import decode_as, end_of_value, is_map
@@ -27,6 +27,9 @@ MAX_EXTRAS_BYTES: Final = 65_536
 
 MAGIC: Final = b"\xc1TX\x01"
 """The end of a delayed member with extras. MessagePack never uses its first byte."""
+
+LINE_ALONE: Final = b"\x81\xa4line"
+"""The begin of extras that have a line and nothing else."""
 
 _FOOTER_BYTES: Final = 4 + len(MAGIC)
 
@@ -53,8 +56,11 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     None and empty values are not written; unknown ones are ignored.
     """
 
-    timeout_ms: Uint64 | None = None
+    # The scripts of the gate read the first three, which therefore stay the first.
+    line: str | None = None  # where the job waits, if flow control applies to it
     deadline_ms: Uint64 | None = None
+    cost: Uint32 | None = None  # tokens that it takes of a rate; None: 1
+    timeout_ms: Uint64 | None = None
     scheduled_at_ms: Uint64 | None = None
     schedule_key: str | None = None
     tenant: str | None = None

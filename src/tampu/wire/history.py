@@ -15,6 +15,7 @@ from tampu.wire.msgpack import decode_as
 GAUGES_FIELD: Final = b"gauges"
 UNKNOWN_FIELD: Final = b"unknown"
 MISSED_FIELD: Final = b"missed"
+"""Missed instants of schedules: their number in the totals, those of each schedule in a minute."""
 DEAD_PREFIX: Final = b"dead:"
 """What the field of a reason begins with, before its name: how many jobs were buried for it."""
 TASK_PREFIX: Final = b":"
@@ -117,6 +118,7 @@ _figures: Final = Decoder(PackedFigures)
 _gauges: Final = Decoder(PackedGauges)
 _failures: Final = Decoder(PackedFailures)
 _process: Final = Decoder(PackedProcess)
+_missed: Final = Decoder(list[str | int])
 
 
 def encode_history(value: PackedTimes | Gauges | PackedFailures | PackedProcess) -> bytes:
@@ -137,6 +139,13 @@ def decode_gauges(data: bytes) -> PackedGauges:
 def decode_failures(data: bytes) -> PackedFailures:
     """A group of failures."""
     return decode_as(_failures, data, what="failures", expected="a list of eight values")
+
+
+def decode_missed(data: bytes) -> dict[str, int]:
+    """Missed instants by the key of the schedule; those of further schedules under ""."""
+    flat = decode_as(_missed, data, what="history", expected="a list of keys and counts")
+    pairs = zip(flat[::2], flat[1::2], strict=False)
+    return {str(key): count for key, count in pairs if isinstance(count, int)}
 
 
 def decode_process(data: bytes) -> PackedProcess:

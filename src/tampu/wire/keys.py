@@ -58,6 +58,10 @@ class QueueKeys:
     alerts: bytes = field(init=False, repr=False)
     alerts_lock: bytes = field(init=False, repr=False)
     alert_notices: bytes = field(init=False, repr=False)
+    gate: bytes = field(init=False, repr=False)
+    gate_wake: bytes = field(init=False, repr=False)
+    gate_wakeup: bytes = field(init=False, repr=False)
+    gate_lock: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -86,6 +90,10 @@ class QueueKeys:
             "alerts": tag + b":tampu:alerts",
             "alerts_lock": tag + b":tampu:alerts:lock",
             "alert_notices": tag + b":tampu:alerts:notices",
+            "gate": tag + b":tampu:gate",
+            "gate_wake": tag + b":tampu:gate:wake",
+            "gate_wakeup": tag + b":tampu:gate:bell",
+            "gate_lock": tag + b":tampu:gate:lock",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -105,7 +113,7 @@ class QueueKeys:
         return self.raw_marker(job_id.encode())
 
     def raw_marker(self, raw_id: bytes) -> bytes:
-        """The same as `marker`, for the bytes of an id."""
+        """The same for the bytes of an id."""
         return b"%b:dlid:%b" % (self.tag, raw_id)
 
     def index(self, job_id: str) -> bytes:
@@ -198,6 +206,7 @@ _EXPIRING: Final = (
     b"tampu:failures",
     b"tampu:process:",
     b"tampu:alerts",
+    *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:")),
 )
 MARKS: Final = b"{chasqui:}:tampu:marks"
 """A stream of the moments that charts show as lines, such as deployments; one for all queues."""
@@ -350,7 +359,6 @@ class TaskKeys:
 
 
 DEFAULT_GUARD_PREFIX: Final = "tampu:guard:"
-_WHOLE_RESOURCE: Final = b"*"
 
 
 class GuardKeys(Struct, frozen=True):
@@ -384,7 +392,7 @@ def shared_task_keys(keys: TaskKeys, task_id: str) -> SharedTaskKeys:
 
 def held_field(at_ms: int | None) -> bytes:
     """The field in `held` for one occurrence, or for the whole resource."""
-    return _WHOLE_RESOURCE if at_ms is None else b"%d" % at_ms
+    return b"*" if at_ms is None else b"%d" % at_ms
 
 
 def done_member(task_id: str, at_ms: int) -> bytes:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import DecodeError, EncodeError
-from tampu.wire.envelope import RetryOverride, Uint64, payload_of_slot
+from tampu.wire.envelope import RetryOverride, Uint32, Uint64, payload_of_slot
 from tampu.wire.fields import decode_number
 from tampu.wire.msgpack import decode_as, end_of_value
 
@@ -174,6 +174,9 @@ class ScheduleExtras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter_ms: Uint64 = 0
     retry: RetryOverride | None = None
     timeout_ms: Uint64 | None = None
+    expires_ms: Uint64 | None = None
+    line: str | None = None  # where its jobs wait, if flow control applies to them
+    cost: Uint32 | None = None
     grace_ms: Uint64 | None = None
     catch_up_ms: Uint64 | None = None
     declared_by: str = ""  # the task of an app that declares it; empty: stored by hand

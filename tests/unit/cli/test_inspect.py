@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec import structs
+
 from tampu import Counts
 from tampu.admin.queues import QueueSummary
 from tampu.admin.workers import WorkerInfo, WorkerState
 from tampu.cli.inspect import queue_page, queues_table
+from tampu.server.gates import GateState
 from tests.unit.cli.tables import print_view
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -53,7 +56,15 @@ def test_the_page_of_a_queue_shows_ages_and_workers() -> None:
     assert "Waiting    1000000, the oldest for 1m30s" in lines
     assert "Delayed    20000, the next due 3s ago" in lines
     assert "Workers    1 alive" in lines
+    assert not any(line.startswith(("In lines", "Dropped")) for line in lines)
     alive, gone = lines[-2:]
     assert alive.startswith(f"{ALIVE.id}  alive  ")
     assert alive.split()[-3:] == ["4000000", "3/100", "3d4h"]
     assert gone.split() == [GONE.id, "gone", "-", "-", "3/-", "-"]
+
+
+def test_a_queue_with_flow_control_tells_of_lines_and_dropped_jobs() -> None:
+    summary = structs.replace(SUMMARY, gate=GateState(waiting=12, room=0, dropped=3))
+    lines = print_view(queue_page(summary, "redis://here:6379/0"))
+    assert "In lines   12 of those that wait" in lines
+    assert "Dropped    3, for a newer job or because a line was full" in lines

@@ -26,6 +26,9 @@ class NoHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         raise NotImplementedError
 
+    def charge(self, resources: list[str], tokens: int) -> None:
+        raise NotImplementedError
+
     def report_progress(self, job: Job[Any], percent: int) -> None:
         raise NotImplementedError
 

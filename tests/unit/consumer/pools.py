@@ -9,7 +9,7 @@ from tampu.consumer.pool import Pool
 from tampu.outcome import Cancelled, Outcome
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 60.0
 
 
 class FakeSettler:

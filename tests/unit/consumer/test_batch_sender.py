@@ -11,7 +11,7 @@ from tampu.errors import ConnectionLost, ServerBusy
 from tampu.server.outage import Outage, Trouble
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 60.0
 
 
 class FakeServer:

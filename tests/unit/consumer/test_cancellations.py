@@ -10,6 +10,7 @@ from tampu.outcome import (
     Outcome,
     Released,
     Snoozed,
+    Throttled,
     UnrecoverableFailure,
 )
 from tampu.wire.control import KEPT_MS, CancelRequest
@@ -20,6 +21,7 @@ FAILURE = Failure("ValueError", "boom")
 UNFINISHED: list[Outcome] = [
     Failed(FAILURE),
     Snoozed(5),
+    Throttled(5),
     UnrecoverableFailure(FAILURE),
     Released(),
 ]

@@ -9,7 +9,16 @@ from tampu.consumer.reporter import Reporter
 from tampu.consumer.settle import RetryEntry, Settlement
 from tampu.metrics import JobBuried, JobEnded, MemorySink, OutcomeKind, RetryScheduled
 from tampu.metrics.facts import SafeSink
-from tampu.outcome import Cancelled, Done, Failed, Outcome, Released, Snoozed, UnrecoverableFailure
+from tampu.outcome import (
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Throttled,
+    UnrecoverableFailure,
+)
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tests.unit.consumer.deliveries import delivery
 
@@ -53,6 +62,7 @@ class TestFacts:
             (Done(1), OutcomeKind.DONE),
             (Failed(FAILURE), OutcomeKind.FAILED),
             (Snoozed(1), OutcomeKind.SNOOZED),
+            (Throttled(1), OutcomeKind.THROTTLED),
             (UnrecoverableFailure(FAILURE), OutcomeKind.UNRECOVERABLE),
             (Cancelled(), OutcomeKind.CANCELLED),
             (Released(), OutcomeKind.RELEASED),

@@ -27,6 +27,7 @@ from tampu.outcome import (
     Outcome,
     Released,
     Snoozed,
+    Throttled,
     UnrecoverableFailure,
 )
 from tampu.wire.dead import BuryReason, Failure
@@ -197,6 +198,33 @@ class TestOthers:
         assert (retry.wait_ms, retry.counted) == (40, False)
         assert decode_envelope(retry.envelope).attempt == 2
 
+    @pytest.mark.parametrize(
+        ("outcome", "closes"),
+        [
+            (Snoozed(40), (">:k",)),
+            (Failed(FAILURE, after_ms=40), (">:k",)),
+            (Throttled(40), ("api:7", "j()", ">:k")),
+            (Throttled(40, "api"), ("api:7", ">:k")),
+            (Throttled(40, "other"), (">:k",)),
+        ],
+    )
+    def test_an_ordered_job_that_waits_closes_its_key(
+        self, outcome: Outcome, closes: tuple[str, ...]
+    ) -> None:
+        retry = settle(delivery(known=Extras(line="5/k|api:7|j()|>:k")), outcome, RULES)
+        assert isinstance(retry, RetryEntry)
+        assert (retry.wait_ms, retry.closes) == (40, closes)
+
+    def test_other_jobs_close_what_they_were_told_to(self) -> None:
+        known = Extras(line="5|api:7|j()")
+        limited = settle(delivery(attempt=3, known=known), Throttled(40), RULES)
+        assert isinstance(limited, RetryEntry)
+        assert (limited.closes, limited.counted) == (("api:7", "j()"), False)
+        assert decode_envelope(limited.envelope).attempt == 2
+        snoozed = settle(delivery(known=known), Snoozed(40), RULES)
+        assert isinstance(snoozed, RetryEntry)
+        assert snoozed.closes == ()
+
     def test_an_unrecoverable_failure_buries_the_job_on_its_first_attempt(self) -> None:
         buried = settle(delivery(), UnrecoverableFailure(FAILURE), RULES)
         assert isinstance(buried, BuryEntry)
@@ -228,6 +256,7 @@ OUTCOMES: list[Outcome] = [
     Failed(FAILURE),
     Failed(FAILURE, after_ms=0),
     Snoozed(1),
+    Throttled(1),
     UnrecoverableFailure(FAILURE),
     Cancelled(),
     Released(),

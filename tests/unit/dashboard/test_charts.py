@@ -77,9 +77,9 @@ def test_a_gap_breaks_a_line() -> None:
 
 
 def test_the_highest_value_is_at_the_top_of_its_scale() -> None:
-    tree = parse(line_chart("Jobs", frame(), [series(values=(0, 5, 0, 0, 0))]))
+    tree = parse(line_chart("Jobs", frame(), [series(values=(0, 4, 0, 0, 0))]))
     labels = [each.text for each in tree.findall(".//div[@class='y']/span")]
-    assert labels == ["5", "2.5", "0"]
+    assert labels == ["4", "2", "0"]
     path = next(each for each in tree.iter("path") if "line" in each.attrib["class"])
     assert path.attrib["d"] == "M0 100L150 0L300 100L450 100L600 100"
 
@@ -88,7 +88,7 @@ def test_bars_stand_on_each_other() -> None:
     done, failed = series(values=(2, 0, 0, 0, 0)), Series("Failed", "red", (2, 0, 0, 0, 0))
     tree = parse(stacked_bars("Jobs", frame(), [done, failed]))
     bars = [each.attrib["d"] for each in tree.iter("path") if "bar" in each.attrib["class"]]
-    assert bars == ["M12 60h96v40h-96z", "M12 20h96v40h-96z"]
+    assert bars == ["M12 50h96v50h-96z", "M12 0h96v50h-96z"]
 
 
 def test_marks_stand_where_they_belong_and_in_the_table() -> None:
@@ -137,7 +137,18 @@ def test_the_fullest_cell_of_a_heat_map_is_the_strongest() -> None:
 
 @pytest.mark.parametrize(
     ("value", "ceiling"),
-    [(0, 1), (1, 1), (1.01, 2), (2.4, 2.5), (3, 5), (99, 100), (101, 200), (0.003, 0.005)],
+    [(0, 1), (1, 1), (1.01, 2), (2.4, 4), (5, 6), (99, 100), (101, 200), (0.003, 0.004)],
 )
 def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
     assert nice_ceiling(value) == pytest.approx(ceiling)
+
+
+def test_the_axis_of_whole_numbers_has_no_label_for_a_half() -> None:
+    for highest, labels in ((1, ["1", "", "0"]), (5, ["6", "3", "0"])):
+        chart = line_chart("Jobs", frame(), [series(values=(0, highest) * 2 + (0,))], unit=str_of)
+        axis = next(each for each in parse(chart).iter("div") if each.attrib.get("class") == "y")
+        assert [each.text or "" for each in axis.iter("span")] == labels
+
+
+def str_of(value: float | None) -> str:
+    return f"{value or 0:.0f}"

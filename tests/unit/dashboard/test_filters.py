@@ -24,6 +24,7 @@ JOB = JobInfo(
     headers={"x-request": "r-1"},
     failure=Failure("ValueError", "no route"),
     reason="retries_exhausted",
+    key="k 1",
 )
 
 
@@ -43,6 +44,9 @@ JOB = JobInfo(
         ({"q": "job-1"}, True),
         ({"q": "hunter2"}, False),
         ({"q": "ada", "task": "bill"}, False),
+        ({"key": "k 1"}, True),
+        ({"key": "k"}, False),
+        ({"key": "k 1", "task": "bill"}, False),
     ],
 )
 def test_a_filter_matches_by_task_error_and_visible_text(
@@ -59,8 +63,26 @@ def test_a_filter_is_a_link_and_a_sentence() -> None:
     assert chosen.link == "jobs?queue=a%26b&state=dead&task=x+y&error=E&q=%22"
     assert chosen.describe() == 'dead jobs of a&b of the task x y with the error E with """ in them'
     assert chosen.at(JobPlace.WAITING).error == ""
+    assert (
+        chosen.with_key("k")
+        .describe()
+        .endswith('of the task x y of the key k with the error E with """ in them')
+    )
     with pytest.raises(RequestRefused, match="at most 500"):
         JobFilter.parse("a", JobPlace.DEAD, {"task": "x" * 501})
+
+
+def test_rows_of_lines_are_rows_of_waiting_jobs_only() -> None:
+    row = f"{'0a' * 8}:any id"
+    assert JobFilter(queue="a").select([row, "1-1", row]).rows == (row, "1-1")
+    for place, wrong in (
+        (JobPlace.ACTIVE, row),
+        (JobPlace.DEAD, row),
+        (JobPlace.WAITING, "0" * 16),
+        (JobPlace.WAITING, "x"),
+    ):
+        with pytest.raises(RequestRefused, match="row must be"):
+            JobFilter(queue="a", place=place).select([wrong])
 
 
 def test_a_job_came_when_its_entry_was_written_or_its_last_attempt_failed() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tampu.dashboard.history import Quantiles, TrendStep, drain_s, fold, make_trend
+from tampu.dashboard.history import Period, Quantiles, TrendStep, drain_s, fold, make_trend
 from tampu.metrics.history import Bucket, Figures, Histogram, Span
 from tampu.wire.history import Gauges
 
@@ -36,7 +36,7 @@ def test_queues_are_added_up() -> None:
 
 def test_a_trend_lists_the_busiest_tasks_first() -> None:
     steps = [TrendStep.of([bucket(place * 60_000, a=1, b=5)]) for place in range(3)]
-    trend = make_trend(steps, Span.HOUR)
+    trend = make_trend(steps, Period.of(Span.HOUR))
     assert [task.name for task in trend.tasks] == ["b", "a"]
     assert trend.tasks[0].done == 15
     assert trend.tasks[0].failure_rate == pytest.approx(3 / 18)
@@ -47,11 +47,11 @@ def test_a_trend_lists_the_busiest_tasks_first() -> None:
 
 def test_a_rate_counts_from_the_first_attempt_on() -> None:
     steps = [TrendStep.of([bucket(0)]), TrendStep.of([bucket(60_000, a=59)])]
-    assert make_trend(steps, Span.HOUR).total.per_s == pytest.approx(1.0)
+    assert make_trend(steps, Period.of(Span.HOUR)).total.per_s == pytest.approx(1.0)
 
 
 def test_nothing_recorded_is_nothing_and_not_an_error() -> None:
-    trend = make_trend([], Span.DAY)
+    trend = make_trend([], Period.of(Span.DAY))
     assert trend.total.per_s == 0
     assert trend.total.failure_rate is None
     assert trend.total.wait == Quantiles()
@@ -77,4 +77,40 @@ def test_a_backlog_is_gone_when_it_goes_on_shrinking(
     backlog: list[int | None], waiting: int, left_s: float | None
 ) -> None:
     steps = [TrendStep.of([bucket(place * 60_000, each)]) for place, each in enumerate(backlog)]
-    assert drain_s(make_trend(steps, Span.HOUR), waiting) == pytest.approx(left_s)
+    assert drain_s(make_trend(steps, Period.of(Span.HOUR)), waiting) == pytest.approx(left_s)
+
+
+NOW_S = 1_800_000_000
+HOUR_S, DAY_S = 3600, 86_400
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "long_s", "step_s"),
+    [
+        (HOUR_S, 600, 60),
+        (23 * HOUR_S, 2 * HOUR_S, 60),
+        (23 * HOUR_S, 4 * HOUR_S, 600),
+        (25 * HOUR_S - 60, HOUR_S, 600),
+        (3 * DAY_S, 600, HOUR_S),
+        (30 * DAY_S, 6 * DAY_S, HOUR_S),
+        (30 * DAY_S, 29 * DAY_S, 6 * HOUR_S),
+    ],
+)
+def test_a_chosen_time_has_the_finest_steps_that_are_kept_and_fit(
+    ago_s: int, long_s: int, step_s: int
+) -> None:
+    start = NOW_S - ago_s
+    period = Period.choose(range(start, start + long_s), NOW_S)
+    assert period.step_s == step_s
+    numbers = period.numbers(NOW_S)
+    assert len(numbers) <= 151
+    assert numbers[0] * step_s <= start < (numbers[0] + 1) * step_s
+    assert numbers[-1] * step_s < start + long_s <= (numbers[-1] + 1) * step_s
+
+
+def test_a_span_ends_with_the_step_of_now() -> None:
+    for span in Span:
+        period = Period.of(span)
+        numbers = period.numbers(NOW_S)
+        assert numbers[-1] == NOW_S // period.step_s
+        assert len(numbers) * period.step_s == span.steps * span.step_s

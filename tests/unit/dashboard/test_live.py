@@ -114,7 +114,7 @@ async def test_nothing_is_rendered_while_nobody_looks(live: Live) -> None:
     assert live.is_polling
     await stream.close()
     live.look_now()
-    await wait_until(lambda: not live.is_polling, within=20, sentence="the poller ends")
+    await wait_until(lambda: not live.is_polling, within=60, sentence="the poller ends")
     again = Stream(live)
     assert (await again.next())[0] == "region"
     await again.close()
@@ -151,7 +151,7 @@ async def test_a_page_that_fails_does_not_stop_the_others(
     pages.error = error
     live.look_now()
     seen = len(pages.rendered)
-    await wait_until(lambda: len(pages.rendered) > seen, within=20, sentence="it is tried again")
+    await wait_until(lambda: len(pages.rendered) > seen, within=60, sentence="it is tried again")
     if isinstance(error, OptionError):
         assert await stream.next() == ("gone", {"sentence": "Invalid x 1: wrong."})
     else:

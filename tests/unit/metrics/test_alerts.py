@@ -101,6 +101,36 @@ class TestConditions:
         assert holds(one, Observation(late={"digest": 61_000}))
         assert not holds(any_one, Observation(late={}))
 
+    def test_fires_that_a_schedule_has_missed_lately(self) -> None:
+        any_one = Alert.schedule_missed("emails", within="2m")
+        one = Alert.schedule_missed("emails", "digest", within="2m")
+        missed = [{"old": 9}, {}, {"digest": 3, "cleanup": 1}, {"digest": 1}]
+        past = [Bucket(at * 60_000, missed=each) for at, each in enumerate(missed)]
+        seen = Observation(late={}, minutes=past)
+        assert holds(any_one, seen)
+        assert holds(one, seen)
+        assert not holds(Alert.schedule_missed("emails", "old", within="2m"), seen)
+        assert not holds(any_one, Observation(late={}, minutes=past[:2] + [Bucket(0)] * 3))
+        fired = evaluate(one, seen, StoredAlert(one.kind, since_ms=5), now_ms=NOW)
+        assert fired.state.sentence == (
+            "Queue 'emails': schedule 'digest' missed 4 fires within 2m."
+        )
+        fired = evaluate(any_one, seen, StoredAlert(one.kind, since_ms=5), now_ms=NOW)
+        assert fired.state.sentence == (
+            "Queue 'emails': schedule 'digest' missed 4 fires within 2m, "
+            "and 1 other schedule missed some too."
+        )
+
+    def test_a_schedule_that_is_late_now_comes_before_what_was_missed(self) -> None:
+        alert = Alert.schedule_missed("emails", by="1m")
+        past = [Bucket(0, missed={"": 2})]
+        reading = alert.condition.read(Observation(late={"tick": 61_000}, minutes=past))
+        assert reading is not None
+        assert reading.text == "schedule 'tick' should have fired 1m1s ago; the limit is 1m"
+        reading = alert.condition.read(Observation(late={"tick": 5}, minutes=past))
+        assert reading is not None
+        assert reading.text == "a schedule missed 2 fires within 10m"
+
     @pytest.mark.parametrize(
         ("memory", "expected"),
         [
@@ -261,6 +291,7 @@ class TestDeclaring:
             ("key", lambda: Alert.eviction(key="")),
             ("key", lambda: Alert.eviction(key="k" * 301)),
             ("by", lambda: Alert.schedule_missed("emails", by=0)),
+            ("within", lambda: Alert.schedule_missed("emails", within="2h")),
             ("unknown", lambda: Alert.eviction(unknown=1)),  # type: ignore[call-arg]
         ],
     )

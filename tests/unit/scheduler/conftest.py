@@ -15,7 +15,7 @@ async def no_leftovers() -> AsyncIterator[None]:
     yield
     names = [each.get_name() for each in asyncio.all_tasks()]
     assert not [name for name in names if name.startswith("tampu")]
-    await wait_until(_has_no_thread, within=10, sentence="the threads of blocking functions end")
+    await wait_until(_has_no_thread, within=60, sentence="the threads of blocking functions end")
 
 
 def _has_no_thread() -> bool:

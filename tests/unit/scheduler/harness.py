@@ -22,7 +22,7 @@ from tests.unit.scheduler.plans import MINUTE, START, START_MS, TaskOptions, ms
 
 E = TypeVar("E")
 
-SOON = 10.0
+SOON = 60.0
 _LOOP_NAME = "tampu-scheduler"
 _IDLE_STEPS = 12  # steps of the event loop without an action: the end of a run takes fewer
 

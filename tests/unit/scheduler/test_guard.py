@@ -22,7 +22,7 @@ from tests.unit.scheduler.manual_guard import (
 )
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 60.0
 
 
 @pytest.fixture

@@ -159,6 +159,16 @@ class TestJobs:
         assert extras.schedule_key == "tick::every:10000"
         assert (second.name, second.due_ms, firing.limit) == (b"tick", None, 5)
 
+    @pytest.mark.parametrize("late_ms", [0, 5 * S])
+    def test_a_job_expires_so_long_after_it_was_fired(self, late_ms: int) -> None:
+        (new,) = fired(repeat(expires=60, missed=Missed.ONCE), late_ms).fires
+        assert decode_extras(new.extras).deadline_ms == DUE_MS + late_ms + 60 * S
+
+    def test_a_delayed_job_expires_so_long_after_it_is_due(self) -> None:
+        (new,) = fired(repeat(jitter=10, expires=60), 0).fires
+        assert new.due_ms is not None
+        assert decode_extras(decode_member(new.body).extras).deadline_ms == new.due_ms + 60 * S
+
     def test_jitter_delays_a_job_and_leaves_its_instant(self) -> None:
         (new,) = fired(repeat(jitter=10), 0).fires
         assert new.due_ms is not None

@@ -10,7 +10,7 @@ from tampu.server.outage import Outage
 from tampu.server.service import Service
 from tests.waiting import wait_until
 
-SOON = 10.0
+SOON = 60.0
 
 
 class Ticker(Service):

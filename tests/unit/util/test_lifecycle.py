@@ -33,7 +33,7 @@ class Resource:
 
     async def close_with_grace(self, grace_s: float) -> None:
         await self.hurry(grace_s)
-        await wait_until(lambda: self.grace_s == 0, within=10, sentence="it may be closed")
+        await wait_until(lambda: self.grace_s == 0, within=60, sentence="it may be closed")
         self.closed += 1
 
     async def hurry(self, grace_s: float) -> None:
@@ -101,7 +101,7 @@ class TestLifetime:
 
     async def test_a_cancelled_run_closes_the_resource(self, resource: Resource) -> None:
         running = asyncio.create_task(lifetime_of(resource).run())
-        await wait_until(lambda: resource.opened == 1, within=10, sentence="it is open")
+        await wait_until(lambda: resource.opened == 1, within=60, sentence="it is open")
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
@@ -110,9 +110,9 @@ class TestLifetime:
     async def test_a_cancelled_run_hurries_a_slow_stop(self, resource: Resource) -> None:
         life = lifetime_of(resource)
         running = asyncio.create_task(life.run())
-        await wait_until(lambda: resource.opened == 1, within=10, sentence="it is open")
+        await wait_until(lambda: resource.opened == 1, within=60, sentence="it is open")
         stopping = asyncio.create_task(life.stop(60))
-        await wait_until(lambda: resource.grace_s == 60, within=10, sentence="it is closing")
+        await wait_until(lambda: resource.grace_s == 60, within=60, sentence="it is closing")
         running.cancel()
         await asyncio.wait_for(stopping, 10)
         await asyncio.wait([running])

@@ -69,7 +69,7 @@ def test_each_kind_has_its_fields_in_the_peers_order(
 def test_the_kinds_are_spelled_as_at_the_peer() -> None:
     assert [kind.value for kind in EventKind] == [
         *("waiting", "active", "completed", "failed", "retry-scheduled", "dlq", "drained"),
-        *("delayed", "added", "cancelled", "fired", "replayed", "progress"),
+        *("delayed", "added", "cancelled", "fired", "replayed", "progress", "dropped"),
     ]
 
 

@@ -34,6 +34,7 @@ from tampu.outcome import (
     Failed,
     Outcome,
     Snoozed,
+    Throttled,
     UnrecoverableFailure,
     failure_of,
     outcome_of_error,
@@ -79,7 +80,7 @@ class Progress(Struct, frozen=True, tag=True):
 
 
 Start: TypeAlias = Ready | NotReady
-ChildOutcome: TypeAlias = Done | Failed | Snoozed | UnrecoverableFailure
+ChildOutcome: TypeAlias = Done | Failed | Snoozed | Throttled | UnrecoverableFailure
 """It ends the job. The value of `Done` is sent as its MessagePack."""
 Message: TypeAlias = Start | Progress | ChildOutcome | ChildLog
 _encode: Final = Encoder().encode
@@ -194,6 +195,11 @@ class _ChildAttempt:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""
         raise WrongContext("call job.result() in a handler", "the result does not exist yet")
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Raises `WrongContext`: a child process has no connection to the server."""
+        del resources, tokens
+        raise WrongContext("charge a limit in a child process", "only a handler in the worker can")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Send the progress to the parent, unless the attempt has ended."""

@@ -10,7 +10,16 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, Protocol, TypeVar
 
-from tampu.consumer.handler import Function, Handler, HandlerPlan, Place, Runner, timeout_s_of
+from tampu.consumer.batching import BatchDelivery
+from tampu.consumer.handler import (
+    Function,
+    Handler,
+    HandlerPlan,
+    Place,
+    Runner,
+    check_batch_isolation,
+    timeout_s_of,
+)
 from tampu.consumer.intake import Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.reporter import wants_traceback
@@ -19,7 +28,7 @@ from tampu.consumer.runners.children import Children
 from tampu.consumer.runners.threads import HandlerThreads
 from tampu.consumer.runners.traced import note_errors
 from tampu.job import unmark_cancelled
-from tampu.outcome import Done, Outcome, outcome_of_error, outcome_of_value
+from tampu.outcome import Done, Outcome, Released, outcome_of_error, outcome_of_value
 from tampu.util.options import is_async
 
 T = TypeVar("T")
@@ -54,6 +63,26 @@ class LoopRunner:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to end."""
+
+
+class BatchRunner:
+    """Runs functions that take a `JobBatch`, on the loop or in threads."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.place: Final = runner.place
+
+    async def run(self, delivery: BatchDelivery) -> Outcome:
+        """Free the unique keys of its jobs that are held until now, then run the function."""
+        return await self._runner.run(delivery) if await delivery.prepare() else Released()
+
+    def abandon(self) -> None:
+        """Passed on."""
+        self._runner.abandon()
+
+    async def close(self) -> None:
+        """Passed on."""
+        await self._runner.close()
 
 
 class CallsFunctions(Protocol):
@@ -164,15 +193,20 @@ def make_plans(
             handler.backoff or settings.backoff,
             timeout_s_of(settings.timeout if handler.timeout is None else handler.timeout),
             settings.kept_results(handler.result_ttl),
+            handler.batch,
         )
         for name, handler in handlers.items()
     }
 
 
 def _make_runner(handler: Handler, settings: WorkerSettings, threads: HandlerThreads) -> Runner:
-    if (handler.isolation or settings.isolation) == "process":
-        return ProcessRunner(handler.function, limit=settings.concurrency)
-    function = handler.function if settings.telemetry is None else note_errors(handler.function)
-    if is_async(function):
-        return LoopRunner(function)
-    return ThreadRunner(function, threads)
+    function: Any = handler.function
+    isolation = handler.isolation or settings.isolation
+    if handler.batch is not None:
+        check_batch_isolation(isolation)
+    if isolation == "process":
+        return ProcessRunner(function, limit=settings.concurrency)
+    if settings.telemetry is not None:
+        function = note_errors(function)
+    runner = LoopRunner(function) if is_async(function) else ThreadRunner(function, threads)
+    return runner if handler.batch is None else BatchRunner(runner)

@@ -13,6 +13,8 @@ from inspect import isawaitable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from tampu.consumer.batch import JobBatch
+from tampu.consumer.batching import jobs_of
 from tampu.consumer.handler import Place
 from tampu.metrics.facts import OUTCOME_KINDS
 from tampu.metrics.telemetry import Endpoint, JobRun, RunEnd, SafeTelemetry
@@ -33,8 +35,8 @@ from tampu.wire.dead import Failure
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from tampu.consumer.batching import Work
     from tampu.consumer.handler import Function, HandlerPlan, Runner
-    from tampu.consumer.intake import Delivery
     from tampu.consumer.options import WorkerSettings
     from tampu.job import Job
     from tampu.server.lane import Lane
@@ -69,7 +71,7 @@ class TracedRunner:
         """Where the function runs."""
         return self._runner.place
 
-    async def run(self, delivery: Delivery) -> Outcome:
+    async def run(self, delivery: Work) -> Outcome:
         """Run the function for one delivery."""
         began = perf_counter()  # before telemetry takes its time: the limit of the attempt runs
         span = self._telemetry.start_run(self._describe(delivery))
@@ -104,26 +106,27 @@ class TracedRunner:
         """Passed on."""
         await self._runner.close()
 
-    def _describe(self, delivery: Delivery) -> JobRun:
-        job = delivery.job
-        added_ms = int(delivery.entry_id.partition(b"-")[0])  # again for a retry
+    def _describe(self, delivery: Work) -> JobRun:
+        job, jobs = delivery.job, jobs_of((delivery,))
+        added_ms = min(int(each.entry_id.partition(b"-")[0]) for each in jobs)  # again for a retry
         return JobRun(
             endpoint=self._endpoint(),
             job=job,
             attempts=delivery.budget,
             wait_ms=max(0, now_ms() - added_ms),
             delay_ms=max(0, added_ms - job.created_at_ms),
-            body_bytes=len(delivery.envelope.payload),
+            body_bytes=sum(len(each.envelope.payload) for each in jobs),
+            jobs=job.jobs if isinstance(job, JobBatch) else (),
         )
 
-    def _after_limit(self, delivery: Delivery, outcome: Outcome, duration_s: float) -> Outcome:
+    def _after_limit(self, delivery: Work, outcome: Outcome, duration_s: float) -> Outcome:
         """What the pool will make of it: a late attempt has failed."""
         limit_s = delivery.timeout_s
         if limit_s is None or duration_s <= limit_s or self.place is Place.PROCESS:
             return outcome
         return outcome_after_limit(outcome, limit_s)
 
-    def _outcome_of_cancelling(self, delivery: Delivery, duration_s: float) -> Outcome:
+    def _outcome_of_cancelling(self, delivery: Work, duration_s: float) -> Outcome:
         """Why the attempt was cancelled: by its limit, by a user, by the stop of the worker."""
         limit_s, task = delivery.timeout_s, asyncio.current_task()
         if limit_s is not None and duration_s >= limit_s - _SLACK_S:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from tampu.admin.browsing import MOST_SEARCHED, is_entry_id
-from tampu.admin.jobs import dead_info, job_info, read_entry
+from tampu.admin.found import read_entry
+from tampu.admin.jobs import dead_info, job_info
+from tampu.admin.why import why_of, why_waiting
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
 from tampu.dashboard.page import Answer, Operation, Page, View, bad_request, link, not_found
+from tampu.dashboard.pages.limits import shown_value
 from tampu.dashboard.render import format_seconds
 from tampu.dashboard.values import is_editable, trace_id, tree
 from tampu.errors import OptionError
@@ -30,13 +33,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tampu.job import JobEvent, JobInfo
+    from tampu.limits.reasons import Why
     from tampu.wire.keys import QueueKeys
 
 _EVENTS: Final = 1000
 _FRESH_S: Final = 0.9
 _SAME: Final = timedelta(seconds=2)
+_WHY_S: Final = 2.0
 _DELAYED: Final = frozenset({JobState.DELAYED, JobState.RETRYING})
 _ALIVE: Final = _DELAYED | {JobState.WAITING, JobState.ACTIVE}
+_NOT_RUNNING: Final = _DELAYED | {JobState.WAITING, JobState.DEAD}
 TONES: Final = {
     JobState.WAITING: "blue",
     JobState.ACTIVE: "green",
@@ -56,6 +62,7 @@ _WORDS: Final = {
     EventKind.DEAD: ("Buried", "red"),
     EventKind.CANCELLED: ("Cancelled", "amber"),
     EventKind.REPLAYED: ("Replayed", "blue"),
+    EventKind.DROPPED: ("Dropped", "amber"),
 }
 
 
@@ -81,8 +88,10 @@ async def load(view: View) -> Mapping[str, object]:
         "info": info,
         "tone": TONES.get(info.state, ""),
         "now": instant(await server_time_ms(await view.source.lane(keys))),
+        "why": await read_why(view, keys, info),
         "moments": timeline(info, events),
         "payload": tree(shown(info.data)),
+        "has_payload": info.state not in {JobState.DONE, JobState.CANCELLED, JobState.UNKNOWN},
         "headers": tree(shown(info.headers)) if info.headers else None,
         "result": tree(shown(info.result)) if info.state is JobState.DONE else None,
         "trace": trace_id(info.headers),
@@ -140,6 +149,39 @@ def _with_time(info: JobInfo) -> JobInfo:
     """The same with the time in its id, if nothing else tells when it was added."""
     at_ms = time_of_id(info.id) if info.created_at is None and info.id else None
     return info if at_ms is None else replace(info, created_at=instant(at_ms))
+
+
+# --- why it is not running ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Why a job is not running yet, and links to the jobs that hold what it waits for."""
+
+    sentence: str
+    until: datetime | None
+    holders: Sequence[tuple[str, str]]
+
+
+async def read_why(view: View, keys: QueueKeys, info: JobInfo) -> Answered | None:
+    """Why a job is not running; None if it runs or is done."""
+    if info.state not in _NOT_RUNNING:
+        return None
+    answer = why_of(info)
+    if info.state is JobState.WAITING and info.id:
+
+        async def read() -> Why:
+            lane = await view.source.lane(keys)
+            group = view.source.group.encode()
+            return await why_waiting(lane, keys, info.id, group=group) or answer
+
+        answer = await view.source.cached_longer(("why", keys.name, info.id), _WHY_S, read)
+    sentence = answer.sentence
+    if answer.limit is not None and answer.value is not None:
+        shown = shown_value(answer.limit, answer.value, view.redaction)
+        sentence = sentence.replace(f" of {answer.value}", f" of {shown}")
+    holders = [(each, job_link(keys.name, each)) for each in answer.holders]
+    return Answered(sentence, answer.until, holders)
 
 
 # --- what happened ------------------------------------------------------------------------------
@@ -253,7 +295,7 @@ PAGES = (
         template="job.html",
         load=load,
         under="jobs",
-        live=("state", "facts", "moments", "outcome"),
+        live=("state", "facts", "moments", "why", "outcome"),
         every_s=2.0,
     ),
 )

@@ -17,7 +17,6 @@ from tampu.wire.audit import AUDIT
 if TYPE_CHECKING:
     from tampu.admin.browsing import JobPage
     from tampu.admin.queues import QueueSummary
-    from tampu.job import JobInfo
 
 _AUDITED = 50
 
@@ -31,11 +30,13 @@ async def load(view: View) -> Mapping[str, object]:
     summary = await view.source.summary(keys)
     page = await list_jobs(view, chosen, keys)
     after = view.text("after")
+    rows = job_rows(view, keys.name, page)
     return {
         "queues": queues,
         "chosen": chosen,
         "states": state_choices(chosen, summary),
-        "rows": [job_row(view, keys.name, each.info) for each in page.jobs if each.info],
+        "rows": rows,
+        "keyed": summary.gate is not None or bool(chosen.key),
         "now": summary.at,
         "note": search_note(page, chosen, summary),
         "first": chosen.link if after else "",
@@ -45,14 +46,18 @@ async def load(view: View) -> Mapping[str, object]:
     }
 
 
-def job_row(view: View, queue: str, info: JobInfo) -> Mapping[str, object]:
-    """One job in the table, with what is hidden hidden."""
-    return {
-        "info": info,
-        "link": job_link(queue, info.id, info.dead_id),
-        "preview": preview(info.data, view.redaction),
-        "key": info.dead_id or info.entry_id or info.id,
-    }
+def job_rows(view: View, queue: str, page: JobPage) -> list[Mapping[str, object]]:
+    """The jobs in the table, with what is hidden hidden."""
+    return [
+        {
+            "info": info,
+            "link": job_link(queue, info.id, info.dead_id),
+            "preview": preview(info.data, view.redaction),
+            "key": job.row,
+        }
+        for job in page.jobs
+        if (info := job.info) is not None
+    ]
 
 
 def state_choices(chosen: JobFilter, summary: QueueSummary) -> Sequence[tuple[str, str, bool]]:
@@ -82,12 +87,22 @@ def search_note(page: JobPage, chosen: JobFilter, summary: QueueSummary) -> str:
 async def plan_bulk(view: View) -> Answer:
     """Count what the filter matches, and ask."""
     keys = await view.queue("queue")
+    return await _plan(view, JobFilter.of_view(view, keys.name))
+
+
+async def plan_selected(view: View) -> Answer:
+    """Count which of the selected jobs are still there, and ask."""
+    keys = await view.queue("queue")
+    return await _plan(view, JobFilter.of_view(view, keys.name).select(view.all("row")))
+
+
+async def _plan(view: View, chosen: JobFilter) -> Answer:
     try:
         action = BulkAction(view.text("action"))
     except ValueError:
         known = ", ".join(map(str, BulkAction))
         raise bad_request(f"action must be one of {known}.") from None
-    bulk_id = await prepare(view, JobFilter.of_view(view, keys.name), action)
+    bulk_id = await prepare(view, chosen, action)
     return Answer("Counted.", link("bulk", id=bulk_id), leave=True)
 
 
@@ -142,7 +157,7 @@ PAGES = (
         template="jobs.html",
         load=load,
         nav=Nav("Jobs", 20, "j"),
-        live=("states", "rows"),
+        live=("states", "tools", "rows"),
         every_s=2.0,
     ),
     Page(path="bulk", template="bulk.html", load=load_bulk, under="jobs", live=("progress",)),
@@ -150,6 +165,7 @@ PAGES = (
 )
 OPERATIONS = (
     Operation(path="plan-bulk", run=plan_bulk),
+    Operation(path="plan-selected", run=plan_selected),
     Operation(path="start-bulk", run=start_bulk),
     Operation(path="abort-bulk", run=abort_bulk),
 )

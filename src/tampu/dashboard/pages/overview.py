@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Final
 
 from tampu.admin.workers import count_alive
 from tampu.dashboard.charts import Series, line_chart, sparkline, stacked_bars
-from tampu.dashboard.history import SAID, Quantiles, TaskTrend, Trend, read_trends
-from tampu.dashboard.page import Nav, Page, View
-from tampu.dashboard.pages.alerts import alerts_of, is_active
+from tampu.dashboard.history import (
+    Period,
+    Quantiles,
+    TaskTrend,
+    Trend,
+    read_now_s,
+    read_trends,
+)
+from tampu.dashboard.page import Nav, Page, View, bad_request
+from tampu.dashboard.pages.alerts import alerts_of, is_active, told
 from tampu.dashboard.render import age_s, format_count, format_seconds
-from tampu.metrics.history import Span
+from tampu.metrics.history import HOUR_S, Span
+from tampu.timing.rule import interval_words
 from tampu.util.options import Word
 
 if TYPE_CHECKING:
     from tampu.admin.queues import QueueSummary
 
 _OLD_S: Final = 300.0  # a job that waits for longer than this deserves a look
+_LEAST_S: Final = 300  # that can be zoomed to
+_MOST_ROWS: Final = 25  # of the overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +112,19 @@ class QueueOrder(Word):
 
 
 async def load(view: View) -> Mapping[str, object]:
-    """All queues that the visitor may see."""
-    span, order = view.choice("span", Span.HOUR), view.choice("sort", QueueOrder.NAME)
-    names = await view.queues()
+    """All queues that the visitor may see, and a table of all of them or of some."""
+    period, names = await choose_period(view), await view.queues()
+    most = _MOST_ROWS if view.path == "" else len(names)
+    # Where not all fit, the first ones are those with the longest backlog.
+    usual = QueueOrder.NAME if len(names) <= most else QueueOrder.WAITING
+    order = view.choice("sort", usual)
     summaries = await view.source.summaries(names)
-    trends = await read_trends(view.source, names, span)
+    trends = await read_trends(view.source, names, period)
     rows = [QueueRow(each, trends.by_queue[each.queue]) for each in summaries]
     return {
-        "alerts": [each for each in await alerts_of(view, names) if is_active(each)],
-        "rows": order.sort(rows),
+        "alerts": [(each, told(each)) for each in await alerts_of(view, names) if is_active(each)],
+        "rows": order.sort(rows)[:most],
+        "all": len(rows),
         "orders": [
             (str(each).capitalize(), view.here(sort=str(each)), each is order)
             for each in QueueOrder
@@ -118,8 +132,7 @@ async def load(view: View) -> Mapping[str, object]:
         "sums": Sums.of(rows),
         "trend": trends.total,
         "charts": queue_charts(trends.total),
-        "spans": span_choices(view, span),
-        "said": SAID[span],
+        **period_choices(view, trends.total),
         "server": (await view.source.server()).name if view.access.sees_all else "",
     }
 
@@ -129,9 +142,46 @@ def task_spark(name: str, trend: TaskTrend) -> object:
     return sparkline(f"{name}, attempts", trend.ended[:-1])
 
 
-def span_choices(view: View, current: Span) -> list[tuple[str, str, bool]]:
-    """The switch between spans."""
-    return [(str(each), view.here(span=str(each)), each is current) for each in Span]
+async def choose_period(view: View) -> Period:
+    """The time that the query names: a span, or the seconds between `from` and `to`."""
+    if not view.text("from") and not view.text("to"):
+        return Period.of(view.choice("span", Span.HOUR))
+    now_s = await read_now_s(view.source)
+    stop = view.number("to", now_s, most=now_s)
+    start = view.number("from", stop - HOUR_S, most=now_s)
+    if start >= stop:
+        raise bad_request("from must be before to.")
+    start = min(max(start, now_s - Span.MONTH.steps * Span.MONTH.step_s), now_s - _LEAST_S)
+    return Period.choose(range(start, max(stop, start + _LEAST_S)), now_s)
+
+
+def period_choices(view: View, trend: Trend) -> Mapping[str, object]:
+    """The switch between spans, the links that zoom, and the time in words."""
+    period = trend.period
+    spans = [
+        (str(each), view.here(**Period.of(each).query), period == Period.of(each)) for each in Span
+    ]
+    zooms = [
+        (text, view.here(**Period(period.span, chosen=seconds).query), False)
+        for text, seconds in zoom_steps(trend)
+    ]
+    return {"spans": spans, "zooms": zooms, "period": period, "said": period.said}
+
+
+def zoom_steps(trend: Trend) -> list[tuple[str, range]]:
+    """Where the links that zoom lead: what each is called, and its seconds."""
+    if not trend.steps:
+        return []
+    start, stop = trend.steps[0].at_ms // 1000, trend.steps[-1].at_ms // 1000
+    stop += trend.period.step_s
+    half, quarter = (stop - start) // 2, (stop - start) // 4
+    found = [("Earlier", range(start - half, stop - half))]
+    if trend.period.chosen is not None:
+        found += [("Later", range(start + half, stop + half))]
+        found += [("Zoom out", range(start - half, stop + half))]
+    if quarter >= _LEAST_S:
+        found.append(("Zoom in", range(start + quarter, stop - quarter)))
+    return found
 
 
 def queue_charts(trend: Trend) -> list[object]:
@@ -139,7 +189,7 @@ def queue_charts(trend: Trend) -> list[object]:
     frame = trend.frame
     return [
         stacked_bars(
-            f"Attempts per {format_seconds(trend.step_s)}",
+            f"Attempts per {interval_words(trend.period.step_s * 1000)}",
             frame,
             [Series("Done", "blue", trend.done), Series("Failed", "red", trend.failed)],
         ),

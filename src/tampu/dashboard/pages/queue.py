@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 
 from tampu.dashboard.access import Action
-from tampu.dashboard.history import SAID, drain_s, read_trend
+from tampu.dashboard.history import Period, drain_s, read_trend
 from tampu.dashboard.page import Answer, Operation, Page, View, link
-from tampu.dashboard.pages.overview import QueueRow, queue_charts, span_choices, task_spark
+from tampu.dashboard.pages.limits import load_limits
+from tampu.dashboard.pages.overview import (
+    QueueRow,
+    choose_period,
+    period_choices,
+    queue_charts,
+    task_spark,
+)
 from tampu.dashboard.render import format_seconds
 from tampu.metrics.history import Span
 from tampu.server.scripts.control import pause_queue
@@ -14,21 +21,20 @@ from tampu.server.scripts.control import pause_queue
 async def load(view: View) -> Mapping[str, object]:
     """The queue that the query names."""
     keys = await view.queue()
-    span = view.choice("span", Span.HOUR)
-    trend = await read_trend(view.source, keys, span)
-    recent = trend if span is Span.HOUR else await read_trend(view.source, keys, Span.HOUR)
+    trend = await read_trend(view.source, keys, await choose_period(view))
+    recent = await read_trend(view.source, keys, Period.of(Span.HOUR))
     summary = await view.source.summary(keys)
     return {
         "queue": keys.name,
         "row": QueueRow(summary, trend),
+        "now": summary.at,
         "trend": trend,
         "drain": drain_text(drain_s(recent, summary.counts.waiting), summary.counts.waiting),
         "charts": queue_charts(trend),
         "tasks": [(task, task_spark(task.name, task)) for task in trend.tasks],
-        "spans": span_choices(view, span),
-        "span": str(span),
-        "said": SAID[span],
+        **period_choices(view, trend),
         "may_pause": view.may(Action.PAUSE, keys.name),
+        **await load_limits(view, keys),
     }
 
 
@@ -67,7 +73,7 @@ PAGES = (
         template="queue.html",
         load=load,
         under="queues",
-        live=("tiles", "state", "charts", "tasks"),
+        live=("tiles", "state", "charts", "tasks", "limits", "waiting", "held"),
     ),
 )
 OPERATIONS = (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NoReturn
+from urllib.parse import parse_qsl, urlencode
 
 from tampu.admin.browsing import JobPlace
 from tampu.admin.control import OpenQueue
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link, open_browser
 from tampu.dashboard.page import Answer, Nav, Operation, Page, View, bad_request, link, not_found
+from tampu.dashboard.render import format_count
 from tampu.dashboard.values import tree
 from tampu.errors import OptionError, WrongContext
 from tampu.schedules.admin import Schedules
@@ -60,6 +62,11 @@ class ScheduleRow:
         return "" if rule is None else rule.explain()
 
     @property
+    def short_rule(self) -> str:
+        """The same without where an interval begins."""
+        return self.rule.partition(", counted from ")[0]
+
+    @property
     def expression(self) -> str:
         """The cron expression, if it has one."""
         rule = self.schedule.rule
@@ -69,6 +76,11 @@ class ScheduleRow:
     def fields(self) -> dict[str, str]:
         """What its forms send."""
         return {"queue": self.queue, "key": self.schedule.key}
+
+    @property
+    def value(self) -> str:
+        """What its box sends."""
+        return urlencode(self.fields, errors="surrogatepass")
 
 
 async def read_rows(view: View, queue: str) -> list[ScheduleRow]:
@@ -113,8 +125,10 @@ async def load(view: View) -> Mapping[str, object]:
     found = await run_all(read_rows(view, name) for name in names)
     rows = [row for part in found for row in part]
     rows.sort(key=lambda row: (row.schedule.paused, row.schedule.next_at is None, _next(row)))
+    shown = [(row, view.may(Action.SCHEDULE, row.queue)) for row in rows[:_MOST]]
     return {
-        "rows": [(row, view.may(Action.SCHEDULE, row.queue)) for row in rows[:_MOST]],
+        "rows": shown,
+        "may_any": any(may for _, may in shown),
         "more": len(rows) > _MOST,
         "now": instant(await server_time_ms(await view.source.lane(b"tampu"))),
     }
@@ -197,6 +211,40 @@ def _scheduled_at(job: ListedJob) -> float:
 # --- what can be done ---------------------------------------------------------------------------
 
 
+async def change_selected(view: View) -> Answer:
+    """Pause or resume the schedules of the selected rows; none if the visitor may not for one."""
+    word, rows = view.text("action"), view.all("row")
+    if word not in {"pause", "resume"}:
+        raise bad_request("action must be one of pause, resume.")
+    if not rows:
+        raise bad_request("No schedule is selected. Tick the boxes of some rows first.")
+    if len(rows) > _MOST:
+        raise bad_request(f"At most {_MOST} schedules can be selected.")
+    by_queue: dict[str, set[str]] = {}
+    for row in rows:
+        one = replace(view, pairs=tuple(parse_qsl(row, errors="surrogatepass")))
+        keys = await one.queue("queue")
+        view.demand(Action.SCHEDULE, keys.name)
+        by_queue.setdefault(keys.name, set()).add(one.params.get("key", ""))
+    changed = sum([await _change_many(view, name, by_queue[name]) for name in by_queue])
+    done = "paused" if word == "pause" else "resumed"
+    noun = "schedule is" if changed == 1 else "schedules are"
+    return Answer(f"{format_count(changed)} {noun} {done}.", link("schedules"))
+
+
+async def _change_many(view: View, name: str, wanted: set[str]) -> int:
+    """Pause or resume schedules of a queue; returns how many were not so before."""
+    found = [row for row in await read_rows(view, name) if row.schedule.key in wanted]
+    changed, word = 0, view.text("action")
+    async with view.source.open_queue(QueueKeys(name)) as queue:
+        act = queue.schedules.pause if word == "pause" else queue.schedules.resume
+        for row in found:
+            changed += await act(row.schedule.raw_key)
+    named = ", ".join(row.schedule.key for row in found)
+    await view.note(f"{word} schedules", name, named, count=changed)
+    return changed
+
+
 async def _change(view: View, word: str) -> Answer:
     keys, row = await find(view)
     view.demand(Action.SCHEDULE, keys.name)
@@ -254,4 +302,5 @@ OPERATIONS = (
     Operation(path="pause-schedule", run=pause),
     Operation(path="resume-schedule", run=resume),
     Operation(path="trigger-schedule", run=trigger),
+    Operation(path="change-schedules", run=change_selected),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tampu.admin.jobs import job_info
 from tampu.dashboard.filters import job_link
-from tampu.dashboard.history import read_trends
+from tampu.dashboard.history import Period, read_trends
 from tampu.dashboard.page import Page, View, link
 from tampu.dashboard.pages.schedules import read_rows
 from tampu.errors import OptionError
@@ -66,7 +66,7 @@ async def find_names(view: View, names: list[str], wanted: str) -> list[Found]:
     found = [
         ("Queue", name, link("queue", name=name)) for name in names if wanted in name.casefold()
     ]
-    trends = await read_trends(view.source, names, Span.DAY)
+    trends = await read_trends(view.source, names, Period.of(Span.DAY))
     for queue, trend in trends.by_queue.items():
         found += [
             ("Task", task.name, link("task", queue=queue, name=task.name))

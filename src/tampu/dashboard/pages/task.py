@@ -5,11 +5,12 @@ from typing import Final
 
 from tampu.admin.browsing import slowest_attempts
 from tampu.dashboard.charts import HeatColumns, Series, heat_map, line_chart, stacked_bars
-from tampu.dashboard.history import SAID, Trend, read_task
+from tampu.dashboard.history import Trend, read_task
 from tampu.dashboard.page import Page, View, bad_request
-from tampu.dashboard.pages.overview import span_choices, wait_chart
+from tampu.dashboard.pages.overview import choose_period, period_choices, wait_chart
 from tampu.dashboard.render import format_count, format_seconds
-from tampu.metrics.history import SlowAttempt, Span
+from tampu.metrics.history import SlowAttempt
+from tampu.timing.rule import interval_words
 
 _FRESH_S: Final = 5.0
 
@@ -20,8 +21,7 @@ async def load(view: View) -> Mapping[str, object]:
     name = view.params.get("name", "")
     if not name:
         raise bad_request("name must be the name of a task.")
-    span = view.choice("span", Span.HOUR)
-    trend = await read_task(view.source, keys, name, span=span)
+    trend = await read_task(view.source, keys, name, period=await choose_period(view))
 
     async def read_slowest() -> list[SlowAttempt]:
         return await slowest_attempts(await view.source.lane(keys), keys, name)
@@ -32,8 +32,7 @@ async def load(view: View) -> Mapping[str, object]:
         "task": name,
         "total": trend.total,
         "charts": task_charts(trend),
-        "spans": span_choices(view, span),
-        "said": SAID[span],
+        **period_choices(view, trend),
     }
 
 
@@ -51,7 +50,7 @@ def task_charts(trend: Trend) -> list[object]:
         line_chart("Run time, percentiles", frame, times, unit=format_seconds),
         wait_chart(trend),
         stacked_bars(
-            f"Attempts per {format_seconds(trend.step_s)}",
+            f"Attempts per {interval_words(trend.period.step_s * 1000)}",
             frame,
             [Series("Done", "blue", trend.done), Series("Failed", "red", trend.failed)],
             unit=format_count,

@@ -35,8 +35,7 @@ export function ask(question, yes) {
   });
 }
 
-async function send(form, button) {
-  const fields = new URLSearchParams(new FormData(form, button));
+async function send(form, fields) {
   const response = await fetch(form.getAttribute("action"), {
     method: "POST",
     body: fields,
@@ -44,6 +43,7 @@ async function send(form, button) {
   });
   const answer = await response.json();
   toast(answer.sentence, { bad: !response.ok });
+  if (response.ok && form.id === "selected") tickAll(false);
   if (answer.go) location.assign(answer.go);
   else if (response.ok && !document.body.dataset.liveLink) location.reload();
 }
@@ -54,9 +54,10 @@ document.addEventListener("submit", async (event) => {
   event.preventDefault();
   const button = event.submitter;
   if (form.dataset.ask && !(await ask(form.dataset.ask, button?.textContent ?? "Yes"))) return;
+  const fields = new URLSearchParams(new FormData(form, button)); // a disabled button sends nothing
   if (button) button.disabled = true;
   try {
-    await send(form, button);
+    await send(form, fields);
   } catch {
     toast("The dashboard did not answer. It is not known whether this was done.", { bad: true });
   } finally {
@@ -64,9 +65,33 @@ document.addEventListener("submit", async (event) => {
   }
 });
 
-// A tick in the head of a table ticks all of its rows.
+// Rows are selected with the boxes before them; the box in the head of the table is for all of them.
+
+const boxes = () => [...document.querySelectorAll("tbody .tick input")];
+
+function showSelected() {
+  const all = boxes();
+  const ticked = all.filter((box) => box.checked).length;
+  for (const each of document.querySelectorAll("[data-selected]")) each.textContent = ticked;
+  for (const head of document.querySelectorAll("[data-tick-all]")) {
+    head.checked = ticked > 0 && ticked === all.length;
+    head.indeterminate = ticked > 0 && ticked < all.length;
+  }
+  document.dispatchEvent(new CustomEvent("tampu:released")); // perhaps: who waits for it looks
+}
+
+function tickAll(checked) {
+  for (const box of boxes()) box.checked = checked;
+  showSelected();
+}
+
 document.addEventListener("change", (event) => {
-  if (!event.target.matches("[data-tick-all]")) return;
-  const table = event.target.closest("table");
-  for (const box of table.querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
+  if (event.target.matches("[data-tick-all]")) tickAll(event.target.checked);
+  else if (event.target.matches(".tick input")) showSelected();
 });
+document.addEventListener("tampu:changed", showSelected);
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches?.("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape" && !typing && !document.querySelector("dialog[open]")) tickAll(false);
+});
+addEventListener("pageshow", showSelected);

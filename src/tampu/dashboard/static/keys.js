@@ -1,4 +1,4 @@
-// Keys: / search, j and k move through rows, Enter opens, g and a letter goes to a page, q leaves.
+// Keys: / search, j and k move through rows, Enter opens, x selects, g and a letter goes to a page, q leaves.
 
 const help = document.querySelector("[data-help]");
 let going = false;
@@ -13,8 +13,11 @@ function move(step) {
   const next = all[Math.max(0, Math.min(all.length - 1, at + step))];
   next.setAttribute("data-chosen", "");
   next.scrollIntoView({ block: "nearest" });
-  next.querySelector("a, button, input")?.focus({ preventScroll: true });
+  (next.querySelector("a") ?? next.querySelector("button, input"))?.focus({ preventScroll: true });
 }
+
+/** Tick or untick the row. */
+const select = () => document.querySelector("tr[data-chosen] .tick input")?.click();
 
 function go(key) {
   going = false;
@@ -32,7 +35,8 @@ function leave() {
 function showHelp() {
   if (document.querySelector("dialog[open]")) return;
   const pages = [...document.querySelectorAll(".top nav a[data-key]")].map((entry) => [`g ${entry.dataset.key}`, entry.textContent]);
-  const keys = [["/", "Search"], ["j  k", "Next and previous row"], ["Enter", "Open the row"], ...pages, ["q", "Up one level"], ["?", "These keys"]];
+  const ticks = document.querySelector(".tick") ? [["x", "Select the row"], ["Esc", "Select no row"]] : [];
+  const keys = [["/", "Search"], ["j  k", "Next and previous row"], ["Enter", "Open the row"], ...ticks, ...pages, ["q", "Up one level"], ["?", "These keys"]];
   const dialog = document.createElement("dialog");
   const title = document.createElement("h2");
   title.textContent = "Keys";
@@ -60,6 +64,7 @@ const ACTIONS = {
   "?": showHelp,
   j: () => move(1),
   k: () => move(-1),
+  x: select,
   q: leave,
   g: () => { going = true; setTimeout(() => { going = false; }, 1500); },
 };

@@ -72,9 +72,16 @@ const FORMATS = {
   day: new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" }),
 };
 
+const held = new Map(); // what came for regions that are held, by name
+
 function swap({ name, html }) {
   const region = document.querySelector(`[data-live="${CSS.escape(name)}"]`);
-  if (!region || isSelecting(region)) return;
+  if (!region) return;
+  if (isHeld(region)) {
+    held.set(name, html);
+    return;
+  }
+  held.delete(name);
   const fresh = region.cloneNode(false);
   fresh.innerHTML = html;
   morph(region, fresh);
@@ -82,11 +89,19 @@ function swap({ name, html }) {
   document.dispatchEvent(new CustomEvent("tampu:changed", { detail: region }));
 }
 
-/** Whether somebody marks text in there, to copy it: it must not change under their hands. */
-function isSelecting(region) {
+/** Whether somebody marks text or rows in there: they must not change under their hands. */
+function isHeld(region) {
+  if (region.querySelector("tbody .tick input:checked")) return true;
   const selection = document.getSelection();
   return Boolean(selection && !selection.isCollapsed && region.contains(selection.anchorNode));
 }
+
+function catchUp() {
+  for (const [name, html] of [...held]) swap({ name, html });
+}
+
+document.addEventListener("selectionchange", catchUp);
+document.addEventListener("tampu:released", catchUp);
 
 function tell(sentence) {
   away.textContent = sentence;

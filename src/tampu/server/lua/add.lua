@@ -1,24 +1,35 @@
 -- add: add jobs to a queue; a repeated call adds nothing.
 -- KEYS  1 stream   2 delayed (sorted set)   3 the replies to this producer's last calls (hash)
---       of 'full' also  4 wakeup (list)   5.. for each job that has them, in this order: the marker of
---           its id, its delayed index, its unique key, and with a marker the result and failure of an
---           earlier job
+--       4 gate (hash)
+--       of 'full' and 'lined' also  5 wakeup (list)   6 control (stream)   7 notices (stream)
+--           8.. for each job that has them, in this order: the marker of its id, its delayed index,
+--           its unique key, and with a marker the result and failure of an earlier job
 -- ARGV  1 number of the call   2 ms to remember the producer   3 longest stream (0: any)
 --       4 'plain': then for each job  envelope, name
 --         'full':  then for each job  envelope (delayed: member), name, extras,
 --                  due ('': now | ms | +ms from now), marker s ('': no id), index s ('': none),
 --                  unique: ms and the id of the job that takes the key ('': no key)
--- reply '' all were added | one flag per job: '1' added, '0' its id or its unique key was taken;
---       or an error QUEUEFULL, and nothing was added
+--         'lined': the flags of these jobs, ms to keep the control stream, how many limits follow;
+--                  for each limit  name, definition ('': declared elsewhere)
+--                  then for each job  as in 'full', but the body is always a member, and its name
+--                  and extras are empty;  line ('': none), weight ('': 1), rule ('': none):
+--                  most <n> <mode>: with so many jobs in its line, <mode> is raise, drop_new, drop_old
+--                  last: it replaces all that wait in its line
+--                  quiet <ms> <longest ms> <name>: it replaces the delayed job of the same name, and
+--                  is due after that time without another one
+-- reply '' all were added | one flag per job: '1' added, '0' its id or its unique key was taken,
+--           '2' dropped because its line is full;
+--       or an error QUEUEFULL or NOLIMIT, and nothing was added
 -- Atomic because a call that is sent again after a lost reply must add nothing twice, and because
 -- taking an id and adding its job must be one step.
 -- It has no #!lua line: with one, a server at its memory limit would refuse a repeated call before the
 -- script could find out that it was carried out already.
-local stream, delayed, memory, wakeup = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, delayed, memory, gate_key, wakeup, control, notices = unpack(KEYS, 1, 7)
 -- with parts/add_entry
--- with parts/wakeup
 local number, limit, shape = ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local width = shape == 'plain' and 2 or 7
+local width, first = 2, 5
+if shape == 'full' then width = 7 end
+if shape == 'lined' then width, first = 10, 8 + 2 * ARGV[7] end
 
 -- These three reads also fail on keys of a wrong type, before anything is written.
 -- A producer has at most 16 calls in flight, so a repeated call is among the last 16.
@@ -37,14 +48,40 @@ if remembered then
 end
 local waiting = redis.call('XLEN', stream)
 redis.call('ZCARD', delayed)
+local in_lines = redis.call('HGET', gate_key, 'waiting')  -- false without a gate
+waiting = waiting + (in_lines or 0)
+local function is_full(more) return limit > 0 and more > 0 and waiting + more > limit end
+local function remember(answer)
+    redis.call('HSET', memory, slot, number .. ' ' .. answer)
+    redis.call('PEXPIRE', memory, ARGV[2])
+    return answer
+end
 
 -- Everything is checked before anything is written: a script that fails halfway is not rolled back.
-local more = (#ARGV - 4) / width
+local more = (#ARGV - first + 1) / width
 if more ~= math.floor(more) then return redis.error_reply('ERR the last job of the call is incomplete') end
+if shape == 'plain' and not in_lines then
+    if is_full(more) then return redis.error_reply('QUEUEFULL the queue has reached its max_len') end
+    for i = 5, #ARGV, 2 do add_entry(ARGV[i], ARGV[i + 1], '') end
+    return remember('')
+end
+
+-- All that follows is for jobs with options and for queues with a gate: to make its functions takes
+-- as long as to add a few plain jobs.
+local tag = string.sub(stream, 1, -8)
+local events = tag .. ':events'
+-- with parts/wakeup
+-- with parts/member
+-- with parts/gate
+-- with parts/gate_create
+local is_timed = false  -- whether some are delayed
 if shape ~= 'plain' then
-    for i = 5, #ARGV, width do
+    for i = first, #ARGV, width do
         local due, marker, index, unique = unpack(ARGV, i + 3, i + 6)
-        if due ~= '' then more = more - 1 end
+        if due ~= '' then
+            more = more - 1
+            is_timed = true
+        end
         if not (due == '' or string.find(due, '^%+?%d+$') and #due <= 16)
             or not (marker == '' or string.find(marker, '^[1-9]%d*$') and #marker <= 10)
             or not (index == '' or string.find(index, '^[1-9]%d*$') and #index <= 10)
@@ -53,20 +90,123 @@ if shape ~= 'plain' then
         end
     end
 end
-if limit > 0 and more > 0 and waiting + more > limit then
+local unknown = shape == 'lined' and undeclared(gate_key, 8, tonumber(ARGV[7]))
+if unknown then return unknown end
+if is_full(more) then
     return redis.error_reply('QUEUEFULL the queue has reached its max_len')
 end
 
+-- Jobs that wait in lines, and the lines in the order in which they came up.
+local lines, order = {}, {}
+local function wait_in(line, member)
+    local list = lines[line]
+    if not list then
+        list = {}
+        lines[line] = list
+        order[#order + 1] = line
+    end
+    list[#list + 1] = member
+end
+local weights = {}
+
+-- What the rules of jobs say about lines, if some have rules.
+local KEPT_S, dropped, dropped_now, rules = 3600, {}, 0, nil
+if shape == 'lined' then
+    for i = first + 9, #ARGV, width do
+        if ARGV[i] ~= '' then rules = {} end
+    end
+end
+if rules then
+    local lengths = {}
+    -- with parts/announce
+    -- with parts/drop
+    -- with parts/emit_event
+    function rules.read(text)
+        local kind, a, b, c = string.match(text, '^(%S+) ?(%S*) ?(%S*) ?(.*)$')
+        return kind, a, b, c
+    end
+    local function length_of(line)
+        if not lengths[line] then lengths[line] = redis.call('LLEN', gate_key .. ':line:' .. line) end
+        return lengths[line]
+    end
+    function rules.tell_dropped(member)
+        local name, envelope = split_job(member)
+        local now = redis.call('TIME')
+        local stamp = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
+        emit_event('dropped', job_id_of(envelope), name, stamp)
+    end
+    -- Makes room in a line for one more job; false if the job itself is dropped.
+    function rules.make_room(line, kind, most, mode)
+        local key, mine = gate_key .. ':line:' .. line, lines[line] or {}
+        local least = kind == 'last' and 0 or tonumber(most) - 1
+        if kind == 'most' and mode == 'drop_new' and length_of(line) + #mine > least then return false end
+        if kind == 'most' and mode == 'raise' then return true end
+        while length_of(line) + #mine > least do
+            local old = redis.call('LPOP', key)
+            if old then
+                lengths[line] = lengths[line] - 1
+                redis.call('HINCRBY', gate_key, 'waiting', -1)
+            else
+                lengths[line] = 0
+                old = table.remove(mine, 1)
+                if not old then break end
+            end
+            dropped[#dropped + 1] = drop(old, KEPT_S)
+            rules.tell_dropped(old)
+        end
+        return true
+    end
+    -- When a job with a rule `quiet` is due: it replaces the one that waits.
+    function rules.replace_delayed(member, now, quiet, longest, name)
+        local key = gate_key .. ':debounce:' .. name
+        local since, old = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
+        if old and redis.call('ZREM', delayed, old) == 1 then
+            dropped[#dropped + 1] = drop(old, KEPT_S)
+            rules.tell_dropped(old)
+        else
+            since = string.format('%.0f', now)
+        end
+        local at = now + quiet
+        if longest ~= '0' and at > since + longest then at = math.max(now, since + longest) end
+        redis.call('SET', key, since .. ' ' .. member, 'PX', string.format('%.0f', at - now + 60000))
+        return at
+    end
+
+    function rules.announce() announce_dropped(dropped, KEPT_S) end
+    -- Before anything is written: `QUEUEFULL` refuses all.
+    for i = first, #ARGV, width do
+        local kind, most, mode = rules.read(ARGV[i + 9])
+        if kind == 'quiet' then is_timed = true end
+        if kind == 'most' and ARGV[i + 3] == '' then
+            local line = ARGV[i + 7]
+            if mode == 'raise' and length_of(line) + 1 > tonumber(most) then
+                return redis.error_reply('QUEUEFULL its line has reached its max_waiting')
+            end
+            lengths[line] = length_of(line) + 1
+        end
+    end
+    lengths = {}
+end
+
 local answer = ''
+local has_gate = shape == 'lined' or in_lines
 if shape == 'plain' then
-    for i = 5, #ARGV, 2 do add_entry(ARGV[i], ARGV[i + 1], '') end
+    for i = 5, #ARGV, 2 do
+        wait_in(PLAIN, join_member(ARGV[i + 1], ARGV[i], ''))
+    end
 else
-    local time = redis.call('TIME')
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    local key, flags, taken = 4, {}, false
-    local before, earliest = first_due(), nil
-    for i = 5, #ARGV, 7 do
+    local key, flags, taken = 7, {}, false
+    local now, before, earliest
+    if is_timed then
+        local time = redis.call('TIME')
+        now, before = time[1] * 1000 + math.floor(time[2] / 1000), first_due()
+    end
+    for i = first, #ARGV, width do
         local body, name, extras, due, marker, index, unique = unpack(ARGV, i, i + 6)
+        local line, weight, rule = '', '', ''
+        if shape == 'lined' then line, weight, rule = unpack(ARGV, i + 7, i + 9) end
+        local kind, a, b, c
+        if rule ~= '' then kind, a, b, c = rules.read(rule) end
         local marker_key, index_key, unique_key
         if marker ~= '' then key = key + 1; marker_key = KEYS[key] end
         if index ~= '' then key = key + 1; index_key = KEYS[key] end
@@ -77,10 +217,22 @@ else
         if not free then
             flags[#flags + 1] = '0'
             taken = true
+        elseif due == '' and (kind == 'most' or kind == 'last') and not rules.make_room(line, kind, a, b) then
+            flags[#flags + 1] = '2'
+            taken = true
+            dropped_now = dropped_now + 1
+            rules.tell_dropped(body)
         else
             flags[#flags + 1] = '1'
             local place = '1'
-            if due == '' then
+            if kind == 'quiet' then
+                local at = rules.replace_delayed(body, now, a, b, c)
+                redis.call('ZADD', delayed, string.format('%.0f', at), body)
+                if not earliest or at < earliest then earliest = at end
+            elseif due == '' and has_gate then
+                local member = shape == 'lined' and body or join_member(name, body, extras)
+                wait_in(line ~= '' and line or PLAIN, member)
+            elseif due == '' then
                 place = add_entry(body, name, extras)
             else
                 local at = tonumber(due)
@@ -89,6 +241,7 @@ else
                 if index_key then redis.call('SET', index_key, body, 'EX', index) end
                 if not earliest or at < earliest then earliest = at end
             end
+            if weight ~= '' then weights[#weights + 1] = i end
             if marker_key then
                 -- The marker tells where the job is; peers only ask whether it exists.
                 redis.call('SET', marker_key, place, 'EX', marker)
@@ -106,6 +259,20 @@ else
     if taken then answer = table.concat(flags) end
 end
 
-redis.call('HSET', memory, slot, number .. ' ' .. answer)
-redis.call('PEXPIRE', memory, ARGV[2])
-return answer
+if has_gate then
+    if shape == 'lined' then
+        if not in_lines then create_gate(gate_key, ARGV[6]) end
+        local wanted = ARGV[5] .. declare(gate_key, 8, tonumber(ARGV[7]))
+        if wanted ~= '' then add_flags(gate_key, wanted) end
+        for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8]) end
+    end
+    if #dropped + dropped_now > 0 then
+        redis.call('HINCRBY', gate_key, 'dropped', #dropped + dropped_now)
+        rules.announce()
+    end
+    local gate = open_gate(gate_key)
+    for _, line in ipairs(order) do gate.enter(line, lines[line]) end
+    gate.pass()
+end
+
+return remember(answer)

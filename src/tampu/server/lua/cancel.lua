@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
 -- cancel: remove jobs that are delayed or waiting; ask the workers to stop those that they hold.
 -- KEYS  1 delayed (sorted set)   2 stream   3 control (stream)   4 requests to cancel (sorted set)
---       5 notices (stream)   6.. for each job  its index, the key for its failure, its markers
+--       5 notices (stream)   6 gate (hash)
+--       7.. for each job  its index, the key for its failure, its markers
 -- ARGV  1 ms that a request is kept   2 s to keep failures   3 failure for waiting callers   4 notice
---       5.. for each job  its id, its member ('': not delayed), its entry ('': not known),
+--       5.. for each job  its id, its member ('': neither delayed nor in a line), its line ('': none),
+--           its entry ('': not known),
 --           the latest time of adding to ask for ('': do not ask), the kinds of its markers
 -- reply for each job  2 removed | 1 workers were asked to stop it | 0 neither
 -- Atomic because a job either is removed and never runs, or it runs and is not removed.
@@ -11,10 +13,13 @@ local delayed, stream, control, requests, notices = unpack(KEYS, 1, 5)
 -- with parts/free
 -- with parts/announce
 -- with parts/waiting
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', requests, '-inf', string.format('%.0f', now))
-local codes, key, removed = {}, 5, false
+local codes, key, removed, gate, gone = {}, 6, false, open_gate(KEYS[6]), {}
 
 local function ask(id, latest)
     if latest == '*' then latest = string.format('%.0f', now) end
@@ -24,14 +29,17 @@ local function ask(id, latest)
     redis.call('PEXPIRE', control, ARGV[1])
 end
 
-for i = 5, #ARGV, 5 do
-    local id, member, entry, latest, kinds = unpack(ARGV, i, i + 4)
+for i = 5, #ARGV, 6 do
+    local id, member, line, entry, latest, kinds = unpack(ARGV, i, i + 5)
     local index, failure, code = KEYS[key + 1], KEYS[key + 2], 0
-    if member ~= '' and redis.call('ZREM', delayed, member) == 1 then
+    if line ~= '' then
+        code = gate and gate.remove(line, member) and 2 or 0
+    elseif member ~= '' and redis.call('ZREM', delayed, member) == 1 then
         code = 2
         if redis.call('GET', index) == member then redis.call('DEL', index) end
     elseif entry ~= '' and is_waiting(entry) then
         code = redis.call('XDEL', stream, entry) == 1 and 2 or 0
+        if code == 2 then gone[#gone + 1] = entry end
     elseif latest ~= '' and (entry == '' or is_pending(entry)) then
         code = 1
         ask(id, latest)
@@ -44,4 +52,8 @@ for i = 5, #ARGV, 5 do
     codes[#codes + 1] = code
 end
 if removed then announce(ARGV[4], ARGV[2]) end
+if gate then
+    gate.let_go(gone)
+    gate.pass()
+end
 return codes

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- close: settle entries of jobs that hold markers or were cancelled: acknowledge, delete, free.
--- KEYS  1 stream   2 notices (stream)   3 requests to cancel (sorted set)
---       4.. for each entry  the key for its result or failure if it has one, its markers
+-- KEYS  1 stream   2 notices (stream)   3 requests to cancel (sorted set)   4 gate (hash)
+--       5.. for each entry  the key for its result or failure if it has one, its markers
 -- ARGV  1 group   2 consumer that must hold the entries ('': any)   3 '1' if the server has XACKDEL
 --       4 s to keep results   5 notice for callers who wait for results ('': none)
 --       6.. for each entry  its id, its result or failure ('': none), the kinds of its markers,
@@ -13,9 +13,13 @@ local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
 -- with parts/free
 -- with parts/announce
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
+-- with parts/free_slots
 local ids = {}
 for i = 6, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
-local flags, key = settle(ids), 3
+local flags, key = settle(ids), 4
 for n, flag in ipairs(flags) do
     local _, value, kinds, holder, request = unpack(ARGV, 5 * n + 1, 5 * n + 5)
     if value ~= '' then key = key + 1 end
@@ -26,4 +30,5 @@ for n, flag in ipairs(flags) do
     key = free(kinds, key, flag == '1' and holder or nil)
 end
 announce(ARGV[5], ARGV[4])
+free_slots(KEYS[4], ids, flags)
 return table.concat(flags)

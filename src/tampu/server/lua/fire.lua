@@ -1,6 +1,6 @@
 -- fire: add the jobs of due schedules, count the fires, and set the next instants.
 -- KEYS  1 lock   2 schedules (sorted set)   3 stream   4 delayed (sorted set)   5 wakeup (list)
---       6 events (stream)   7 counts (hash)   8.. the hash of each schedule
+--       6 events (stream)   7 counts (hash)   8 gate (hash)   9.. the hash of each schedule
 -- ARGV  1 who must hold the lock   2 most events to keep (0: write none)
 --       3 s to keep the counts of the queue (0: count nothing)
 --       4.. for each schedule  key, the score that the decision is based on, limit (0: none),
@@ -17,26 +17,53 @@ local lock, schedules, stream, delayed, wakeup, events, counted = unpack(KEYS, 1
 -- with parts/add_entry
 -- with parts/wakeup
 -- with parts/emit_event
+-- with parts/member
+-- with parts/gate
 if redis.call('GET', lock) ~= ARGV[1] then return false end
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written
-local before, earliest, all_missed = first_due(), nil, 0
+local before, earliest, missed_by = first_due(), nil, {}
 local time = redis.call('TIME')
 local stamp = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
-local function exists(entry)
-    if not entry then return false end
-    local found = redis.pcall('XRANGE', stream, entry, entry)
-    return not found.err and #found > 0
+local gate, MOST_SEARCHED = open_gate(KEYS[8]), 5000
+-- Whether the last job of a schedule waits or runs: it is known by its entry, or, if it had to wait in
+-- a line, by its id and that line.
+local function is_unfinished(last)
+    if not last then return false end
+    local id, line = string.match(last, '^@(%S+) (.*)$')
+    if not id then
+        local found = redis.pcall('XRANGE', stream, last, last)
+        return not found.err and #found > 0
+    end
+    for _, member in ipairs(redis.call('LRANGE', KEYS[8] .. ':line:' .. line, 0, MOST_SEARCHED)) do
+        local _, envelope = split_job(member)
+        if job_id_of(envelope) == id then return true end
+    end
+    for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+', 'COUNT', MOST_SEARCHED)) do
+        for i = 1, #entry[2], 2 do
+            if entry[2][i] == 'd' and job_id_of(entry[2][i + 1]) == id then return true end
+        end
+    end
+    return false
 end
 
 -- Adds the job of one fire; returns the id of its entry, nil if it is delayed.
 local function add_job(at)
     local due, body, name, extras, id = unpack(ARGV, at + 1, at + 5)
     if ARGV[2] ~= '0' then emit_event('fired', id, name, stamp) end
+    if due == '' and gate then
+        local line = gate.line_of(extras)
+        gate.enter(line, { join_member(name, body, extras) })
+        return '@' .. id .. ' ' .. line
+    end
     if due == '' then return add_entry(body, name, extras) end
     redis.call('ZADD', delayed, due, body)
     due = tonumber(due)
     if not earliest or due < earliest then earliest = due end
+end
+
+local function note_missed(key, count)
+    if tonumber(count) > 0 then missed_by[#missed_by + 1] = {'m' .. key, count} end
 end
 
 local function count(hash, field, by)
@@ -59,10 +86,10 @@ local function fire(hash, at)
     for i = at + 9, at + 3 + 6 * fires, 6 do
         if limit > 0 and total + fired >= limit then
             past = past + 1
-        elseif overlap ~= 'allow' and exists(last) then
+        elseif overlap ~= 'allow' and is_unfinished(last) then
             if overlap == 'queue_one' then
                 if stored[4] ~= ARGV[i] then
-                    all_missed = all_missed + missed
+                    note_missed(key, missed)
                     count(hash, 'missed', missed)
                     count(hash, 'outside', outside)
                     redis.call('HSET', hash, 'held', ARGV[i])
@@ -76,7 +103,7 @@ local function fire(hash, at)
             fired = fired + 1
         end
     end
-    all_missed = all_missed + missed
+    note_missed(key, missed)
     if next == '' or limit > 0 and total + fired >= limit then
         redis.call('ZREM', schedules, key)
         redis.call('DEL', hash)
@@ -92,15 +119,17 @@ local function fire(hash, at)
 end
 
 local reply, at, written = {}, 4, false
-for n = 8, #KEYS do
+for n = 9, #KEYS do
+    if at > #ARGV then break end  -- in a cluster there is one key more
     local fired, met, past, state = fire(KEYS[n], at)
     reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = fired, met, past, state
     written = written or fired > 0
     at = at + 9 + 6 * ARGV[at + 8]
 end
 wake(before, earliest)
-if all_missed > 0 and ARGV[3] ~= '0' then
-    redis.pcall('HINCRBY', counted, 'm', all_missed)
+if gate and written then gate.pass() end
+if #missed_by > 0 and ARGV[3] ~= '0' then
+    for _, each in ipairs(missed_by) do redis.pcall('HINCRBY', counted, each[1], each[2]) end
     redis.pcall('EXPIRE', counted, ARGV[3])
 end
 if written and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- promote: move delayed jobs that are due to the stream.
 -- KEYS  1 delayed (sorted set)   2 stream   3 dead letters (stream)   4 events (stream)
---       5 counts (hash)
+--       5 counts (hash)   6 gate (hash)
 -- ARGV  1 most jobs to move   2 most events to keep (0: write none)
 --       3 s to keep the counts of the queue (0: count nothing)
 -- reply {jobs moved, jobs that remain delayed, us until the next is due (-1: none remains), when it
@@ -13,6 +13,7 @@ local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/add_entry
 -- with parts/member
 -- with parts/emit_event
+-- with parts/gate
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)
@@ -31,7 +32,7 @@ local function has_run(envelope, at)
     return made == 0xcf and attempt ~= nil and attempt ~= 0
 end
 
-local reply, moved = { 0, 0, -1, '' }, 0
+local reply, moved, gate = { 0, 0, -1, '' }, 0, open_gate(KEYS[6])
 -- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 1, 0) end
 for _, member in ipairs(due) do
@@ -47,7 +48,9 @@ for _, member in ipairs(due) do
         end
     else
         local id, rest = job_id_of(envelope)
-        local entry = add_entry(envelope, name, '')
+        local entry = '1'
+        if gate then gate.enter(gate.line_of(extras_of(member)), { member })
+        else entry = add_entry(envelope, name, '') end
         moved = moved + 1
         if id ~= '' and #id ~= 26 then
             reply[#reply + 1], reply[#reply + 2] = id, entry
@@ -59,6 +62,7 @@ for _, member in ipairs(due) do
 end
 -- Last and in one go: the due ones come first in the set.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #due - 1) end
+if gate and #due > 0 then gate.pass() end
 if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved
 reply[2] = redis.call('ZCARD', delayed)

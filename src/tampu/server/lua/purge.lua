@@ -1,16 +1,26 @@
 #!lua flags=allow-oom
 -- purge: delete jobs that no worker has read yet.
--- KEYS  1 stream
+-- KEYS  1 stream   2 gate (hash)
 -- ARGV  1 most entries to delete
 -- reply the fields and values of each deleted entry
 -- Atomic because a worker may read in between, and a job that it runs must not be deleted.
 local stream = KEYS[1]
 -- with parts/waiting
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
 local last = string.format('%.0f-%.0f', last_ms, last_number)
 local ids, found = {}, {}
 for _, entry in ipairs(redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', ARGV[1])) do
     ids[#ids + 1] = entry[1]
     found[#found + 1] = entry[2]
 end
-if #ids > 0 then redis.call('XDEL', stream, unpack(ids)) end
+if #ids > 0 then
+    redis.call('XDEL', stream, unpack(ids))
+    local gate = open_gate(KEYS[2])
+    if gate then
+        gate.let_go(ids)
+        gate.pass()
+    end
+end
 return found

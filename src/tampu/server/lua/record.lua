@@ -5,7 +5,7 @@
 -- reply the server's time in ms
 -- Atomic because a count must be either among the counts or in the history, whoever dies in between.
 local kinds = {d = 1, f = 2, r = 3, x = 4, s = 5, c = 6}
-local only_totals = {u = 'unknown', m = 'missed', b = 'dead:'}
+local only_totals = {u = 'unknown', b = 'dead:'}
 local most, records = tonumber(ARGV[1]), #KEYS - 1
 
 local function add_histogram(into, from)
@@ -36,17 +36,30 @@ local function figures_of(name)
     return tasks[name]
 end
 
+local missed, others = {}, 0  -- instants of schedules: keys and counts in turns
+local function note_missed(key, count)
+    redis.call('HINCRBY', KEYS[2], 'missed', count)
+    if #missed < 2 * most then
+        missed[#missed + 1], missed[#missed + 2] = key, count
+    else
+        others = others + count
+    end
+end
+
 local counted = redis.call('HGETALL', KEYS[1])
 for i = 1, #counted, 2 do
     local kind, name, count = string.sub(counted[i], 1, 1), string.sub(counted[i], 2), counted[i + 1]
     if kinds[kind] then
         local figures = figures_of(name)
         figures[kinds[kind]] = figures[kinds[kind]] + count
+    elseif kind == 'm' then
+        note_missed(name, tonumber(count))
     else
         local field = only_totals[kind] and only_totals[kind] .. name or 'unknown'
         redis.call('HINCRBY', KEYS[2], field, count)
     end
 end
+if others > 0 then missed[#missed + 1], missed[#missed + 2] = '', others end
 for i = 3 + records, #ARGV, 2 do
     local figures, times = figures_of(ARGV[i]), cmsgpack.unpack(ARGV[i + 1])
     figures[7], figures[8] = figures[7] + times[1], figures[8] + times[2]
@@ -81,6 +94,13 @@ for record = 2, #KEYS do
         local highest = before and cmsgpack.unpack(before)[2] or last
         for i, value in ipairs(last) do highest[i] = math.max(highest[i] or 0, value) end
         redis.call('HSET', key, 'gauges', cmsgpack.pack({last, highest}))
+    end
+    if record == 3 and #missed > 0 then  -- only minutes tell which schedules
+        local before = redis.call('HGET', key, 'missed')
+        local merged = before and cmsgpack.unpack(before) or {}
+        add_histogram(merged, missed)
+        redis.call('HSET', key, 'missed', cmsgpack.pack(merged))
+        is_new = is_new or not before
     end
     -- A step is kept for a time from its beginning on, the totals from their last change.
     if is_new or (record == 2 and #counted + #order > 0) then

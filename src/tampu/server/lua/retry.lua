@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
 -- retry: settle entries whose jobs run again, now or after a wait.
--- KEYS  1 stream   2 delayed (sorted set)   3 wakeup (list)
---       4.. for each job whose id a user chose  its index, the marker of its id
+-- KEYS  1 stream   2 delayed (sorted set)   3 wakeup (list)   4 gate (hash)
+--       5.. for each job whose id a user chose  its index, the marker of its id
 -- ARGV  1 group   2 consumer that must hold the entries ('': any)   3 '1' if the server has XACKDEL
 --       4.. for each entry  its id, ms to wait ('': run now),
 --           envelope (to wait: delayed member), name, extras,
---           s to keep its index ('': our own id, so that it has none)
+--           s to keep its index ('': our own id, so that it has none),
+--           what the gate closes for as long as this job waits, in a line ('': nothing)
 -- reply one flag per entry: '1' settled, '0' not pending or no longer ours
 -- Atomic because a job must be either in the old place or in the new one, whoever dies in between.
 local stream, delayed, wakeup = KEYS[1], KEYS[2], KEYS[3]
@@ -13,26 +14,50 @@ local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
 -- with parts/add_entry
 -- with parts/wakeup
+-- with parts/member
+-- with parts/gate
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local before, earliest = first_due(), nil  -- fails on a wrong type, before anything is written
-local ids = {}
-for i = 4, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
-local flags, key = settle(ids), 3
+local ids, settled, back = {}, {}, {}
+local function is_newer(a, b)
+    local ms, number = string.match(a, '^(%d+)%-(%d+)$')
+    local other, other_number = string.match(b, '^(%d+)%-(%d+)$')
+    if ms ~= other then return tonumber(ms) > tonumber(other) end
+    return tonumber(number) > tonumber(other_number)
+end
+for i = 4, #ARGV, 7 do ids[#ids + 1] = ARGV[i] end
+local flags, key, gate = settle(ids), 4, open_gate(KEYS[4])
 for i, flag in ipairs(flags) do
-    local _, wait, body, name, extras, index = unpack(ARGV, 6 * i - 2, 6 * i + 3)
+    local _, wait, body, name, extras, index, closes = unpack(ARGV, 7 * i - 3, 7 * i + 3)
     if index ~= '' then key = key + 2 end
     if flag == '1' then
-        if wait == '' then
-            local entry = add_entry(body, name, extras)
-            if index ~= '' then redis.pcall('SET', KEYS[key], entry, 'XX', 'KEEPTTL') end
+        settled[#settled + 1] = ids[i]
+        local entry = '1'
+        if gate and (wait == '' or closes ~= '') then
+            if wait ~= '' then
+                name, body, extras = split_job(body)
+                for resource in string.gmatch(closes, '[^|]+') do gate.close(resource, now + wait) end
+            end
+            back[#back + 1] = { ids[i], gate.line_of(extras), join_member(name, body, extras) }
+        elseif wait == '' then
+            entry = add_entry(body, name, extras)
         else
             local at = now + wait
             redis.call('ZADD', delayed, string.format('%.0f', at), body)
             if index ~= '' then redis.pcall('SET', KEYS[key - 1], body, 'EX', index) end
             if not earliest or at < earliest then earliest = at end
+            entry = nil
         end
+        if entry and index ~= '' then redis.pcall('SET', KEYS[key], entry, 'XX', 'KEEPTTL') end
     end
 end
 wake(before, earliest)
+if gate then
+    -- The newest first: each goes to the head of its line.
+    table.sort(back, function(a, b) return is_newer(a[1], b[1]) end)
+    for _, each in ipairs(back) do gate.put_back(each[2], each[3]) end
+    gate.let_go(settled)
+    gate.pass()
+end
 return table.concat(flags)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- run_now: move a delayed job to the stream before it is due.
--- KEYS  1 delayed (sorted set)   2 stream   3 events (stream)   4 its index
+-- KEYS  1 delayed (sorted set)   2 stream   3 events (stream)   4 its index   5 gate (hash)
 -- ARGV  1 its member ('': the one that its index holds)   2 most events to keep (0: write none)
 -- reply 1 moved | 0 it was not delayed
 -- Atomic because a job must be in one place only.
@@ -8,15 +8,19 @@ local delayed, stream, events, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- with parts/add_entry
 -- with parts/member
 -- with parts/emit_event
+-- with parts/gate
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written
 local indexed, member = redis.call('GET', index), ARGV[1]
 if member == '' then member = indexed end
 local name, envelope
 if member then name, envelope = split_member(member) end
 if not name or not redis.call('ZSCORE', delayed, member) then return 0 end
-add_entry(envelope, name, '')
+local gate = open_gate(KEYS[5])
+if gate then gate.enter(gate.line_of(extras_of(member)), { member })
+else add_entry(envelope, name, '') end
 redis.call('ZREM', delayed, member)
 if indexed == member then redis.call('DEL', index) end
+if gate then gate.pass() end
 if ARGV[2] ~= '0' then
     local time = redis.call('TIME')
     local stamp = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))

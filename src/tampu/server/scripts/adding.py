@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tampu.server.errors import ScriptUnknown
 from tampu.server.scripts.script import Script, as_flags
+from tampu.wire.control import KEPT_MS
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -29,6 +30,9 @@ class AddKeys:
     delayed: bytes
     memory: bytes
     wakeup: bytes
+    gate: bytes
+    control: bytes
+    notices: bytes
 
 
 class PlainJobs(Struct, frozen=True):
@@ -47,6 +51,19 @@ class FullJobs(Struct, frozen=True):
     keys: Sequence[bytes]
 
 
+class LinedJobs(Struct, frozen=True, kw_only=True):
+    """Jobs with options, of which some wait in lines; the columns as the script gets them.
+
+    `limits` are the names and definitions of the limits that they need, one after the other.
+    `flags` say what the gate must look for in them.
+    """
+
+    flat: Sequence[bytes]
+    keys: Sequence[bytes]
+    limits: Sequence[bytes]
+    flags: bytes
+
+
 class AddRequest(Struct, frozen=True, kw_only=True):
     """One call of a producer: its jobs, its number, and the longest stream allowed (0: any).
 
@@ -56,7 +73,7 @@ class AddRequest(Struct, frozen=True, kw_only=True):
     """
 
     keys: AddKeys
-    jobs: PlainJobs | FullJobs
+    jobs: PlainJobs | FullJobs | LinedJobs
     number: int
     max_len: int = 0
     limit_s: float | None = None
@@ -65,10 +82,14 @@ class AddRequest(Struct, frozen=True, kw_only=True):
         """What the script gets."""
         keys, jobs = self.keys, self.jobs
         head = (self.number, PRODUCER_MEMORY_MS, self.max_len)
+        few = (keys.stream, keys.delayed, keys.memory, keys.gate)
         if isinstance(jobs, PlainJobs):
-            return 3, keys.stream, keys.delayed, keys.memory, *head, b"plain", *jobs.flat
-        own = (keys.stream, keys.delayed, keys.memory, keys.wakeup, *jobs.keys)
-        return len(own), *own, *head, b"full", *jobs.flat
+            return 4, *few, *head, b"plain", *jobs.flat
+        own = (*few, keys.wakeup, keys.control, keys.notices, *jobs.keys)
+        if isinstance(jobs, FullJobs):
+            return len(own), *own, *head, b"full", *jobs.flat
+        lined = (b"lined", jobs.flags, KEPT_MS, len(jobs.limits) // 2)
+        return len(own), *own, *head, *lined, *jobs.limits, *jobs.flat
 
 
 def send_add(lane: Lane, request: AddRequest) -> asyncio.Future[Reply]:

@@ -37,6 +37,7 @@ class Cancel(Struct, frozen=True, kw_only=True):
 
     job_id: str
     member: bytes = b""
+    line: bytes = b""
     entry_id: bytes = b""
     latest: bytes = b""
     markers: Markers
@@ -55,11 +56,11 @@ async def cancel(
 
     Not sent again after a lost connection: the reply would be wrong.
     """
-    own = [keys.delayed, keys.stream, keys.control, keys.cancelled, keys.notices]
+    own = [keys.delayed, keys.stream, keys.control, keys.cancelled, keys.notices, keys.gate]
     args: list[Argument] = [KEPT_MS, ttl_s, failure, notice]
     for job in jobs:
         own += keys.index(job.job_id), keys.failure(job.job_id), *job.markers.keys
-        args += job.job_id, job.member, job.entry_id, job.latest, job.markers.kinds
+        args += job.job_id, job.member, job.line, job.entry_id, job.latest, job.markers.kinds
     return as_numbers(await _CANCEL.run(lane, own, args))
 
 
@@ -85,19 +86,22 @@ async def request_drain(lane: Lane, keys: QueueKeys, request: DrainRequest) -> N
 
 
 class ControlState(Struct, frozen=True):
-    """Whether a queue is paused, and the requests to cancel that are still open."""
+    """Whether a queue is paused and has a gate, and the requests to cancel that are still open."""
 
     paused: bool
     requests: list[bytes]
+    has_gate: bool
 
 
 async def read_control(lane: Lane, keys: QueueKeys) -> ControlState:
     """What a worker must know that has not followed the control stream."""
     asking = lane.send(pack("ZRANGE", keys.cancelled, 0, -1), repeatable=True)
-    asking.add_done_callback(ignore_outcome)
+    finding = lane.send(pack("EXISTS", keys.gate), repeatable=True)
+    for each in (asking, finding):
+        each.add_done_callback(ignore_outcome)
     paused = await is_paused(lane, keys)  # sent together
     requests: Any = await asking
-    return ControlState(paused, list(requests))
+    return ControlState(paused, list(requests), bool(await finding))
 
 
 async def is_paused(lane: Lane, keys: QueueKeys) -> bool:

@@ -45,7 +45,7 @@ async def promote(
     """
     reply: Any = await _PROMOTE.run(
         lane,
-        (keys.delayed, keys.stream, keys.dead, keys.events, keys.counted),
+        (keys.delayed, keys.stream, keys.dead, keys.events, keys.counted, keys.gate),
         (limit, events_max_len, KEPT_S if history else 0),
     )
     moved, remaining, next_in = as_numbers(reply[:3])
@@ -56,7 +56,9 @@ async def promote(
 
 async def count_unfinished(lane: Lane, keys: QueueKeys) -> int:
     """How many jobs are waiting, running or due, all at the same moment."""
-    reply = await _COUNT_UNFINISHED.run(lane, (keys.stream, keys.delayed), (), repeatable=True)
+    reply = await _COUNT_UNFINISHED.run(
+        lane, (keys.stream, keys.delayed, keys.gate), (), repeatable=True
+    )
     return as_number(reply)
 
 
@@ -96,5 +98,5 @@ async def run_now(lane: Lane, keys: QueueKeys, job: Delayed, *, events_max_len: 
     Not sent again after a lost connection: the reply would be wrong. With an `events_max_len`
     above 0 it writes an event.
     """
-    own = (keys.delayed, keys.stream, keys.events, keys.index(job.job_id))
+    own = (keys.delayed, keys.stream, keys.events, keys.index(job.job_id), keys.gate)
     return bool(await _RUN_NOW.run(lane, own, (job.member, events_max_len)))

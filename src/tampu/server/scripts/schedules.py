@@ -13,6 +13,7 @@ from tampu.server.protocol import pack
 from tampu.server.scripts.script import Script
 from tampu.server.streams import read_time_ms
 from tampu.util.lifecycle import ignore_outcome
+from tampu.wire.control import KEPT_MS
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -134,6 +135,7 @@ async def fire(
         keys.wakeup,
         keys.events,
         keys.counted,
+        keys.gate,
     )
     args: list[Argument] = [holder, events_max_len, KEPT_S if history else 0]
     for each in firings:
@@ -152,6 +154,15 @@ async def fire(
 # --- storing ------------------------------------------------------------------------------------
 
 
+class NewLine(Struct, frozen=True):
+    """A line in which jobs will wait, and what the gate must know for that; see `LinedJobs`."""
+
+    name: bytes
+    weight: bytes
+    limits: Sequence[bytes]
+    flags: bytes
+
+
 class NewSpec(Struct, frozen=True):
     """A schedule to store; without a `first_ms` it keeps its next instant and its counts."""
 
@@ -159,16 +170,21 @@ class NewSpec(Struct, frozen=True):
     spec: bytes
     own: bytes
     first_ms: int | None
+    line: NewLine | None = None  # of its jobs, if flow control applies to them
 
 
 async def upsert(lane: Lane, keys: QueueKeys, new: NewSpec, *, known: bytes) -> bool:
     """Store a schedule in place of the `known` spec (b"": none); False if that has changed.
 
-    Sent again after a lost reply; then it is False too if the first time stored it.
+    Sent again after a lost reply; then it is False too if the first time stored it. Raises
+    `UnknownLimit`, and stores nothing, if its jobs need a limit that nobody has declared.
     """
-    args = (new.key, known, new.spec, new.own, _or_empty(new.first_ms))
+    args: list[Argument] = [new.key, known, new.spec, new.own, _or_empty(new.first_ms)]
     fixed = (keys.repeat, keys.paused, keys.raw_spec(new.key), keys.schedule_wakeup)
-    return bool(await _UPSERT.run(lane, fixed, args, repeatable=True))
+    gate = (keys.gate, keys.control, keys.stream)
+    if (line := new.line) is not None:
+        args += KEPT_MS, line.flags, line.name, line.weight, *line.limits
+    return bool(await _UPSERT.run(lane, (*fixed, *gate), args, repeatable=True))
 
 
 async def unschedule(lane: Lane, keys: QueueKeys, key: bytes) -> bool:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
-_PART = re.compile(r"^-- with (parts/\w+)\n", re.MULTILINE)
+_PART = re.compile(r"^ *-- with (parts/\w+)\n", re.MULTILINE)
+# Scripts that use keys of a gate which are not among their KEYS, in parts that several share.
+_DERIVES_KEYS = re.compile(r"function (open_gate|give_up_room)\b")
+_ABSENT = b":tampu:gate:absent"
 _scripts: list[Script] = []
 _prelude = ""
 
@@ -30,7 +33,8 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        text = _PART.sub(lambda part: _read_lua(part[1]), _read_lua(name))
+        text = _read_whole(name)
+        self._derives_keys = _DERIVES_KEYS.search(text) is not None
         flags, line_end, rest = text.partition("\n")
         self._flags, self._rest = (
             (flags + line_end, rest) if text.startswith(_FLAG_LINE) else ("", text)
@@ -50,7 +54,22 @@ class Script:
 
     def pack(self, lane: Lane, operands: Sequence[Argument]) -> bytes:
         """A call by the script's digest, ready to be sent."""
-        return pack(b"EVALSHA", self.text(lane.server.dialect).digest, *operands)
+        digest = self.text(lane.server.dialect).digest
+        return pack(b"EVALSHA", digest, *self._guard(lane, operands))
+
+    def _guard(self, lane: Lane, operands: Sequence[Argument]) -> Sequence[Argument]:
+        """In a cluster, operands with a last key that never exists, if the script derives keys.
+
+        While a slot moves, its keys are on two nodes. A call that names a key which is not there is
+        told to try again, and so the script sees all keys or does not run.
+        """
+        if not (self._derives_keys and lane.server.has_slots):
+            return operands
+        count, first = operands[:2]
+        assert isinstance(count, int)  # noqa: S101 - our own callers
+        assert isinstance(first, bytes)  # noqa: S101
+        absent = first[: first.index(b"}") + 1] + _ABSENT
+        return count + 1, *operands[1 : count + 1], absent, *operands[count + 1 :]
 
     async def run(
         self,
@@ -93,7 +112,9 @@ class Script:
             unknown = again
         # Forgotten all the same, or the user may not load scripts, or another node was asked.
         body = self.text(lane.server.dialect).body
-        return await send(pack(b"EVAL", body, *operands), maybe_done=unknown.maybe_done)
+        return await send(
+            pack(b"EVAL", body, *self._guard(lane, operands)), maybe_done=unknown.maybe_done
+        )
 
     def load(self, lane: Lane, *, limit_s: float | None = None) -> None:
         """Load the script before the next call; if that fails, the call will show it."""
@@ -120,6 +141,11 @@ def set_prelude(name: str | None) -> None:
 
 def _read_lua(name: str) -> str:
     return files("tampu.server").joinpath("lua", f"{name}.lua").read_text("utf-8")
+
+
+def _read_whole(name: str) -> str:
+    """A Lua file with its parts, which may have parts of their own."""
+    return _PART.sub(lambda part: _read_whole(part[1]), _read_lua(name))
 
 
 def as_flags(reply: Reply) -> bytes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tampu.wire.extras import Extras
     from tampu.wire.keys import QueueKeys
 
+_ACK = Script("ack")
 _FINISH = Script("finish")
 _RETRY = Script("retry")
 _BURY = Script("bury")
@@ -30,6 +31,7 @@ class Claim(Struct, frozen=True):
 
     stream: bytes
     group: bytes
+    gate: bytes
     owner: bytes = b""
 
 
@@ -75,6 +77,7 @@ class RetriedEntry(Struct, frozen=True, gc=False):
     extras: bytes = b""
     index_s: int | None = None  # how long it is found by its id; None for an id of our own
     keys: tuple[bytes, ...] = ()  # with an `index_s`: its index, the marker of its id
+    closes: bytes = b""  # the resources that are closed while it waits at the head of its line
 
 
 class BuriedEntry(Struct, frozen=True):
@@ -86,6 +89,7 @@ class BuriedEntry(Struct, frozen=True):
     key: bytes = b""
     job_id: str = ""
     markers: Markers = NO_MARKERS
+    closes: bytes = b""  # the resource that is closed until somebody opens it
 
 
 class ClosedEntry(Struct, frozen=True):
@@ -111,11 +115,17 @@ class ResultTarget:
     ttl_s: int
 
 
+async def ack(lane: Lane, claim: Claim, entry_ids: Sequence[bytes]) -> int:
+    """Ack entries without results, by a script: it checks the owner, and frees what they held."""
+    args = [*_claim_args(lane, claim), *entry_ids]
+    return as_number(await _ACK.run(lane, (claim.stream, claim.gate), args, repeatable=True))
+
+
 async def finish(
     lane: Lane, claim: Claim, entries: Sequence[FinishedEntry], *, target: ResultTarget
 ) -> bytes:
     """Ack entries and store their results; one flag each, b"1" if the entry was ours to settle."""
-    keys = (claim.stream, target.notices, *[entry.key for entry in entries])
+    keys = (claim.stream, target.notices, claim.gate, *[entry.key for entry in entries])
     args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
     for entry in entries:
         args += entry.entry_id, entry.result
@@ -130,9 +140,9 @@ async def retry(
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         index = b"" if entry.index_s is None else entry.index_s
-        args += entry.entry_id, wait, entry.body, entry.name, entry.extras, index
+        args += entry.entry_id, wait, entry.body, entry.name, entry.extras, index, entry.closes
     own = [key for entry in entries if entry.keys for key in entry.keys]
-    keys = (claim.stream, delayed, wakeup, *own)
+    keys = (claim.stream, delayed, wakeup, claim.gate, *own)
     return as_flags(await _RETRY.run(lane, keys, args, repeatable=True))
 
 
@@ -155,12 +165,12 @@ async def bury(
     notice: bytes,
 ) -> bytes:
     """Move entries to the dead letters; one flag each, b"1" if the entry was ours to settle."""
-    keys = [claim.stream, target.dead, target.notices]
+    keys = [claim.stream, target.dead, target.notices, claim.gate]
     args: list[Argument] = _claim_args(lane, claim)
     args += target.max_len, target.ttl_s, notice
     for entry in entries:
         keys += ([entry.key] if entry.failure else []) + [*entry.markers.keys]
-        args += entry.entry_id, entry.failure, entry.markers.kinds, entry.job_id
+        args += entry.entry_id, entry.failure, entry.markers.kinds, entry.job_id, entry.closes
         args += len(entry.fields), *entry.fields
     return as_flags(await _BURY.run(lane, keys, args, repeatable=True))
 
@@ -174,7 +184,7 @@ async def close(
     requests: bytes,
 ) -> bytes:
     """Ack entries, store results or failures, free markers; one flag each, as `finish`."""
-    keys = [claim.stream, target.notices, requests]
+    keys = [claim.stream, target.notices, requests, claim.gate]
     args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
     for entry in entries:
         keys += ([entry.key] if entry.value else []) + [*entry.markers.keys]
@@ -197,28 +207,26 @@ class Replay(Struct, frozen=True):
     failure_key: bytes
 
 
-async def replay(
-    lane: Lane, dead: bytes, *, stream: bytes, letters: Sequence[Replay]
-) -> list[bool]:
+async def replay(lane: Lane, keys: QueueKeys, letters: Sequence[Replay]) -> list[bool]:
     """Put dead letters back on the queue; returns for each whether it still existed.
 
     Not sent again after a lost connection: the reply would be wrong, though nothing is added twice.
     """
-    keys = (dead, stream, *[letter.failure_key for letter in letters])
+    own = (keys.dead, keys.stream, keys.gate, *[letter.failure_key for letter in letters])
     args = [
         text
         for letter in letters
         for text in (letter.dead_id, letter.body, letter.name, letter.extras)
     ]
-    return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, keys, args))]
+    return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, own, args))]
 
 
-async def purge(lane: Lane, stream: bytes, *, count: int) -> list[list[bytes]]:
+async def purge(lane: Lane, keys: QueueKeys, *, count: int) -> list[list[bytes]]:
     """Delete up to `count` jobs that no worker has read; returns the fields of their entries.
 
     Not sent again after a lost connection: the reply would not name the jobs of the first time.
     """
-    reply = await _PURGE.run(lane, (stream,), (count,))
+    reply = await _PURGE.run(lane, (keys.stream, keys.gate), (count,))
     assert isinstance(reply, list)  # noqa: S101 - our own script
     return reply  # type: ignore[return-value] # bytes, as the head of the script says
 

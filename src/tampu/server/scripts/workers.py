@@ -30,6 +30,7 @@ class Membership:
     group: bytes
     consumer: bytes
     key: bytes
+    gate: bytes
 
 
 class Heartbeat(Struct, frozen=True):
@@ -89,7 +90,7 @@ async def takeover(
         count,
         judgement.left_ms,
     )
-    reply = await _TAKEOVER.run(lane, (dead.stream, dead.key), args)
+    reply = await _TAKEOVER.run(lane, (dead.stream, dead.key, dead.gate), args)
     assert isinstance(reply, list)  # noqa: S101 - our own script
     return [TakenEntry(*entry) for entry in reply]  # type: ignore[misc] # three values each
 
@@ -100,7 +101,8 @@ async def reap(lane: Lane, member: Membership, *, last_heartbeat: bytes = b"") -
     So a worker removes itself, and others remove one whose connection is closed.
     """
     args = (member.group, member.consumer, last_heartbeat)
-    return bool(await _REAP.run(lane, (member.stream, member.key), args, repeatable=True))
+    own = (member.stream, member.key, member.gate)
+    return bool(await _REAP.run(lane, own, args, repeatable=True))
 
 
 # --- leaders ------------------------------------------------------------------------------------

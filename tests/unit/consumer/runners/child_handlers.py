@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tampu.job import Job, current_job
+from tampu.limits import RateLimited
 from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
 
 AnyJob = Job[Any]
@@ -64,6 +65,7 @@ async def loop_and_context(job: AnyJob) -> object:
 ERRORS: dict[str, BaseException] = {
     "retry": Retry("later", after=3),
     "snooze": Snooze(4),
+    "limit": RateLimited(3, limit="stripe"),
     "bury": Bury("enough"),
     "refused": Refused("no"),
     "exit": SystemExit(7),

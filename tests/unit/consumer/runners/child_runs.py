@@ -41,7 +41,7 @@ def unexpected(percent: int) -> None:
 
 async def pid_in(file: Path) -> int:
     """Wait for the pid that a handler writes."""
-    await wait_until(file.exists, within=20, sentence="the handler runs")
+    await wait_until(file.exists, within=60, sentence="the handler runs")
     return _number_in(file)
 
 

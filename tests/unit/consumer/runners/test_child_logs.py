@@ -16,7 +16,7 @@ from tests.unit.consumer.runners import child_loggers as handlers
 from tests.unit.consumer.runners.child_runs import Make, pid_in, pid_of, run
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 SETS_UP_ITS_LOG = """
 import logging
 logging.basicConfig(level="DEBUG", force=True, format="by a handler of the root: %(message)s")

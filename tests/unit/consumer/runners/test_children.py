@@ -8,7 +8,7 @@ from tampu.consumer.handler import Function
 from tampu.consumer.runners.child import ChildRequest
 from tampu.consumer.runners.children import Children
 from tampu.errors import OptionError
-from tampu.outcome import Done, Failed, Snoozed, UnrecoverableFailure
+from tampu.outcome import Done, Failed, Snoozed, Throttled, UnrecoverableFailure
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.extras import Extras, encode_extras
 from tampu.wire.payload import encode_payload
@@ -65,6 +65,7 @@ async def test_an_exception_has_the_same_outcome_as_in_the_worker(make: Make) ->
     assert isinstance(retry, Failed)
     assert (retry.failure.message, retry.after_ms) == ("later", 3000)
     assert snooze == Snoozed(4000)
+    assert outcomes["limit"] == Throttled(3000, "stripe")
     for data, message in (("bury", "enough"), ("refused", "no")):
         outcome = outcomes[data]
         assert isinstance(outcome, UnrecoverableFailure)

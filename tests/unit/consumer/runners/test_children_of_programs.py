@@ -100,7 +100,7 @@ if __name__ == "__main__":
     assert len(set(pids)) == 3
     assert not any(map(has_ended, pids))
     os.kill(process.pid, signal.SIGKILL)
-    block_until(lambda: all(map(has_ended, pids)), within=30, sentence="the children have ended")
+    block_until(lambda: all(map(has_ended, pids)), within=60, sentence="the children have ended")
 
 
 def test_a_program_that_forgets_to_close_still_ends(program: Program) -> None:
@@ -118,7 +118,7 @@ if __name__ == "__main__":
 """)
     pids = pids_printed(process, 1)
     process.communicate(timeout=30)
-    block_until(lambda: all(map(has_ended, pids)), within=30, sentence="the child has ended")
+    block_until(lambda: all(map(has_ended, pids)), within=60, sentence="the child has ended")
 
 
 def test_a_script_that_cannot_be_imported_again_says_so(program: Program) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tampu.consumer.runners.threads import HandlerThreads
 from tests.waiting import wait_until
 
-SOON = 20.0
+SOON = 60.0
 
 
 class Gate:

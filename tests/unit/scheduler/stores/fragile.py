@@ -117,7 +117,7 @@ class ResilientHarness:
         return await MemoryStore.load(self.inner, task_ids)
 
     async def wait_for_recovery(self) -> StoreRecovered:
-        await wait_until(self._has_recovered, within=10, sentence="the store has recovered")
+        await wait_until(self._has_recovered, within=60, sentence="the store has recovered")
         event = self.events[-1]
         assert isinstance(event, StoreRecovered)
         return event
@@ -132,7 +132,7 @@ class ResilientHarness:
         if before is not None:
             before.set()
         await wait_until(
-            lambda: len(self.inner.calls) > count, within=10, sentence="a call is made"
+            lambda: len(self.inner.calls) > count, within=60, sentence="a call is made"
         )
         return self.inner.calls[-1]
 
@@ -144,7 +144,7 @@ class ResilientHarness:
     async def wait_for_retry(self) -> None:
         count = len(self.inner.calls)
         await wait_until(
-            lambda: len(self.inner.calls) > count + 2, within=10, sentence="it tries again"
+            lambda: len(self.inner.calls) > count + 2, within=60, sentence="it tries again"
         )
 
 

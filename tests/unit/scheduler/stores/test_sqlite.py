@@ -60,7 +60,7 @@ def store_threads() -> list[str]:
 
 
 async def wait_for_threads() -> None:
-    await wait_until(lambda: not store_threads(), within=10, sentence="the thread has ended")
+    await wait_until(lambda: not store_threads(), within=60, sentence="the thread has ended")
 
 
 def insert_row(path: Path, task_id: str, expression: str) -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tampu.consumer.feed import Pace
+from tampu.consumer.backpressure import Pace
 
 
 def test_a_slot_that_was_woken_but_has_done_nothing_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("tampu.consumer.feed.monotonic", lambda: now)
+    monkeypatch.setattr("tampu.consumer.backpressure.monotonic", lambda: now)
     pace = Pace(1024)
     for done in (0, -2, 0):  # two slots were woken for one entry, and count as busy at first
         now += 0.002

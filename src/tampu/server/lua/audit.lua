@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- audit: free what entries hold that were settled by a peer, which knows nothing of the gate; count
+-- the room that workers and peers really have.
+-- KEYS  1 stream   2 gate (hash)
+-- ARGV  1 group   2 cursor ('0': from the start)   3 about how many entries to look at
+-- reply {the next cursor ('0': that was all), how many entries held something} | {}: there is no gate
+-- Atomic because an entry that is settled meanwhile must not be counted twice.
+local stream, key, group = KEYS[1], KEYS[2], ARGV[1]
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
+if redis.call('EXISTS', key) == 0 then return {} end
+if ARGV[2] == '0' then
+    -- What peers hold of the stream takes none of the room of our workers.
+    local wanted, peers, room = redis.call('HGETALL', key .. ':want'), 0, 0
+    local known = {}
+    for i = 1, #wanted, 2 do
+        if wanted[i] ~= '' then
+            known[wanted[i]] = true
+            room = room + wanted[i + 1]
+        end
+    end
+    local found = redis.pcall('XPENDING', stream, group)
+    for _, consumer in ipairs(not found.err and found[4] or {}) do
+        if not known[consumer[1]] then peers = peers + consumer[2] end
+    end
+    if peers > 0 then redis.call('HSET', key .. ':want', '', peers)
+    else redis.call('HDEL', key .. ':want', '') end
+    redis.call('HSET', key, 'room', room + (room > 0 and peers or 0))
+end
+local reply = redis.call('HSCAN', key .. ':held', ARGV[2], 'COUNT', ARGV[3])
+local gone = {}
+for i = 1, #reply[2], 2 do
+    local id = reply[2][i]
+    if id ~= '' and #redis.call('XRANGE', stream, id, id) == 0 then gone[#gone + 1] = id end
+end
+local gate = open_gate(key)
+gate.let_go(gone)
+gate.pass()
+return { reply[1], #gone }

@@ -1,0 +1,378 @@
+        -- counts: what the resources of lines let through.
+        local ANY = 1e9
+        local SLACK_US = 20000  -- a smooth rate loses nothing if a job passes so much later than it could
+        local NO_LIMIT = { limit = 0, count = 0 }
+        local RUN, RATE, WAKE, WAIT = key .. ':run', key .. ':rate', key .. ':wake', key .. ':wait:'
+        local WINDOW, OVER = key .. ':window:', key .. ':over'
+        local classes = {
+            ['>'] = { limit = 1, count = 0 }, ['!'] = NO_LIMIT, ['@'] = NO_LIMIT, ['>!'] = NO_LIMIT,
+        }
+        local changed, alarms, windowed, opened = {}, {}, {}, {}
+
+        -- --- loading ----------------------------------------------------------------------------
+        local function read_class(text)
+            local limit, count, per, burst, strict =
+                string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d)')
+            if not limit then return NO_LIMIT end
+            local class = { limit = tonumber(limit), count = tonumber(count), per = tonumber(per) }
+            if class.count > 0 then
+                class.strict = strict == '1'
+                class.step = class.per / class.count
+                class.ahead = (burst - 1) * class.step + math.min(SLACK_US, class.step / 2)
+            end
+            return class
+        end
+        local function load_classes(names)
+            local kinds, missing = {}, {}
+            for i = 1, #names do
+                local at = find(names[i], ':', 1, true)
+                local kind = at and sub(names[i], 1, at - 1) or names[i]
+                kinds[i] = kind
+                if not classes[kind] then
+                    classes[kind] = NO_LIMIT
+                    missing[#missing + 1] = kind
+                end
+            end
+            if #missing > 0 then
+                local found = call('HMGET', key .. ':limits', unpack(missing))
+                for i = 1, #missing do classes[missing[i]] = read_class(found[i]) end
+            end
+            return kinds
+        end
+        -- How many more jobs a resource lets through now.
+        local function count_more(r)
+            local more, class = r.limit > 0 and r.limit - r.runs or ANY, r.class
+            if r.closed then
+                if r.closed > clock() then
+                    more = 0
+                else
+                    r.closed = false
+                    if r.own == '-' then opened[#opened + 1] = r end
+                end
+            end
+            if r.used then
+                more = math.min(more, class.count - r.used)
+            elseif r.tat then
+                more = math.min(more, floor((clock() + class.ahead - r.tat) / class.step) + 1)
+            end
+            r.more = more > 0 and more or 0
+        end
+        local function load_rates(smooth)
+            if #smooth == 0 then return end
+            local tats = call('ZMSCORE', RATE, unpack(smooth))
+            for i = 1, #smooth do
+                local r, tat = known[smooth[i]], tonumber(tats[i] or 0)
+                r.tat = tat > clock() and tat or clock()
+                count_more(r)
+            end
+        end
+        local function load_window(r)
+            call('ZREMRANGEBYSCORE', WINDOW .. r.name, '-inf', string.format('%.0f', clock() - r.class.per))
+            r.used = call('ZCARD', WINDOW .. r.name)
+        end
+        local function load(names)
+            local kinds, texts = load_classes(names), call('HMGET', RUN, unpack(names))
+            local over = has('o') and call('HMGET', OVER, unpack(names))
+            local smooth = {}
+            for i = 1, #names do
+                local name, text, class = names[i], texts[i], classes[kinds[i]]
+                -- `lines`: how many lines that have their turn now need it. Not more than eight fields:
+                -- with nine the table takes twice the space, which is a fifth of the time for a line.
+                -- Some have also `closed`, `own`, `till`; `tat` (when a smooth rate is at rest again),
+                -- `used` and `passed` (of a window).
+                local r = {
+                    name = name, class = class, limit = class.limit, runs = 0, waits = false, more = 0,
+                    lines = 0, changed = false,
+                }
+                known[name] = r
+                if text then
+                    r.runs = tonumber(text)
+                    if not r.runs then
+                        local at = find(text, '+', 1, true)
+                        if at then r.runs, r.waits = tonumber(sub(text, 1, at - 1)), sub(text, at + 1)
+                        else r.runs, r.waits = tonumber(sub(text, 1, -2)), true end
+                    end
+                end
+                if over and over[i] then
+                    r.own, r.till = string.match(over[i], '^(%S+) (%S+)$')
+                    if r.own ~= '-' then r.limit = tonumber(r.own) end
+                    r.closed = r.till * 1000
+                end
+                if sub(name, 1, 1) == '!' and pauses[sub(name, 3)] then
+                    r.closed = pauses[sub(name, 3)] * 1000
+                end
+                if class.count > 0 and not class.strict then
+                    smooth[#smooth + 1] = name
+                else
+                    if class.strict then load_window(r) end
+                    count_more(r)
+                end
+            end
+            load_rates(smooth)
+        end
+        counts.load = load
+        function counts.resource(name)
+            if not known[name] then load({ name }) end
+            return known[name]
+        end
+
+        -- --- lines that wait for a resource -------------------------------------------------------
+        local function note(r)
+            if not r.changed then
+                r.changed = true
+                changed[#changed + 1] = r
+            end
+        end
+        local function set_alarm(r)
+            local at = r.closed
+            if not at and r.class.count > 0 and (r.limit == 0 or r.runs < r.limit) then
+                if r.tat then at = r.tat - r.class.ahead
+                else
+                    local first = call('ZRANGE', WINDOW .. r.name, 0, 0, 'WITHSCORES')[2]
+                    at = first and first + r.class.per or clock()
+                end
+            end
+            if at and at < FOREVER then
+                alarms[#alarms + 1] = math.ceil(at / 1000)
+                alarms[#alarms + 1] = r.name
+            end
+        end
+        local function into_ring(line, tag)
+            local level = sub(line, 1, 1)
+            local list = fresh[level]
+            if not list then
+                list = {}
+                fresh[level] = list
+            end
+            list[#list + 1] = tag or time_of(level)
+            list[#list + 1] = line
+        end
+        function counts.flush(level)
+            local list = fresh[level]
+            for i = 1, list and #list or 0, 4000 do
+                call('ZADD', RING .. level, unpack(list, i, math.min(i + 3999, #list)))
+            end
+            fresh[level] = nil
+        end
+        local function wake(r, most)
+            note(r)
+            if r.waits ~= true then
+                into_ring(r.waits)
+                r.waits = false
+                return
+            end
+            local got = call('ZPOPMIN', WAIT .. r.name, most)
+            for i = 1, #got, 2 do
+                local at, tag = time_of(sub(got[i], 1, 1)), tonumber(got[i + 1])
+                into_ring(got[i], tag > at and tag or at)
+            end
+            if #got < 2 * most then r.waits = false end
+        end
+        function counts.park(line, tag, r)
+            note(r)
+            local other = r.waits
+            if not other then
+                r.waits = line
+            elseif other == true then
+                call('ZADD', WAIT .. r.name, tag, line)
+            elseif other ~= line then
+                call('ZADD', WAIT .. r.name, tag, line, time_of(sub(other, 1, 1)), other)
+                r.waits = true
+            end
+            if r.more == 0 then set_alarm(r) end
+        end
+        -- A line that leaves the ring lets others have what it does not use.
+        function counts.pass_turn_on(resources, except)
+            for i = 1, #resources do
+                local r = resources[i]
+                if r ~= except and r.waits and r.more > 0 then wake(r, 1) end
+            end
+        end
+        -- `due`: resources whose time has come.
+        function counts.wake_due(due)
+            call('ZREM', WAKE, unpack(due))
+            local new = {}
+            for i = 1, #due do
+                if not known[due[i]] then new[#new + 1] = due[i] end
+            end
+            if #new > 0 then load(new) end
+            for i = 1, #due do
+                local r = known[due[i]]
+                if r.waits then
+                    if r.more > 0 then wake(r, math.min(r.more, 256)) end
+                    if r.waits then set_alarm(r) end
+                end
+            end
+        end
+
+        -- --- using and freeing --------------------------------------------------------------------
+        -- How many of the jobs that a line wants to send may pass now.
+        function counts.allow(resources, wanted)
+            for i = 1, #resources do
+                local r = resources[i]
+                local share = r.lines > 1 and r.more > 1 and math.max(1, floor(r.more / r.lines)) or r.more
+                r.lines = r.lines - 1
+                if share < wanted then wanted = share end
+            end
+            return wanted
+        end
+        -- Returns what each of these jobs holds, and the windows in which it counts; nil for none.
+        function counts.use(resources, count, cost)
+            local holds, windows
+            for i = 1, #resources do
+                local r = resources[i]
+                if r.limit > 0 then
+                    r.runs = r.runs + count
+                    holds = holds and holds .. '|' .. r.name or r.name
+                    note(r)
+                end
+                if r.used then
+                    r.used = r.used + count
+                    windows = windows or {}
+                    windows[#windows + 1] = r
+                elseif r.tat then
+                    r.tat = r.tat + cost * r.class.step
+                    note(r)
+                end
+                if r.class.count > 0 then count_more(r) else r.more = r.more - count end
+            end
+            return holds, windows
+        end
+        function counts.note_passed(windows, id)
+            for i = 1, #windows do
+                local r = windows[i]
+                if not r.passed then
+                    r.passed = {}
+                    windowed[#windowed + 1] = r
+                end
+                r.passed[#r.passed + 1] = clock()
+                r.passed[#r.passed + 1] = id
+            end
+        end
+        function counts.full_one(resources)
+            for i = 1, #resources do
+                if resources[i].more <= 0 then return resources[i] end
+            end
+        end
+        -- `texts` has what each settled entry held.
+        function counts.let_go(texts)
+            local entries, distinct, freed, names, new = {}, {}, {}, {}, {}
+            for i = 1, #texts do
+                local text = texts[i]
+                if not entries[text] then distinct[#distinct + 1] = text end
+                entries[text] = (entries[text] or 0) + 1
+            end
+            for i = 1, #distinct do
+                for name in string.gmatch(distinct[i], '[^|]+') do
+                    if not freed[name] then
+                        names[#names + 1] = name
+                        if not known[name] then new[#new + 1] = name end
+                    end
+                    freed[name] = (freed[name] or 0) + entries[distinct[i]]
+                end
+            end
+            if #new > 0 then load(new) end
+            for i = 1, #names do
+                local r = known[names[i]]
+                local count = math.min(freed[names[i]], r.runs)
+                if count > 0 then
+                    r.runs = r.runs - count
+                    note(r)
+                    count_more(r)
+                    if r.waits then
+                        if r.more > 0 then wake(r, count) else set_alarm(r) end
+                    end
+                end
+            end
+        end
+        local function set_over(r)
+            call('HSET', OVER, r.name, (r.own or '-') .. ' ' .. (r.till or 0))
+            if not has('o') then
+                flags = flags .. 'o'
+                call('HSET', key, 'flags', flags)
+            end
+        end
+        local function wake_all(r)
+            if not r.waits then return end
+            if r.more > 0 then wake(r, r.more) end
+            if r.waits then set_alarm(r) end
+        end
+        -- What has changed for a resource from outside: let as many lines come up as it lets through.
+        function counts.reopen(name)
+            known[name] = nil
+            wake_all(counts.resource(name))
+        end
+        -- A limit of its own for a resource ('-': that of its class; nil: as it is), open from now on.
+        function counts.override(name, own)
+            local r = counts.resource(name)
+            r.own, r.till = own or r.own or '-', '0'
+            set_over(r)
+            if r.own == '-' then call('HDEL', OVER, name) end
+        end
+        -- Tokens of a smooth rate that are taken besides those of passing jobs; false if there is none.
+        function counts.charge(name, tokens)
+            local r = counts.resource(name)
+            if not r.tat then return false end
+            r.tat = math.max(clock(), r.tat + tokens * r.class.step)
+            call('ZREM', RATE, name)
+            note(r)
+            count_more(r)
+            wake_all(r)
+            return true
+        end
+        function counts.close(name, till)
+            local r = counts.resource(name)
+            if r.closed and r.closed >= till * 1000 then return end
+            r.closed, r.till, r.more = till * 1000, string.format('%.0f', till), 0
+            set_over(r)
+            if r.waits then set_alarm(r) end
+        end
+
+        -- --- writing what has changed ---------------------------------------------------------------
+        -- Rings the leader's bell if something opens before all that it knows of.
+        local function write_alarms()
+            if #alarms == 0 then return end
+            local first, known_first = alarms[1], call('ZRANGE', WAKE, 0, 0, 'WITHSCORES')[2]
+            for i = 3, #alarms, 2 do first = math.min(first, alarms[i]) end
+            call('ZADD', WAKE, unpack(alarms))
+            if not known_first or first < tonumber(known_first) then
+                call('LPUSH', key .. ':bell', '1')
+                call('LTRIM', key .. ':bell', 0, 0)
+                call('PEXPIRE', key .. ':bell', 60000)
+            end
+        end
+        function counts.write()
+            local set, del, rates = {}, {}, {}
+            for i = 1, #changed do
+                local r = changed[i]
+                if r.waits then
+                    set[#set + 1] = r.name
+                    set[#set + 1] = r.runs .. (r.waits == true and '*' or '+' .. r.waits)
+                elseif r.runs > 0 then
+                    set[#set + 1] = r.name
+                    set[#set + 1] = r.runs
+                else
+                    del[#del + 1] = r.name
+                end
+                if r.tat and r.tat > clock() then
+                    rates[#rates + 1] = r.tat
+                    rates[#rates + 1] = r.name
+                end
+            end
+            if #set > 0 then call('HSET', RUN, unpack(set)) end
+            if #del > 0 then call('HDEL', RUN, unpack(del)) end
+            if #rates > 0 then
+                call('ZREMRANGEBYSCORE', RATE, '-inf', clock())
+                call('ZADD', RATE, unpack(rates))
+            end
+            for i = 1, #windowed do
+                local r = windowed[i]
+                call('ZADD', WINDOW .. r.name, unpack(r.passed))
+                call('PEXPIRE', WINDOW .. r.name, math.ceil(r.class.per / 1000) + 1000)
+            end
+            for i = 1, #opened do
+                local r = opened[i]
+                if known[r.name] == r and not r.closed and r.own == '-' then call('HDEL', OVER, r.name) end
+            end
+            write_alarms()
+        end

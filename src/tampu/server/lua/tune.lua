@@ -1,0 +1,116 @@
+#!lua flags=allow-oom
+-- tune: change limits, weights and pauses of a queue, and let through what may pass now.
+-- KEYS  1 stream   2 gate (hash)   3 control (stream)
+-- ARGV  1 ms to keep the control stream   2.. for each change  what, name, value:
+--       declare  limit     definition: how the code of a worker declares it
+--       set      limit     definition: from now on, until it is declared differently
+--       reset    limit     '': as it was declared last; removed if it never was
+--       value    resource  its own concurrency ('-': that of its limit)
+--       weight   key       its share ('': as jobs say)
+--       pause    what      until when in ms (+ms: from now)
+--       resume   what      ''
+--       open     resource  '': it is closed no longer
+-- reply for each change what was there before; '' if there was nothing, or if nothing changed
+-- Atomic because a job must not pass by a limit that has changed, and none may be forgotten.
+local stream, key, control, kept = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
+-- with parts/gate_create
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local limits, changed, touched, before = key .. ':limits', {}, {}, {}
+
+local function store_limit(name, text)
+    if text then redis.call('HSET', limits, name, text) else redis.call('HDEL', limits, name) end
+    changed[name] = true
+    if text and string.match(text, '^%d+ (%d+)') ~= '0' and redis.call('EXISTS', key) == 1 then
+        add_flags(key, 'r')
+    end
+end
+local function tell(op, what, till)
+    redis.call('XADD', control, 'MAXLEN', '~', 1000, '*', 'op', op, 'what', what, 'left', till)
+    redis.call('PEXPIRE', control, kept)
+end
+local change = {}
+function change.declare(name, text)
+    local declared = redis.call('HGET', limits, '=' .. name)
+    if declared == text then return '' end
+    local old = redis.call('HGET', limits, name)
+    redis.call('HSET', limits, '=' .. name, text)
+    store_limit(name, text)
+    return old ~= text and old or ''
+end
+function change.set(name, text)
+    local old = redis.call('HGET', limits, name)
+    store_limit(name, text)
+    return old or ''
+end
+function change.reset(name)
+    local old = redis.call('HGET', limits, name)
+    store_limit(name, redis.call('HGET', limits, '=' .. name))
+    return old or ''
+end
+function change.value(name, own)
+    local old = redis.call('HGET', key .. ':over', name)
+    create_gate(key, kept)
+    touched[#touched + 1] = { name, own }
+    return old and string.match(old, '^%S+') or ''
+end
+function change.weight(name, share)
+    local old = redis.call('HGET', key .. ':weight', name)
+    if share == '' then
+        redis.call('HDEL', key .. ':weight', name)
+    else
+        create_gate(key, kept)
+        redis.call('HSET', key .. ':weight', name, '=' .. share)
+        add_flags(key, 'w')
+    end
+    return old or ''
+end
+function change.pause(what, till)
+    if string.sub(till, 1, 1) == '+' then till = string.format('%.0f', now + till) end
+    local old = redis.call('HGET', key .. ':pauses', what)
+    create_gate(key, kept)
+    redis.call('HSET', key .. ':pauses', what, till)
+    add_flags(key, 'p')
+    tell('hold', what, tonumber(till) > 8e15 and '' or string.format('%.0f', till - now))
+    touched[#touched + 1] = { '!:' .. what }
+    return old or ''
+end
+function change.resume(what)
+    local old = redis.call('HGET', key .. ':pauses', what)
+    redis.call('HDEL', key .. ':pauses', what)
+    tell('unhold', what, '')
+    touched[#touched + 1] = { '!:' .. what }
+    return old or ''
+end
+function change.open(name)
+    touched[#touched + 1] = { name, '' }
+    return redis.call('HGET', key .. ':over', name) or ''
+end
+for i = 2, #ARGV, 3 do
+    before[#before + 1] = change[ARGV[i]](ARGV[i + 1], ARGV[i + 2])
+end
+
+local gate = open_gate(key)
+if gate then
+    for _, each in ipairs(touched) do
+        local name, own = each[1], each[2]
+        if own then gate.override(name, own ~= '' and own or nil) end
+        gate.reopen(name)
+    end
+    if next(changed) then
+        -- Every resource of these limits that is in use.
+        local cursor = '0'
+        repeat
+            local found = redis.call('HSCAN', key .. ':run', cursor, 'COUNT', 1000)
+            cursor = found[1]
+            for i = 1, #found[2], 2 do
+                if changed[string.match(found[2][i], '^[^:]*')] then gate.reopen(found[2][i]) end
+            end
+        until cursor == '0'
+    end
+    gate.pass()
+end
+return before

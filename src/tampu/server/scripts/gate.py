@@ -1,0 +1,104 @@
+"""The gate of a queue: the scripts that let jobs through, change limits, and look at lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from tampu.server.scripts.script import Script, as_number
+from tampu.wire.control import KEPT_MS
+from tampu.wire.fields import decode_text
+
+if TYPE_CHECKING:
+    from tampu.server.lane import Lane
+    from tampu.server.protocol import Argument
+    from tampu.wire.keys import QueueKeys
+
+_ADMIT: Final = Script("admit")
+_AUDIT: Final = Script("audit")
+_CHARGE: Final = Script("charge")
+_LIST_LINES: Final = Script("list_lines")
+_REGATE: Final = Script("regate")
+_TUNE: Final = Script("tune")
+
+
+class Admitted(Struct, frozen=True):
+    """How many jobs were let through, and when something that is closed opens next."""
+
+    count: int
+    next_in_ms: int | None
+    first: bytes | None
+
+
+async def admit(
+    lane: Lane, keys: QueueKeys, *, consumer: bytes = b"", room: int = 0
+) -> Admitted | None:
+    """Say how many entries a worker can have, and let jobs through; None if there is no gate."""
+    reply: Any = await _ADMIT.run(lane, (keys.stream, keys.gate), (consumer, room), repeatable=True)
+    if not reply[0]:
+        return None
+    _, count, next_in, first = reply
+    return Admitted(count, None if next_in < 0 else next_in, first or None)
+
+
+async def charge(lane: Lane, keys: QueueKeys, tokens: Sequence[tuple[str, int]]) -> int:
+    """Take tokens of rates; returns how many had a rate. Not sent again: they would count twice."""
+    args = [text for resource, count in tokens for text in (resource, count)]
+    return as_number(await _CHARGE.run(lane, (keys.stream, keys.gate), args))
+
+
+class GateAudit(Struct, frozen=True):
+    """Where to go on, b"0" at the end, and how many entries were found that held something."""
+
+    cursor: bytes
+    freed: int
+
+
+async def audit(
+    lane: Lane, keys: QueueKeys, *, group: bytes, cursor: bytes, count: int
+) -> GateAudit | None:
+    """Free what settled entries hold that a peer has settled; None if there is no gate."""
+    reply: Any = await _AUDIT.run(
+        lane, (keys.stream, keys.gate), (group, cursor, count), repeatable=True
+    )
+    return GateAudit(bytes(reply[0]), as_number(reply[1])) if reply else None
+
+
+class LineState(Struct, frozen=True):
+    """A line, how many jobs wait in it, and the resource that it waits for, b"" for its turn."""
+
+    line: bytes
+    length: int
+    resource: bytes
+
+
+async def list_lines(lane: Lane, keys: QueueKeys, *, most: int) -> list[LineState]:
+    """The lines in which jobs wait, at most so many."""
+    reply: Any = await _LIST_LINES.run(lane, (keys.gate,), (most,), repeatable=True)
+    return [LineState(*reply[at : at + 3]) for at in range(0, len(reply), 3)]
+
+
+async def regate(lane: Lane, keys: QueueKeys, *, count: int) -> int:
+    """Take entries that nobody has read back into their lines, if there is no room for them."""
+    reply = await _REGATE.run(lane, (keys.stream, keys.gate), (count,), repeatable=True)
+    return as_number(reply)
+
+
+class Change(Struct, frozen=True):
+    """A change of what the gate lets through; the head of the script lists the kinds."""
+
+    kind: str
+    name: str
+    value: str = ""
+
+
+async def tune(lane: Lane, keys: QueueKeys, changes: Sequence[Change]) -> list[str]:
+    """Make changes at once; returns for each what was there before, "" for nothing."""
+    args: list[Argument] = [KEPT_MS]
+    for each in changes:
+        args += each.kind, each.name, each.value
+    own = (keys.stream, keys.gate, keys.control)
+    reply: Any = await _TUNE.run(lane, own, args, repeatable=True)
+    return [decode_text(each) for each in reply]

@@ -1,0 +1,118 @@
+"""Lines: where jobs wait that flow control applies to, and how lines and limits are spelled.
+
+    <level>[/<key>][|<resource>]...     for example  5/t17|charge(tenant):t17|stripe
+
+A resource is what one limit counts: `<limit>`, or `<limit>:<value>` if it counts each value
+apart. Some need no definition: `>:<key>` lets ordered jobs through one at a time, and `>!:<key>`
+says that their key stops when one is buried; `!:<what>` holds what may be paused; `@:<task>` only
+keeps a task apart. Names, keys and values are escaped, so that the signs between them are unique.
+"""
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+_SIGNS: Final = re.compile(r"[%|/:\x00-\x1f\x7f]")
+_ESCAPED: Final = re.compile(r"%([0-9A-F]{2})")
+PLAIN_LINE: Final = "5"
+"""The line of jobs without a key, a priority or a limit."""
+ORDERED: Final = ">"
+PAUSED: Final = "!"
+HALTED: Final = ">!"
+"""A resource without a limit, of ordered jobs whose key stops when one of them is buried."""
+OWN_LINE: Final = "@"
+"""A resource without a limit, which keeps the jobs of a task apart from others."""
+FOREVER_MS: Final = 9_000_000_000_000_000
+"""The end of what has no end, as the gate writes it."""
+
+
+class Line(Struct, frozen=True):
+    """What the jobs of a line need."""
+
+    level: int
+    key: str | None = None
+    resources: tuple[str, ...] = ()
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its jobs run one after the other."""
+        return any(limit_of(each)[0] == ORDERED for each in self.resources)
+
+    def __str__(self) -> str:
+        key = "" if self.key is None else f"/{escape(self.key)}"
+        return "|".join((f"{self.level}{key}", *self.resources))
+
+
+class LimitDefinition(Struct, frozen=True, kw_only=True):
+    """A limit as the gate stores it; 0 for what it does not have."""
+
+    concurrency: int = 0
+    count: int = 0  # so many tokens in `per_us`
+    per_us: int = 0
+    burst: int = 1
+    strict: bool = False
+
+    @property
+    def rate_text(self) -> str | None:
+        """The rate as its user would write it; None if it has none."""
+        if not self.count:
+            return None
+        per_s = self.per_us / 1_000_000
+        for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+            if per_s >= seconds and per_s % seconds == 0:
+                number = round(per_s / seconds)
+                return f"{self.count}/{'' if number == 1 else number}{unit}"
+        return f"{self.count}/{round(per_s * 1000)}ms"
+
+    def to_sentence(self) -> str:
+        """The limit in words."""
+        parts = [f"{self.concurrency} at a time" if self.concurrency else "", self.rate_text or ""]
+        if self.strict:
+            parts.append("strict")
+        elif self.burst > 1:
+            parts.append(f"burst {self.burst}")
+        return ", ".join(filter(None, parts)) or "no limit"
+
+    def to_text(self) -> str:
+        """The definition in the hash of limits."""
+        return f"{self.concurrency} {self.count} {self.per_us} {self.burst} {int(self.strict)}"
+
+
+def escape(text: str) -> str:
+    """A name, key or value as a part of a line."""
+    return _SIGNS.sub(lambda sign: f"%{ord(sign[0]):02X}", text)
+
+
+def unescape(text: str) -> str:
+    """The name, key or value in a part of a line."""
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
+
+
+def resource_name(limit: str, value: str | None = None) -> str:
+    """The resource of a limit, or of one value of it."""
+    return limit if value is None else f"{limit}:{escape(value)}"
+
+
+def parse_line(text: str) -> Line:
+    """The parts of a line that the gate wrote."""
+    head, *resources = text.split("|")
+    level, slash, key = head[:1], head[1:2], head[2:]
+    return Line(
+        int(level) if level.isdigit() else 5, unescape(key) if slash else None, tuple(resources)
+    )
+
+
+def limit_of(resource: str) -> tuple[str, str | None]:
+    """The limit of a resource, and the value that it is for, if any."""
+    limit, colon, value = resource.partition(":")
+    return limit, unescape(value) if colon else None
+
+
+def parse_definition(text: str) -> LimitDefinition:
+    """The definition in the hash of limits."""
+    numbers = [int(each) for each in text.split()]
+    concurrency, count, per_us, burst, strict = (*numbers, 0, 0, 0, 1, 0)[:5]
+    return LimitDefinition(
+        concurrency=concurrency, count=count, per_us=per_us, burst=burst, strict=bool(strict)
+    )
