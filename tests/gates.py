@@ -39,17 +39,18 @@ def look_at_gate(admin: redis.Redis, keys: QueueKeys) -> GateState:
 def assert_sound(admin: redis.Redis, keys: QueueKeys) -> GateState:
     """Fail if anything about a gate is wrong."""
     state = look_at_gate(admin, keys)
-    assert (state.gone, state.problems) == (0, [])
+    assert (state.gone, state.problems) == (0, []), state
     return state
 
 
 def assert_empty(admin: redis.Redis, keys: QueueKeys) -> None:
     """Fail if a gate still holds jobs, slots or lines that wait."""
-    assert assert_sound(admin, keys).lined == 0
-    assert slots(admin, keys) == {}
-    assert sorted(admin.hkeys(keys.gate + b":held")) == [b""]
+    state = assert_sound(admin, keys)
+    assert state.lined == 0, state
+    counted, held = slots(admin, keys), sorted(admin.hkeys(keys.gate + b":held"))
+    assert (counted, held) == ({}, [b""]), (counted, held)
     left = [key for part in (b":line:*", b":wait:*") for key in admin.keys(keys.gate + part)]
-    assert left == []
+    assert left == [], left
 
 
 def slots(admin: redis.Redis, keys: QueueKeys) -> dict[str, str]:

@@ -10,9 +10,11 @@ import redis
 
 from tampu import BuryReason, Every, Job, NewJob, QueueFull, Snooze
 from tampu.backoff import Backoff
+from tampu.consumer.gate import GateRoom
 from tampu.errors import TampuError
 from tampu.limits import Concurrency, Limit, Rate, RateLimited
 from tampu.queue import Queue
+from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
 from tests.conftest import Start
@@ -43,19 +45,19 @@ async def test_a_concurrency_holds_over_workers(harness: Harness) -> None:
     assert sorted(gate.data) == list(range(20))
 
 
-async def test_a_job_that_ends_while_its_worker_stops_gives_its_slot_back(harness: Harness) -> None:
-    gate = Gate()
-    worker = await harness.start_worker(gate)
-    await harness.queue.add("j", 0, limits=LIMIT)
-    await gate.until(1)
-    stopping = asyncio.create_task(worker.stop(grace=SOON))
-    want = KEYS.gate + b":want"
-    await wait_until(
-        lambda: not harness.admin.hexists(want, worker.id), within=SOON, sentence="it takes no more"
-    )
-    gate.open.set()
-    await stopping
-    assert_empty(harness.admin, KEYS)
+async def test_a_worker_that_takes_no_more_still_settles_at_the_gate(
+    gate: ManualGate, lane: Lane
+) -> None:
+    await gate.queue.add("j", 0, limits=LIMIT)
+    room = GateRoom(lane, gate.keys, consumer=b"w-1")
+    room.learn(is_open=True)
+    room.offer(5)
+    room.start()
+    want = gate.keys.gate + b":want"
+    await wait_until(lambda: gate.admin.hget(want, "w-1") == b"5", within=SOON, sentence="it told")
+    await room.stop()
+    assert gate.admin.hexists(want, "w-1") is False
+    assert room.is_open, "what still runs would be acknowledged without giving its slot back"
 
 
 async def test_a_retry_gives_its_slot_back_while_it_waits(harness: Harness) -> None:
