@@ -12,64 +12,34 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias, Unpack, cast
+from typing import Any, Final, Self, TypeAlias, Unpack
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
 from tampu.limits.model import NamedLimits
-from tampu.metrics.alerts import Alert
-from tampu.producer.options import QueueOptions, QueueSettings
+from tampu.producer.options import QueueOptions
 from tampu.queue import Queue
 from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
-from tampu.services.notify import Notifier, Notify
+from tampu.tasks.app_options import AppOptions, AppSettings, queue_options, worker_defaults
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
 from tampu.tasks.execution import Runtime, app_dependencies
-from tampu.tasks.handlers import check_override, parse_worker_options
+from tampu.tasks.handlers import check_override
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
-from tampu.tasks.task import AnyTask, Task
+from tampu.tasks.task import AnyTask
 from tampu.util.lifecycle import Shared, in_own_task
-from tampu.util.options import check_flag, check_type, is_async, parse_options, yields
+from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
-from tampu.wire.keys import check_name
+from tampu.wire.names import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
 _RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
 _MOST_SCHEDULES: Final = 10_000
 _SERVER_PARTS: Final = ("url", "credentials", "_make_queue", "_by_loop", "_portal")
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
-
-
-class AppOptions(QueueOptions, total=False):
-    """Options of an `App`: those of its queues, and those of `AppSettings`."""
-
-    worker: WorkerOptions | None
-    imports: list[str] | tuple[str, ...]
-    prune_schedules: bool
-    alerts: list[Alert] | tuple[Alert, ...]
-    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppSettings(QueueSettings):
-    """Options of an `App`, validated."""
-
-    worker: WorkerOptions | None = None  # for all of its workers
-    imports: list[str] | tuple[str, ...] = ()  # modules that declare tasks of the app
-    prune_schedules: bool = False  # workers remove schedules that are no longer declared
-    alerts: list[Alert] | tuple[Alert, ...] = ()  # its workers watch for them
-    notify: Notify | AnyTask | Sequence[str | Notifier | AnyTask] = ()  # told of alerts
-
-    def __post_init__(self) -> None:
-        QueueSettings.__post_init__(self)
-        _check_worker(self.worker)
-        _check_imports(self.imports)
-        check_flag("prune_schedules", self.prune_schedules)
-        parse_worker_options("App", _alert_options(self.alerts, self.notify))
 
 
 class AppQueue(Queue):
@@ -148,13 +118,13 @@ class App(Router):
         super().__init__(queue=check_name("default_queue", default_queue), middleware=middleware)
         check_target(url, credentials)
         settings = parse_options(AppSettings, "App", options)
-        self.worker = _RESULTS | _worker_defaults(options) | (settings.worker or {})
+        self.worker = _RESULTS | worker_defaults(options) | (settings.worker or {})
         self.imports, self.prune_schedules = settings.imports, settings.prune_schedules
         self._owner = self
         self._default_queue = default_queue
         self._lifespan = _check_lifespan(lifespan)
         self._routers: list[Router] = []
-        self._options = _queue_options(options)
+        self._options = queue_options(options)
         self._make_queue: MakeQueue = AppQueue
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopQueues] = {}
         self._lock = threading.Lock()
@@ -347,48 +317,6 @@ class App(Router):
             yield
         finally:
             self.__dict__.update(before)
-
-
-def _check_worker(given: WorkerOptions | None) -> None:
-    checked: object = {} if given is None else given
-    if not isinstance(checked, dict):
-        expected = 'expected a dict of worker options, such as {"attempts": 5}'
-        raise OptionError("worker", checked, expected)
-    parse_worker_options("a worker", given or {})
-
-
-def _check_imports(given: object) -> None:
-    names = given if isinstance(given, list | tuple) else [None]
-    if not all(isinstance(each, str) and each for each in names):
-        expected = 'expected a list of names of modules, such as ["shop.tasks"]'
-        raise OptionError("imports", given, expected)
-
-
-def _queue_options(options: AppOptions) -> QueueOptions:
-    known = QueueOptions.__annotations__
-    own = {name: value for name, value in options.items() if name in known}
-    return cast("QueueOptions", own)
-
-
-def _worker_defaults(options: AppOptions) -> WorkerOptions:
-    """Options that workers share with queues: a worker buries payloads that are too large."""
-    defaults: WorkerOptions = {}
-    if "max_payload" in options:
-        defaults["max_payload"] = options["max_payload"]
-    if "group" in options:
-        defaults["group"] = options["group"]
-    if "telemetry" in options:
-        defaults["telemetry"] = options["telemetry"]
-    if options.get("alerts"):
-        defaults |= _alert_options(options["alerts"], options.get("notify", ()))
-    return defaults
-
-
-def _alert_options(alerts: list[Alert] | tuple[Alert, ...], notify: object) -> WorkerOptions:
-    """The alerts as options of workers, which know a task by its name."""
-    given = notify if isinstance(notify, list | tuple) else (notify,)
-    names = [each.name if isinstance(each, Task) else each for each in given]
-    return {"alerts": alerts, "notify": names}
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

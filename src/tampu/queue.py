@@ -1,7 +1,7 @@
 """A queue: add jobs, ask about them, stop them, and wait for their results."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
@@ -15,12 +15,12 @@ from tampu.admin.history import failure_groups, read_history
 from tampu.admin.limits import Limits, pause_jobs, resume_jobs
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
-from tampu.errors import Closed, OptionError, QueueFull, WrongContext
+from tampu.errors import Closed, OptionError, WrongContext
 from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
 from tampu.limits.model import NO_NAMED, NamedLimits
 from tampu.metrics.history import FailureGroup, History, Span, parse_span
 from tampu.producer.batch import AddBatch, FullBatch, PlainBatch
-from tampu.producer.batcher import LENGTH_LIMIT, add_together, split
+from tampu.producer.batcher import add_together, split, wait_for_room
 from tampu.producer.connection import QueueConnection
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import Request, new_job, plain_columns, plain_request, request_for
@@ -33,15 +33,13 @@ from tampu.server.scripts.control import is_paused
 from tampu.util.clock import Duration, now_ms, to_s
 from tampu.util.ids import time_of_id
 from tampu.util.options import parse_options
-from tampu.util.pauses import Pauses
 from tampu.wire.fields import encode_name
-from tampu.wire.keys import QueueKeys, check_job_id, check_job_name, warn_if_reserved
+from tampu.wire.keys import QueueKeys
+from tampu.wire.names import check_job_id, check_job_name, warn_if_reserved
 from tampu.wire.payload import encode_payload, encode_payloads
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_S: Final = 0.01
-_LONGEST_PAUSE_S: Final = 0.25
 _MOST_NAMES: Final = 1000
 
 
@@ -165,7 +163,7 @@ class Queue:
                 plain_request(name, data, raw_name=raw_name, payload=payload)
             )
         add = partial(batcher.add_plain, name, data, raw_name=raw_name, payload=payload)
-        return await self._wait_for_room(add)
+        return await wait_for_room(add, waits=True)
 
     async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
         """Add many jobs in few calls.
@@ -213,7 +211,8 @@ class Queue:
 
     async def _add_one(self, request: Request) -> Job[Any]:
         connection = await self._connect()
-        wait, add = partial(self._wait_for_room, waits=request.waits), connection.batcher.add_full
+        waits = self._waits or request.waits
+        wait, add = partial(wait_for_room, waits=waits), connection.batcher.add_full
         if self._traced is None:
             return await wait(partial(add, request))
         return await self._traced.add_one(
@@ -242,25 +241,14 @@ class Queue:
         return await self._add_batches(batches, waits=waits)
 
     async def _add_batches(self, batches: list[AddBatch], *, waits: bool = False) -> list[Job[Any]]:
-        batcher, wait = (await self._connect()).batcher, partial(self._wait_for_room, waits=waits)
+        batcher = (await self._connect()).batcher
+        wait = partial(wait_for_room, waits=waits or self._waits)
         if not batches:
             return []
         if len(batches) == 1:
             return await wait(partial(batcher.add_batch, batches[0]))
         added = await add_together(batches, lambda each: wait(partial(batcher.add_batch, each)))
         return [job for jobs in added for job in jobs]
-
-    async def _wait_for_room(self, add: Callable[[], Awaitable[T]], *, waits: bool = False) -> T:
-        """The result of an add; with `on_full="wait"` it is repeated until there is room."""
-        pauses: Pauses | None = None
-        while True:
-            try:
-                return await add()
-            except QueueFull as refusal:
-                if not (self._waits or waits) or refusal.code != LENGTH_LIMIT:
-                    raise
-            pauses = pauses or Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-            await asyncio.sleep(pauses.next_s())
 
     def _encode_name(self, name: str) -> bytes:
         """A job's name as bytes. Most producers use few names, so they are checked once."""

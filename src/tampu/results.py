@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -24,8 +24,11 @@ from tampu.server.lane import Lane
 from tampu.server.listening import ENTRIES_A_READ, SharedParts, StreamTarget
 from tampu.server.streams import RawEntry, last_id, values_of
 from tampu.util.lifecycle import cancel_all, ignore_outcome
-from tampu.wire.keys import QueueKeys, check_job_id
+from tampu.wire.names import check_job_id
 from tampu.wire.result import CANCELLED, decode_failure, decode_result, ids_in_notice
+
+if TYPE_CHECKING:
+    from tampu.wire.keys import QueueKeys
 
 IDS_A_READ: Final = 500
 LINGER_S: Final = 3.0

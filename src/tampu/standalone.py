@@ -17,7 +17,8 @@ from tampu.services.reaper import Fleet
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import check_flag
 from tampu.wire.holders import HolderKind, new_holder
-from tampu.wire.keys import QueueKeys, check_name
+from tampu.wire.keys import QueueKeys
+from tampu.wire.names import check_name
 
 
 class StandaloneService(Runnable):

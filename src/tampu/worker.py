@@ -14,7 +14,8 @@ from tampu.server.connect import Target, check_target
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.util.options import parse_options
-from tampu.wire.keys import QueueKeys, warn_if_reserved
+from tampu.wire.keys import QueueKeys
+from tampu.wire.names import warn_if_reserved
 
 
 class Worker(Runnable):

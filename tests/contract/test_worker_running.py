@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from tampu.job import Job, NewJob
-from tampu.wire.keys import check_queue_name
+from tampu.wire.names import check_queue_name
 from tampu.worker import Worker
 from tests.contract.workers import GROUP, KEYS, QUEUE, SOON, Calls, Gate, Harness, envelope
 from tests.waiting import wait_until

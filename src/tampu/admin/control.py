@@ -30,7 +30,7 @@ from tampu.util.clock import now_ms
 from tampu.util.pauses import Pauses
 from tampu.wire.entry import postpone
 from tampu.wire.event import EventKind, encode_event
-from tampu.wire.keys import check_job_id
+from tampu.wire.names import check_job_id
 from tampu.wire.result import encode_cancelled, encode_notice
 
 if TYPE_CHECKING:

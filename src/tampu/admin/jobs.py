@@ -18,7 +18,7 @@ from tampu.util.options import at_least
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
 from tampu.wire.fields import decode_text
-from tampu.wire.keys import check_job_id
+from tampu.wire.names import check_job_id
 from tampu.wire.result import CANCELLED, decode_failure, decode_result
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from tampu.server.gates import (
 from tampu.server.scripts.control import pause_queue
 from tampu.server.scripts.gate import Change, LineState, list_lines, tune
 from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_positive_ms
-from tampu.wire.keys import check_job_name
 from tampu.wire.lines import (
     FOREVER_MS,
     ORDERED,
@@ -34,6 +33,7 @@ from tampu.wire.lines import (
     resource_name,
     unescape,
 )
+from tampu.wire.names import check_job_name
 
 if TYPE_CHECKING:
     from tampu.admin.control import OpenQueue

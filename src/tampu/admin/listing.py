@@ -19,7 +19,7 @@ from tampu.server.inspection import (
 from tampu.server.scripts.gate import list_lines
 from tampu.server.streams import entries_from, fields_of
 from tampu.util.options import at_least
-from tampu.wire.keys import check_job_name
+from tampu.wire.names import check_job_name
 
 if TYPE_CHECKING:
     from tampu.job import JobInfo

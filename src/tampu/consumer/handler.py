@@ -15,7 +15,7 @@ from tampu.limits.model import By, check_by
 from tampu.outcome import Outcome
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_type, yields
-from tampu.wire.keys import check_job_name
+from tampu.wire.names import check_job_name
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:

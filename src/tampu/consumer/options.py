@@ -14,7 +14,7 @@ from tampu.metrics.telemetry import Telemetries, check_telemetry
 from tampu.services.notify import Notifier, Notify, check_notify
 from tampu.util.clock import Duration, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_flag, check_type
-from tampu.wire.keys import check_name
+from tampu.wire.names import check_name
 
 
 class WorkerOptions(TypedDict, total=False):

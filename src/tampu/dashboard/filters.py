@@ -11,7 +11,8 @@ from tampu.admin.browsing import JobBrowser, JobPlace, is_entry_id
 from tampu.admin.lines import is_line_row
 from tampu.dashboard.page import bad_request, link
 from tampu.errors import OptionError
-from tampu.wire.keys import QueueKeys, check_job_id
+from tampu.wire.keys import QueueKeys
+from tampu.wire.names import check_job_id
 
 if TYPE_CHECKING:
     from tampu.admin.browsing import JobPage

@@ -25,7 +25,7 @@ from tampu.metrics.conditions import (
 from tampu.util.clock import Duration, instant, to_ms, to_positive_ms
 from tampu.util.options import at_least, check_names, check_type
 from tampu.wire.alerts import AlertKind, AlertNotice, AlertPhase, StoredAlert
-from tampu.wire.keys import check_job_name, check_queue_name, check_schedule_key
+from tampu.wire.names import check_job_name, check_queue_name, check_schedule_key
 
 MAX_ALERTS: Final = 200
 MAX_KEY_BYTES: Final = 300

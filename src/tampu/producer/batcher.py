@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tampu.errors import (
     Closed,
@@ -36,6 +36,7 @@ from tampu.server.streams import Confirmation, confirm
 from tampu.util.clock import now_ms
 from tampu.util.ids import new_id
 from tampu.util.lifecycle import cancel_all
+from tampu.util.pauses import Pauses
 
 if TYPE_CHECKING:
     from tampu.events import EventWriter
@@ -47,10 +48,13 @@ if TYPE_CHECKING:
     from tampu.server.streams import Copies
     from tampu.wire.keys import QueueKeys
 
+T = TypeVar("T")
 MAX_IN_FLIGHT: Final = 8
 REMEMBERED_CALLS: Final = 16  # the script knows the replies of this many; none may be older
-LENGTH_LIMIT: Final = "QUEUEFULL"
-_OF_ONE_JOB: Final = (LENGTH_LIMIT, "NOLIMIT")
+_LENGTH_LIMIT: Final = "QUEUEFULL"
+_OF_ONE_JOB: Final = (_LENGTH_LIMIT, "NOLIMIT")
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.25
 _CLOSE_LIMIT_S: Final = 5.0
 _CONFIRM_AGAIN_S: Final = 0.02
 _LEAST_LIMIT_S: Final = 0.001
@@ -352,3 +356,16 @@ async def add_together(
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def wait_for_room(add: Callable[[], Awaitable[T]], *, waits: bool) -> T:
+    """The result of an add; if it `waits`, it is repeated until the queue has room."""
+    pauses: Pauses | None = None
+    while True:
+        try:
+            return await add()
+        except QueueFull as refusal:
+            if not waits or refusal.code != _LENGTH_LIMIT:
+                raise
+        pauses = pauses or Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        await asyncio.sleep(pauses.next_s())

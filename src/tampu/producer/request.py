@@ -20,7 +20,8 @@ from tampu.wire.entry import encode_member, join_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, encode_extras
 from tampu.wire.fields import encode_name
-from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil, check_job_id, check_job_name
+from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil
+from tampu.wire.names import check_job_id, check_job_name
 from tampu.wire.payload import encode_payload
 
 _OPTION_NAMES: Final = tuple(JobOptions.__annotations__)

@@ -21,11 +21,11 @@ from tampu.util.options import parse_options
 from tampu.wire.keys import (
     DEFAULT_GUARD_PREFIX,
     DEFAULT_TASK_PREFIX,
-    check_prefix,
     done_member,
     guard_keys,
     held_field,
 )
+from tampu.wire.names import check_prefix
 
 _REFUSALS: Final = {LeaseAnswer.HELD: Refusal.HELD, LeaseAnswer.DONE: Refusal.DONE}
 

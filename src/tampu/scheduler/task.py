@@ -25,7 +25,7 @@ from tampu.scheduler.guard import Scope
 from tampu.timing import Every, Missed, MissedKind, Overlap, Rule, TimeWindow
 from tampu.util.clock import Duration, instant, to_positive_ms
 from tampu.util.options import at_least, check_flag, check_type, is_async, yields
-from tampu.wire.keys import check_job_name, check_task_id
+from tampu.wire.names import check_job_name, check_task_id
 from tampu.wire.task_state import TaskState
 
 if TYPE_CHECKING:

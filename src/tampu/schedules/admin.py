@@ -37,7 +37,7 @@ from tampu.timing import Rule
 from tampu.util.clock import instant, instant_if_any, instant_ms
 from tampu.util.options import at_least, parse_options
 from tampu.wire.fields import decode_text, encode_name
-from tampu.wire.keys import check_job_name, check_schedule_key
+from tampu.wire.names import check_job_name, check_schedule_key
 from tampu.wire.payload import decode_payload, encode_payload
 from tampu.wire.schedule import FIRED, MISSED, OUTSIDE, OVERLAPPED, OWN, PAUSED, SPEC, decode_count
 

@@ -14,7 +14,7 @@ from tampu.limits.placing import FlowOptions, check_options
 from tampu.timing import Cron, Every, Missed, Overlap, Rule, TimeWindow
 from tampu.util.clock import Duration, instant_ms, to_positive_ms
 from tampu.util.options import at_least, check_type
-from tampu.wire.keys import check_schedule_key
+from tampu.wire.names import check_schedule_key
 
 _FLOW: Final = ("priority", "weight", "limits", "ordered", "cost")
 _MISSED: Final = "Missed.SKIP, Missed.ONCE or Missed.all(...)"

@@ -18,8 +18,8 @@ from tampu.timing.rule import Until
 from tampu.util.clock import MAX_MS, Duration, instant, instant_ms, to_ms
 from tampu.wire.envelope import RetryOverride
 from tampu.wire.extras import Extras
-from tampu.wire.keys import check_schedule_key
 from tampu.wire.lines import parse_line
+from tampu.wire.names import check_schedule_key
 from tampu.wire.schedule import (
     CronPattern,
     EveryPattern,

@@ -28,7 +28,7 @@ from tampu.util.clock import Duration, now_ms, to_positive_ms, to_s
 from tampu.util.ids import new_id
 from tampu.util.options import check_type
 from tampu.wire.alerts import notice_arguments, notice_json
-from tampu.wire.keys import check_job_name, check_queue_name
+from tampu.wire.names import check_job_name, check_queue_name
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane

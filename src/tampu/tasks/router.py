@@ -35,8 +35,8 @@ from tampu.tasks.task import (
 )
 from tampu.timing import Rule
 from tampu.util.options import check_type, is_async, parse_options
-from tampu.wire.keys import check_queue_name
 from tampu.wire.lines import LimitDefinition
+from tampu.wire.names import check_queue_name
 from tampu.wire.payload import encode_payload
 
 P = ParamSpec("P")

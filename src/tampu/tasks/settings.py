@@ -12,7 +12,7 @@ from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.unique import Unique
 from tampu.util.clock import Duration, to_positive_ms
 from tampu.util.options import check_type
-from tampu.wire.keys import check_job_name, check_queue_name
+from tampu.wire.names import check_job_name, check_queue_name
 
 
 class TaskOptions(TypedDict, total=False):

@@ -36,8 +36,8 @@ from tampu.tasks.settings import TaskSettings
 from tampu.tasks.signature import check_parameters
 from tampu.util.clock import Duration
 from tampu.util.portal import Portal
-from tampu.wire.keys import check_job_name, check_queue_name
 from tampu.wire.lines import LimitDefinition
+from tampu.wire.names import check_job_name, check_queue_name
 
 if TYPE_CHECKING:
     from tampu.queue import Queue

@@ -9,8 +9,8 @@ from msgspec.msgpack import Decoder, Encoder
 
 from tampu.errors import OptionError
 from tampu.util.options import Word
-from tampu.wire.keys import check_queue_name
 from tampu.wire.msgpack import decode_as
+from tampu.wire.names import check_queue_name
 
 FORMAT: Final = 1
 NOTIFIER_FIELD: Final = b"n"

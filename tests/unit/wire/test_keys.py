@@ -8,18 +8,20 @@ from tampu.wire.keys import (
     MARKER_VALUE,
     QueueKeys,
     TaskKeys,
-    check_job_id,
-    check_job_name,
-    check_prefix,
-    check_queue_name,
-    check_schedule_key,
-    check_task_id,
     done_member,
     guard_keys,
     held_field,
     must_expire,
     queue_of_key,
     shared_task_keys,
+)
+from tampu.wire.names import (
+    check_job_id,
+    check_job_name,
+    check_prefix,
+    check_queue_name,
+    check_schedule_key,
+    check_task_id,
     warn_if_reserved,
 )
 from tests.golden.chasquimq import golden

@@ -32,7 +32,7 @@ from tampu.job import Job
 from tampu.outcome import NO_RESULT
 from tampu.util.clock import MAX_MS
 from tampu.util.options import is_async
-from tampu.wire.keys import check_queue_name
+from tampu.wire.names import check_queue_name
 from tampu.worker import Worker
 
 J = TypeVar("J")

@@ -18,7 +18,7 @@ from tampu.compat.chasquimq.repeat import BackoffSpec
 from tampu.job import JobOptions
 from tampu.util.clock import MAX_MS, instant, now_ms
 from tampu.wire.envelope import BackoffKind, WireBackoff
-from tampu.wire.keys import MAX_JOB_NAME_BYTES
+from tampu.wire.names import MAX_JOB_NAME_BYTES
 
 DelayMsLike: TypeAlias = int | float | datetime
 BackoffLike: TypeAlias = int | BackoffSpec | dict[str, Any]

@@ -21,7 +21,7 @@ from tampu.compat.chasquimq._url import (
     server_url,
 )
 from tampu.standalone import ScheduleFirer
-from tampu.wire.keys import check_name, check_queue_name
+from tampu.wire.names import check_name, check_queue_name
 
 __all__ = ["Consumer", "Producer", "Scheduler", "_Job", "version"]
 

@@ -15,7 +15,7 @@ from tampu.compat.chasquimq._url import (
 from tampu.compat.chasquimq.job import Job
 from tampu.job import Job as TampuJob
 from tampu.outcome import NO_RESULT
-from tampu.wire.keys import check_queue_name
+from tampu.wire.names import check_queue_name
 from tampu.worker import Worker as TampuWorker
 
 __all__ = ["CredentialProvider", "Handler", "Worker"]

@@ -27,7 +27,7 @@ from tampu.server.streams import fields_of, server_time_ms
 from tampu.util.clock import instant
 from tampu.util.ids import time_of_id
 from tampu.wire.event import EventKind
-from tampu.wire.keys import check_job_id
+from tampu.wire.names import check_job_id
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,7 +14,8 @@ from tampu.errors import OptionError
 from tampu.job import JobState
 from tampu.metrics.history import Span
 from tampu.util.lifecycle import run_all
-from tampu.wire.keys import QueueKeys, check_job_id
+from tampu.wire.keys import QueueKeys
+from tampu.wire.names import check_job_id
 
 if TYPE_CHECKING:
     from tampu.job import JobInfo
