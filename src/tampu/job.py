@@ -101,7 +101,7 @@ class JobState(Word):
 
 
 class CancelState(Word):
-    """What became of a job that was to be cancelled."""
+    """What happened to a job that was to be cancelled."""
 
     CANCELLED = "cancelled"  # it will not run
     CANCELLING = "cancelling"  # a worker has it and was asked to stop it

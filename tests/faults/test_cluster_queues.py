@@ -144,7 +144,7 @@ async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: 
     with cluster(binary, replicas=True) as nodes:
         load, done = Load(nodes.url), asyncio.Event()
         changes = Changes(nodes, Random(7))  # noqa: S311 - the same changes in every run
-        async with load.app, AppWorker(load.app, concurrency=20, grace=0, lease=5) as worker:
+        async with load.app, AppWorker(load.app, concurrency=20, grace=0, lease=15) as worker:
             producing = [asyncio.create_task(load.produce(name, done)) for name in NAMES]
             await all_queues_go_on(load)
             ends_at = time.monotonic() + TROUBLE_S
@@ -158,7 +158,7 @@ async def test_nothing_is_lost_or_added_twice_while_the_cluster_changes(binary: 
             await asyncio.gather(*producing)
             await wait_until(load.has_run, within=40, sentence="every job has run")
             assert worker.health is not None
-            assert worker.health.heartbeat_age_s < 5, "every lease is kept"
+            assert worker.health.heartbeat_age_s < 15, "every lease is kept"
     assert changes.counts["move_a_slot"] > 0
     assert changes.counts["cut_connections"] > 0
     assert [job for job, ids in load.ran.items() if len(set(ids)) > 1] == [], "added twice"

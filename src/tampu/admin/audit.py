@@ -114,7 +114,7 @@ class BulkRecord:
         await self._set(_RUN_S, abort=user or "-")
 
     async def finish(self, state: str, changed: int, *, problem: str = "") -> None:
-        """Say what became of it."""
+        """Say what happened to it."""
         await self._set(_RUN_S, state=state, changed=changed, problem=problem)
 
     async def _set(self, kept_s: int, **fields: bytes | str | int) -> None:

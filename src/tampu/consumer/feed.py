@@ -281,7 +281,10 @@ class Feed:
         except Exception:  # border: bytes from anywhere must not end the reader
             if len(entries) == 1:
                 entry_id = entries[0][0].decode()
-                logger.exception("entry %s cannot be taken in: it stays pending", entry_id)
+                facts = {"entry_id": entry_id}
+                logger.exception(
+                    "entry %s cannot be taken in: it stays pending", entry_id, extra=facts
+                )
                 return Accepted([], [])
         parts = [self._accept([entry], arrival) for entry in entries]
         return Accepted(

@@ -218,7 +218,10 @@ class Pool:
         if task.cancelled() or task.exception() is None:
             return
         logger.error(
-            "a slot of the pool failed: its entry stays pending", exc_info=task.exception()
+            "slot %d of the pool failed: its entry stays pending",
+            number,
+            exc_info=task.exception(),
+            extra={"slot": number},
         )
         if self._stops.pop(task, None) is not _Stop.ABANDONED:
             self._replace_slot(number)

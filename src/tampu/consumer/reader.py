@@ -65,7 +65,8 @@ class Reader(Background):
                 return await self._read()
             except Exception:  # border: a worker that does not read is worse than a long log
                 stream = self._member.stream.decode()
-                logger.exception("reading %s failed, starting again", stream)
+                facts = {"stream": stream}
+                logger.exception("reading %s failed, starting again", stream, extra=facts)
                 await asyncio.sleep(_RESTART_S)
 
     def halt(self) -> None:

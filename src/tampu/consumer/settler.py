@@ -161,7 +161,9 @@ class Settler:
         try:
             return settle(delivery, outcome, self._rules)
         except Exception as error:  # border: encoding calls methods of the user's result
-            logger.exception("the result of job %s cannot be encoded", delivery.job.id)
+            job = delivery.job
+            facts = {"job_id": job.id, "job_name": job.name}
+            logger.exception("the result of job %s cannot be encoded", job.id, extra=facts)
             return settle_lost_result(delivery, failure_of(error), self._rules)
 
     def _send(self, settlement: Settlement) -> None:

@@ -248,7 +248,7 @@ class BulkRun:
         self._left = bulk.plan.matched if bulk.plan.searched_all else None
 
     async def run(self) -> None:
-        """Do it, and write down what became of it."""
+        """Do it, and write down what happened to it."""
         try:
             state, problem = await self._work(), ""
         except asyncio.CancelledError:

@@ -36,7 +36,7 @@ class MetricFamily(Struct, frozen=True):
 JOBS: Final = MetricFamily(
     "tampu_jobs_total",
     "counter",
-    "What became of jobs. done, failed, snoozed and cancelled are ways in which attempts end; "
+    "What happened to jobs. done, failed, snoozed and cancelled are ways in which attempts end; "
     "each failed attempt is retried, or its job is dead.",
 )
 RUN: Final = MetricFamily(

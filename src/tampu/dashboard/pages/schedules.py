@@ -1,4 +1,4 @@
-"""The schedules of all queues: when they fire, what became of it, pausing and triggering them."""
+"""The schedules of all queues: when they fire, what happened to it, pausing and triggering them."""
 
 from __future__ import annotations
 

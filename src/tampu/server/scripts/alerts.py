@@ -25,7 +25,7 @@ MAX_NOTICES: Final = 1000
 
 
 class Changed(Word):
-    """What became of a change."""
+    """The outcome of a change."""
 
     DONE = 1
     OUTDATED = 0  # the state is another one by now
