@@ -1,6 +1,8 @@
 """The tool that measures the shape of the package."""
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +72,12 @@ def test_root_modules_are_counted_without_folders() -> None:
 
 def test_the_package_is_read_from_the_sources() -> None:
     assert {"tampu", "tampu.errors", "tampu.wire.keys"} <= set(read_modules())
+
+
+def test_the_map_names_every_part_of_the_package() -> None:
+    table = Path("CONTRIBUTING.md").read_text("utf-8").partition("| in `src/tampu/` |")[2]
+    named = set(re.findall(r"`([\w/]+(?:\.py)?)/?`", table.partition("\n\n")[0]))
+    package = Path("src/tampu")
+    parts = {each.parent.name for each in package.glob("*/__init__.py")}
+    modules = {each.name for each in package.glob("[!_]*.py")}
+    assert (parts | modules) - {name.rstrip("/") for name in named} == set()
