@@ -1,7 +1,7 @@
 """What flow control costs: jobs with priorities, keys and limits, against jobs without any."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -25,8 +25,10 @@ JOBS_PER_CALL: Final = 1_000
 LONE_ADDS: Final = 1_000
 LONE_ROUNDS: Final = 9
 LONE_FLOOR: Final = 1 / 2
-BACKLOG: Final = 100_000
+BACKLOG: Final = 1_000_000
 URGENT: Final = 50
+CHANGES: Final = 50
+CHANGE_LIMIT_MS: Final = 100.0
 URGENT_LIMIT_MS: Final = 50.0
 JOB_S: Final = 0.01
 PAUSE_S: Final = 0.05
@@ -74,10 +76,11 @@ CASES: Final = (
 
 
 async def run(bench: Bench) -> list[Figure]:
-    """Each case against plain jobs; one job added alone; an urgent job behind many others."""
+    """Each case against plain jobs; jobs added alone; urgent ones behind others; live changes."""
     runs = await run_rounds({case.what: partial(_run, bench, case) for case in CASES}, ROUNDS)
     figures = [figure for case in CASES for figure in _figures_of(case, runs)]
-    return [*figures, *await _add_alone(bench), *await _overtake(bench)]
+    figures += await _add_alone(bench)
+    return [*figures, *await _overtake(bench), *await _change_live(bench)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,50 @@ async def _overtake(bench: Bench) -> list[Figure]:
     return [
         Value(f"{what}, p50", percentile(late_ms, 50), Unit.MS),
         Value(f"{what}, the worst of {URGENT}", max(late_ms), Unit.MS, URGENT_LIMIT_MS),
+    ]
+
+
+async def _change_live(bench: Bench) -> list[Figure]:
+    """From a change of what may run until the job starts that has waited for it."""
+    bench.empty()
+    began: asyncio.Queue[float] = asyncio.Queue()
+    end = asyncio.Event()
+
+    async def handle(_: Job[Any]) -> None:
+        began.put_nowait(perf_counter())
+        await end.wait()
+
+    async def time_ms(change: Callable[[], Awaitable[object]]) -> float:
+        changed = perf_counter()
+        await change()
+        return 1000 * (await began.get() - changed)
+
+    worker = Worker(QUEUE, handle, bench.url, concurrency=3 * CHANGES, events=False)
+    async with Queue(QUEUE, bench.url) as queue, worker:
+        await queue.add_each(NAME, [DATA] * (CHANGES + 1), limits=[Concurrency(1)])
+        await began.get()
+        raised = [
+            await time_ms(partial(queue.limits.set, f"{NAME}()", Concurrency(most)))
+            for most in range(2, CHANGES + 2)
+        ]
+        resumed = []
+        for _ in range(CHANGES):
+            await queue.pause(task=NAME)
+            await queue.add(NAME, DATA)
+            resumed.append(await time_ms(partial(queue.resume, task=NAME)))
+        end.set()
+    return [
+        figure
+        for what, late_ms in {"a raised limit": raised, "a resumed task": resumed}.items()
+        for figure in (
+            Value(f"flow, {what} takes effect, p50", percentile(late_ms, 50), Unit.MS),
+            Value(
+                f"flow, {what} takes effect, the worst of {CHANGES}",
+                max(late_ms),
+                Unit.MS,
+                CHANGE_LIMIT_MS,
+            ),
+        )
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tampu import BuryReason, Every, Job, NewJob, QueueFull, Snooze
+from tampu import Batch, BuryReason, Every, Handler, Job, NewJob, QueueFull, Snooze
 from tampu.backoff import Backoff
 from tampu.consumer.gate import GateRoom
 from tampu.errors import TampuError
@@ -43,6 +43,20 @@ async def test_a_concurrency_holds_over_workers(harness: Harness) -> None:
     await until_empty(harness)
     assert gate.most == 4
     assert sorted(gate.data) == list(range(20))
+
+
+async def test_jobs_that_a_worker_releases_unstarted_give_back_their_tokens(
+    harness: Harness,
+) -> None:
+    calls = Calls()
+    worker = await harness.start_worker(Handler(calls, batch=Batch(4, wait="1h")))
+    await harness.queue.add_each("j", range(3), limits=[Rate("3/h", burst=3)])
+    await wait_until(lambda: harness.pending() == 3, within=SOON, sentence="it has taken all")
+    await worker.stop()
+    assert calls.jobs == []
+    await harness.start_worker(calls)
+    await until_empty(harness)
+    assert calls.data == [0, 1, 2]
 
 
 async def test_a_worker_that_takes_no_more_still_settles_at_the_gate(

@@ -9,6 +9,8 @@ import pytest
 from tampu import NewJob, OptionError
 from tampu.limits import Concurrency, Limit, Rate
 from tampu.limits.model import AnyLimit
+from tampu.server.lane import Lane
+from tampu.server.scripts.gate import regate
 from tests.gates import ManualGate, TakenJob, slots
 from tests.waiting import wait_until
 
@@ -143,6 +145,34 @@ async def test_a_freed_slot_goes_to_a_line_that_can_use_it(gate: ManualGate) -> 
     gate.sound()
 
 
+async def test_many_jobs_may_have_as_many_limits_as_are_allowed(gate: ManualGate) -> None:
+    fields = "abcdefgh"
+    limits = [Concurrency(1, by=field) for field in fields]
+    jobs = [NewJob("j", dict.fromkeys(fields, n), limits=limits) for n in range(MANY)]
+    await gate.queue.add_many(jobs)
+    await gate.want(MANY)
+    await gate.admit()
+    held = gate.read()
+    assert len(held) == MANY
+    gate.sound()
+    assert await gate.settle(held) == MANY
+    assert slots(gate.admin, gate.keys) == {}
+
+
+async def test_a_limit_is_changed_for_thousands_of_values_that_wait(gate: ManualGate) -> None:
+    values, limits = 4500, [Concurrency(1, by="tenant")]
+    await gate.queue.add_many([tenant_job(n % values, *limits) for n in range(2 * values)])
+    await gate.want(2 * values)
+    while await gate.admit():
+        pass
+    assert len(gate.read()) == values
+    await gate.queue.limits.set("charge(tenant)", Concurrency(2))
+    while await gate.admit():
+        pass
+    assert len(gate.read()) == values
+    gate.sound()
+
+
 @pytest.mark.parametrize("batch", [1, 16])
 async def test_keys_share_a_limit_evenly(gate: ManualGate, batch: int) -> None:
     for key in "abcd":
@@ -264,6 +294,52 @@ async def next_ones(gate: ManualGate, taken: list[TakenJob]) -> list[TakenJob]:
 async def test_a_strict_rate_knows_no_cost(gate: ManualGate) -> None:
     with pytest.raises(OptionError, match="strict"):
         await gate.queue.add("j", 1, limits=[Rate("1/h", strict=True)], cost=2)
+
+
+async def test_a_rate_that_is_raised_wakes_what_waits_for_the_old_one(gate: ManualGate) -> None:
+    await gate.queue.add_many([NewJob("j", n, limits=[Rate("1/h")]) for n in range(3)])
+    await gate.want(MANY)
+    assert len(gate.read()) == 1
+    await gate.queue.limits.set("j()", Rate("100/s"))
+    assert len(await take_for(gate, 2)) == 2
+    gate.sound()
+
+
+async def test_a_rate_that_is_lowered_counts_what_has_passed(gate: ManualGate) -> None:
+    jobs = [NewJob("j", n, limits=[Rate("10/m", burst=4)]) for n in range(8)]
+    await gate.queue.add_many(jobs)
+    await gate.want(MANY)
+    assert len(gate.read()) == 4
+    await gate.queue.limits.set("j()", Rate("10/h", burst=5))
+    await gate.admit()
+    assert len(gate.read()) == 1, "of a burst of five, four have passed"
+
+
+async def test_a_limit_whose_rate_is_taken_away_lets_all_through(gate: ManualGate) -> None:
+    await gate.queue.add_many([NewJob("j", n, limits=[Rate("1/h")]) for n in range(3)])
+    await gate.want(MANY)
+    await gate.queue.limits.set("j()", Concurrency(5))
+    assert len(gate.read()) == 3
+    gate.sound()
+
+
+@pytest.mark.parametrize(
+    ("limit", "cost"),
+    [(Rate("2/h", by="tenant"), 2), (Rate("1/h", by="tenant", strict=True), None)],
+    ids=["smooth", "strict"],
+)
+async def test_what_is_taken_back_unread_gives_back_its_tokens(
+    gate: ManualGate, lane: Lane, limit: Rate, cost: int | None
+) -> None:
+    jobs = [NewJob("charge", {"tenant": n}, limits=[limit], cost=cost) for n in range(50)]
+    await gate.queue.add_many(jobs)
+    await gate.want(MANY)
+    await gate.want(1)
+    assert await regate(lane, gate.keys, count=MANY) == 49
+    gate.sound()
+    await gate.want(MANY)
+    assert sorted(job.data["tenant"] for job in gate.read()) == list(range(50))
+    gate.sound()
 
 
 async def test_a_rate_and_a_concurrency_hold_together(gate: ManualGate) -> None:

@@ -246,7 +246,7 @@ class Feed:
         kept = []
         for delivery in ready:
             if delivery.entry_id in past and delivery.job.extras.line is not None:
-                self._settler.release(delivery)
+                self._settler.release(delivery, passed_gate=False)
             else:
                 kept.append(delivery)
         return kept

@@ -50,6 +50,11 @@ class Delivery(Struct, frozen=True, gc=False):
         return override.max_attempts
 
     @property
+    def is_first(self) -> bool:
+        """Whether its entry was delivered to no worker before."""
+        return self.job.attempt == self.envelope.attempt + 1
+
+    @property
     def frees_at_start(self) -> bool:
         """Whether the job holds a unique key until it starts."""
         held = self.job.extras.unique

@@ -82,11 +82,15 @@ class CloseEntry(Struct, frozen=True, gc=False):
 
 
 class ReleaseEntry(Struct, frozen=True, gc=False):
-    """Let another worker run the job now; this delivery does not count as an attempt."""
+    """Let another worker run the job now; this delivery does not count as an attempt.
+
+    `refunds` says that it passed the gate and did not start: its tokens of rates go back.
+    """
 
     delivery: Delivery
     envelope: bytes
     extras: bytes
+    refunds: bool
     wait_ms: None = None
     counted: bool = False
     closes: tuple[str, ...] = ()
@@ -155,9 +159,9 @@ def _throttled(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
     return tuple(each for each in resources if limit is None or limit_of(each)[0] == limit)
 
 
-def release(delivery: Delivery) -> ReleaseEntry:
+def release(delivery: Delivery, *, refunds: bool = False) -> ReleaseEntry:
     """The settlement of a job that did not run, or whose attempt was cancelled by the worker."""
-    return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras)
+    return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras, refunds)
 
 
 def cancel(delivery: Delivery) -> CloseEntry:

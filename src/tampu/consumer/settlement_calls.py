@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tampu.consumer.batch_sender import BatchSender
 from tampu.consumer.gate import GateRoom
+from tampu.consumer.settle import ReleaseEntry
 from tampu.errors import DecodeError
 from tampu.server.scripts.settling import (
     CANCELLED_TTL_S,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from tampu.consumer.intake import BuryEntry, Delivery
     from tampu.consumer.leases import WorkerLease
     from tampu.consumer.reporter import Reporter
-    from tampu.consumer.settle import AckWithResult, CloseEntry, ReleaseEntry, RetryEntry
+    from tampu.consumer.settle import AckWithResult, CloseEntry, RetryEntry
     from tampu.server.lane import Lane
     from tampu.wire.extras import Extras
 
@@ -216,7 +217,8 @@ class SettlementCalls:
             own = (keys.index(job_id), keys.marker(job_id))
         if each.wait_ms is None:
             place = (each.envelope, delivery.raw_name, each.extras)
-            return RetriedEntry(entry_id, None, *place, index_s, own)
+            refunds = isinstance(each, ReleaseEntry) and each.refunds
+            return RetriedEntry(entry_id, None, *place, index_s, own, refunds=refunds)
         member = join_member(delivery.raw_name, append_raw_extras(each.envelope, each.extras))
         closes = "|".join(each.closes).encode()
         return RetriedEntry(

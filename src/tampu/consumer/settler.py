@@ -133,12 +133,13 @@ class Settler:
         self._recorder.note_attempt(attempt._replace(outcome=outcome), settlement)
         self._send(settlement)
 
-    def release(self, delivery: Delivery) -> None:
+    def release(self, delivery: Delivery, *, passed_gate: bool = True) -> None:
         """Let another worker run a job that has not started; it does not count as an attempt."""
         if self.cancellations.of(delivery) is not None:
             self.cancel(delivery)
         else:
-            self._retries.put(release(delivery))
+            # An entry that was delivered before may have started there.
+            self._retries.put(release(delivery, refunds=passed_gate and delivery.is_first))
 
     def cancel(self, delivery: Delivery) -> None:
         """Cancel a job that has not started."""

@@ -6,7 +6,8 @@
 --       4.. for each entry  its id, ms to wait ('': run now),
 --           envelope (to wait: delayed member), name, extras,
 --           s to keep its index ('': our own id, so that it has none),
---           what the gate closes for as long as this job waits, in a line ('': nothing)
+--           what the gate closes for as long as this job waits, in a line ('': nothing),
+--           '1' if it passed the gate and did not start: it gives back what it took from rates
 -- reply one flag per entry: '1' settled, '0' not pending or no longer ours
 -- Atomic because a job must be either in the old place or in the new one, whoever dies in between.
 local stream, delayed, wakeup = KEYS[1], KEYS[2], KEYS[3]
@@ -26,10 +27,10 @@ local function is_newer(a, b)
     if ms ~= other then return tonumber(ms) > tonumber(other) end
     return tonumber(number) > tonumber(other_number)
 end
-for i = 4, #ARGV, 7 do ids[#ids + 1] = ARGV[i] end
+for i = 4, #ARGV, 8 do ids[#ids + 1] = ARGV[i] end
 local flags, key, gate = settle(ids), 4, open_gate(KEYS[4])
 for i, flag in ipairs(flags) do
-    local _, wait, body, name, extras, index, closes = unpack(ARGV, 7 * i - 3, 7 * i + 3)
+    local _, wait, body, name, extras, index, closes, refunds = unpack(ARGV, 8 * i - 4, 8 * i + 3)
     if index ~= '' then key = key + 2 end
     if flag == '1' then
         settled[#settled + 1] = ids[i]
@@ -40,6 +41,7 @@ for i, flag in ipairs(flags) do
                 for resource in string.gmatch(closes, '[^|]+') do gate.close(resource, now + wait) end
             end
             back[#back + 1] = { ids[i], gate.line_of(extras), join_member(name, body, extras) }
+            if refunds == '1' then gate.refund(extras, ids[i]) end
         elseif wait == '' then
             entry = add_entry(body, name, extras)
         else

@@ -22,8 +22,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limits, changed, touched, before = key .. ':limits', {}, {}, {}
 
 local function store_limit(name, text)
+    if not changed[name] then changed[name] = { redis.call('HGET', limits, name) } end
+    changed[name][2] = text
     if text then redis.call('HSET', limits, name, text) else redis.call('HDEL', limits, name) end
-    changed[name] = true
     if text and string.match(text, '^%d+ (%d+)') ~= '0' and redis.call('EXISTS', key) == 1 then
         add_flags(key, 'r')
     end
@@ -93,24 +94,51 @@ for i = 2, #ARGV, 3 do
     before[#before + 1] = change[ARGV[i]](ARGV[i + 1], ARGV[i + 2])
 end
 
-local gate = open_gate(key)
-if gate then
-    for _, each in ipairs(touched) do
-        local name, own = each[1], each[2]
-        if own then gate.override(name, own ~= '' and own or nil) end
-        gate.reopen(name)
-    end
-    if next(changed) then
-        -- Every resource of these limits that is in use.
-        local cursor = '0'
-        repeat
-            local found = redis.call('HSCAN', key .. ':run', cursor, 'COUNT', 1000)
-            cursor = found[1]
-            for i = 1, #found[2], 2 do
-                if changed[string.match(found[2][i], '^[^:]*')] then gate.reopen(found[2][i]) end
-            end
-        until cursor == '0'
-    end
-    gate.pass()
+-- The fields of a hash, or members of a sorted set, that are resources of changed limits, with values.
+local function changed_in(command, name)
+    local cursor, found = '0', {}
+    repeat
+        local page = redis.call(command, name, cursor, 'COUNT', 1000)
+        cursor = page[1]
+        for i = 1, #page[2], 2 do
+            if changed[string.match(page[2][i], '^[^:]*')] then found[page[2][i]] = page[2][i + 1] end
+        end
+    until cursor == '0'
+    return found
 end
+-- The time between two jobs of a smooth rate; nil if the definition has none.
+local function step_of(text)
+    local count, per, strict = string.match(text or '', '^%d+ ([1-9]%d*) (%d+) %d+ (%d)')
+    return strict == '0' and per / count or nil
+end
+-- What smooth rates have let through is kept as a time to rest, which is another one with another step.
+local function rescale_rates()
+    local now_us = time[1] * 1000000 + time[2]
+    for name, rest in pairs(changed_in('ZSCAN', key .. ':rate')) do
+        local texts = changed[string.match(name, '^[^:]*')]
+        local old, new = step_of(texts[1]), step_of(texts[2])
+        if not (old and new) then
+            redis.call('ZREM', key .. ':rate', name)
+        elseif old ~= new then
+            redis.call('ZADD', key .. ':rate', now_us + math.max(0, rest - now_us) * new / old, name)
+        end
+    end
+end
+
+if redis.call('EXISTS', key) == 0 then return before end
+if next(changed) then rescale_rates() end
+local gate, reopened = open_gate(key), {}
+for _, each in ipairs(touched) do
+    local name, own = each[1], each[2]
+    if own then gate.override(name, own ~= '' and own or nil) end
+    reopened[#reopened + 1] = name
+end
+if next(changed) then
+    -- Those that a line waits for: see gate_counts.
+    for name, text in pairs(changed_in('HSCAN', key .. ':run')) do
+        if string.find(text, '[+*]') then reopened[#reopened + 1] = name end
+    end
+end
+if #reopened > 0 then gate.reopen(reopened) end
+gate.pass()
 return before

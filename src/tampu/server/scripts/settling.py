@@ -78,6 +78,7 @@ class RetriedEntry(Struct, frozen=True, gc=False):
     index_s: int | None = None  # how long it is found by its id; None for an id of our own
     keys: tuple[bytes, ...] = ()  # with an `index_s`: its index, the marker of its id
     closes: bytes = b""  # the resources that are closed while it waits at the head of its line
+    refunds: bool = False  # it passed the gate and did not start: its tokens of rates go back
 
 
 class BuriedEntry(Struct, frozen=True):
@@ -141,6 +142,7 @@ async def retry(
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         index = b"" if entry.index_s is None else entry.index_s
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras, index, entry.closes
+        args.append(int(entry.refunds))
     own = [key for entry in entries if entry.keys for key in entry.keys]
     keys = (claim.stream, delayed, wakeup, claim.gate, *own)
     return as_flags(await _RETRY.run(lane, keys, args, repeatable=True))

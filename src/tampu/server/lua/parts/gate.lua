@@ -4,6 +4,7 @@
 -- A resource is what a limit counts: <limit>[:<value>]; `>:<key>` for ordered jobs, one at a time;
 -- `!:<what>` for what may be paused.
 local MOST_A_CALL = 512
+local AT_ONCE = 4000  -- arguments; an even number
 local PLAIN = '5'
 local FOREVER = 9e15  -- as a time in ms
 
@@ -26,6 +27,22 @@ local function open_gate(key)
             now = time[1] * 1000000 + time[2]
         end
         return now
+    end
+
+    -- `unpack` has room for some 8000 values: longer lists are sent, or asked for, in several calls.
+    local function send_all(command, to, args)
+        for i = 1, #args, AT_ONCE do
+            call(command, to, unpack(args, i, math.min(i + AT_ONCE - 1, #args)))
+        end
+    end
+    local function ask_all(command, of, names)
+        if #names <= AT_ONCE then return call(command, of, unpack(names)) end
+        local found = {}
+        for i = 1, #names, AT_ONCE do
+            local part = call(command, of, unpack(names, i, math.min(i + AT_ONCE - 1, #names)))
+            for j = 1, #part do found[i + j - 1] = part[j] end
+        end
+        return found
     end
 
     local pauses, over_pauses = {}, {}  -- what is paused, and until when in ms; what no longer is

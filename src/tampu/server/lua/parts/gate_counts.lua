@@ -34,7 +34,7 @@
                 end
             end
             if #missing > 0 then
-                local found = call('HMGET', key .. ':limits', unpack(missing))
+                local found = ask_all('HMGET', key .. ':limits', missing)
                 for i = 1, #missing do classes[missing[i]] = read_class(found[i]) end
             end
             return kinds
@@ -59,7 +59,7 @@
         end
         local function load_rates(smooth)
             if #smooth == 0 then return end
-            local tats = call('ZMSCORE', RATE, unpack(smooth))
+            local tats = ask_all('ZMSCORE', RATE, smooth)
             for i = 1, #smooth do
                 local r, tat = known[smooth[i]], tonumber(tats[i] or 0)
                 r.tat = tat > clock() and tat or clock()
@@ -71,8 +71,8 @@
             r.used = call('ZCARD', WINDOW .. r.name)
         end
         local function load(names)
-            local kinds, texts = load_classes(names), call('HMGET', RUN, unpack(names))
-            local over = has('o') and call('HMGET', OVER, unpack(names))
+            local kinds, texts = load_classes(names), ask_all('HMGET', RUN, names)
+            local over = has('o') and ask_all('HMGET', OVER, names)
             local smooth = {}
             for i = 1, #names do
                 local name, text, class = names[i], texts[i], classes[kinds[i]]
@@ -148,10 +148,7 @@
             list[#list + 1] = line
         end
         function counts.flush(level)
-            local list = fresh[level]
-            for i = 1, list and #list or 0, 4000 do
-                call('ZADD', RING .. level, unpack(list, i, math.min(i + 3999, #list)))
-            end
+            send_all('ZADD', RING .. level, fresh[level] or {})
             fresh[level] = nil
         end
         local function wake(r, most)
@@ -190,7 +187,7 @@
         end
         -- `due`: resources whose time has come.
         function counts.wake_due(due)
-            call('ZREM', WAKE, unpack(due))
+            send_all('ZREM', WAKE, due)
             local new = {}
             for i = 1, #due do
                 if not known[due[i]] then new[#new + 1] = due[i] end
@@ -297,10 +294,10 @@
             if r.more > 0 then wake(r, r.more) end
             if r.waits then set_alarm(r) end
         end
-        -- What has changed for a resource from outside: let as many lines come up as it lets through.
-        function counts.reopen(name)
-            known[name] = nil
-            wake_all(counts.resource(name))
+        -- What has changed for resources from outside: let as many lines come up as they let through.
+        function counts.reopen(names)
+            load(names)
+            for i = 1, #names do wake_all(known[names[i]]) end
         end
         -- A limit of its own for a resource ('-': that of its class; nil: as it is), open from now on.
         function counts.override(name, own)
@@ -320,6 +317,19 @@
             wake_all(r)
             return true
         end
+        -- What a job took from rates that has passed and goes back to its line.
+        function counts.refund(line, tokens, id)
+            for name in string.gmatch(line, '|([^|]+)') do
+                local r = counts.resource(name)
+                if r.tat then
+                    counts.charge(name, -tokens)
+                elseif r.used and call('ZREM', WINDOW .. name, id) == 1 then
+                    r.used = r.used - 1
+                    count_more(r)
+                    wake_all(r)
+                end
+            end
+        end
         function counts.close(name, till)
             local r = counts.resource(name)
             if r.closed and r.closed >= till * 1000 then return end
@@ -329,12 +339,12 @@
         end
 
         -- --- writing what has changed ---------------------------------------------------------------
-        -- Rings the leader's bell if something opens before all that it knows of.
+        -- Wakes the leader if something opens before all that it knows of.
         local function write_alarms()
             if #alarms == 0 then return end
             local first, known_first = alarms[1], call('ZRANGE', WAKE, 0, 0, 'WITHSCORES')[2]
             for i = 3, #alarms, 2 do first = math.min(first, alarms[i]) end
-            call('ZADD', WAKE, unpack(alarms))
+            send_all('ZADD', WAKE, alarms)
             if not known_first or first < tonumber(known_first) then
                 call('LPUSH', key .. ':bell', '1')
                 call('LTRIM', key .. ':bell', 0, 0)
@@ -359,15 +369,15 @@
                     rates[#rates + 1] = r.name
                 end
             end
-            if #set > 0 then call('HSET', RUN, unpack(set)) end
-            if #del > 0 then call('HDEL', RUN, unpack(del)) end
+            send_all('HSET', RUN, set)
+            send_all('HDEL', RUN, del)
             if #rates > 0 then
                 call('ZREMRANGEBYSCORE', RATE, '-inf', clock())
-                call('ZADD', RATE, unpack(rates))
+                send_all('ZADD', RATE, rates)
             end
             for i = 1, #windowed do
                 local r = windowed[i]
-                call('ZADD', WINDOW .. r.name, unpack(r.passed))
+                send_all('ZADD', WINDOW .. r.name, r.passed)
                 call('PEXPIRE', WINDOW .. r.name, math.ceil(r.class.per / 1000) + 1000)
             end
             for i = 1, #opened do

@@ -3,6 +3,7 @@
         -- line_of(extras): the line of a job.
         -- let_go(ids): what the entries with these ids held is free: they were settled.
         -- close(name, till): what needs this resource waits until then (ms).
+        -- refund(extras, id): a job goes back to its line that had passed as this entry, and did not start.
         -- reopen, override, charge: as in gate_counts.
         -- set_room(consumer, count): how many entries a worker can have; 0 when it takes none.
         function gate.put_back(line, member)
@@ -31,8 +32,15 @@
             count_resources().let_go(texts)
         end
         function gate.close(name, till) count_resources().close(name, till) end
-        function gate.reopen(name) count_resources().reopen(name) end
+        function gate.reopen(names) count_resources().reopen(names) end
         function gate.override(name, own) count_resources().override(name, own) end
+        function gate.refund(extras, id)
+            if extras == '' or not has('r') then return end
+            local line, deadline, cost = facts_of(extras)
+            if line and not (deadline and deadline * 1000 < clock()) then
+                count_resources().refund(line, cost or 1, id)  -- an expired one took none
+            end
+        end
         function gate.charge(name, tokens) return count_resources().charge(name, tokens) end
         function gate.set_room(consumer, count)
             local before = tonumber(call('HGET', key .. ':want', consumer) or 0)
