@@ -69,7 +69,7 @@ def test_the_listed_commands_are_the_ones_that_are_sent() -> None:
     sources = Path(str(tampu.__file__)).parent
     lua = "".join(path.read_text("utf-8") for path in sources.rglob("*.lua"))
     python = "".join(path.read_text("utf-8") for path in sources.joinpath("server").rglob("*.py"))
-    sent = set(re.findall(r"call\('([A-Z]+)'", lua))
+    sent = set(re.findall(r"(?:call|ask_all|send_all|changed_in)\('([A-Z]+)'", lua))
     sent |= set(re.findall(r"""(?:call|pack|pack_after)\(\s*\(?b?"([A-Z]{3,})\"""", python))
     sent |= set(re.findall(r"""\(\s*b?"(SCAN|X[A-Z]+|Z[A-Z]+)\",""", python))
     by_need = {
