@@ -52,7 +52,15 @@ if TYPE_CHECKING:
         NewJob,
         current_job,
     )
-    from tampu.limits.model import Concurrency, Debounce, Limit, Priority, Rate, RateLimited
+    from tampu.limits.model import (
+        Breaker,
+        Concurrency,
+        Debounce,
+        Limit,
+        Priority,
+        Rate,
+        RateLimited,
+    )
     from tampu.limits.reasons import WaitsFor, Why
     from tampu.metrics.alerts import Alert
     from tampu.outcome import Bury, Retry, Snooze, Unrecoverable
@@ -85,6 +93,7 @@ __all__ = [
     "Backoff",
     "Batch",
     "BatchJob",
+    "Breaker",
     "Bury",
     "BuryReason",
     "Call",
@@ -179,7 +188,7 @@ _HOMES: Final = {
     "tampu.consumer.handler": "Batch Handler",
     "tampu.events": "QueueEvents",
     "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob current_job",
-    "tampu.limits.model": "Concurrency Debounce Limit Priority Rate RateLimited",
+    "tampu.limits.model": "Breaker Concurrency Debounce Limit Priority Rate RateLimited",
     "tampu.limits.reasons": "WaitsFor Why",
     "tampu.metrics.alerts": "Alert",
     "tampu.outcome": "Bury Retry Snooze Unrecoverable",

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tampu.backoff import Backoff
 from tampu.errors import OptionError, WrongContext
-from tampu.limits.model import AnyLimit, Debounce
+from tampu.limits.model import AnyLimit, Breaker, Debounce
 from tampu.limits.reasons import Why
 from tampu.unique import Unique
 from tampu.util.clock import Duration, instant
@@ -56,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     keep: str | None  # "latest": it replaces the jobs of its key that wait
     max_waiting: int | None  # as many jobs of its name and key wait at most
     on_full: str | None  # then "raise", "wait", "drop_new" or "drop_old"
+    breaker: Breaker | None  # none of its name starts for a while if too many attempts fail
 
 
 class NewJob(Struct, frozen=True):
@@ -85,6 +86,7 @@ class NewJob(Struct, frozen=True):
     keep: str | None = None
     max_waiting: int | None = None
     on_full: str | None = None
+    breaker: Breaker | None = None
 
 
 class JobState(Word):

@@ -108,6 +108,7 @@ class SyncLimits(Blocking[Limits]):
     open = _blocking(Limits.open)
     weigh = _blocking(Limits.weigh)
     pauses = _blocking(Limits.pauses)
+    stopped_tasks = _blocking(Limits.stopped_tasks)
     keys = _blocking(Limits.keys)
 
 

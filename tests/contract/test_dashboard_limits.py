@@ -10,7 +10,7 @@ import pytest
 
 from tampu.dashboard import Access
 from tampu.job import Job
-from tampu.limits import Concurrency, Rate
+from tampu.limits import Breaker, Concurrency, Rate
 from tampu.outcome import Bury
 from tampu.queue import Queue
 from tampu.server.connect import Server
@@ -151,6 +151,31 @@ async def test_a_key_that_stopped_at_a_dead_letter_is_shown_and_goes_on(
         assert re.search(r'stopped at a <a href="jobs\?[^"]*state=dead[^"]*key=k">', page)
         assert await sentence(client, "/resume-jobs", key="k") == "key k is resumed."
         assert "stopped at a" not in (await client.get(PAGE)).text
+
+
+async def test_a_task_that_its_breaker_stopped_is_shown_and_goes_on(
+    visit: Visit, running: RunningServer
+) -> None:
+    client = visit()
+    breaker = Breaker(failures=1, of=1, cooldown="1h")
+    async with Queue(QUEUE, running.url) as queue:
+
+        async def fail(_: Job) -> None:
+            raise Bury("no")
+
+        async def has_stopped() -> bool:
+            return bool(await queue.limits.stopped_tasks())
+
+        async with Worker(QUEUE, fail, running.url):
+            await queue.add(HOSTILE[0], breaker=breaker)
+            await wait_until(has_stopped, within=60, sentence="the task is stopped")
+        page = (await client.get(PAGE)).text
+        assert_harmless(page)
+        assert "stopped by its breaker" in page
+        assert re.search(r"one job is tried in (1h|59m)", page)
+        told = await sentence(client, "/resume-jobs", task=HOSTILE[0])
+        assert told == f"task {HOSTILE[0]} is resumed."
+        assert "stopped by its breaker" not in (await client.get(PAGE)).text
 
 
 async def test_dropped_jobs_are_counted(visit: Visit, running: RunningServer) -> None:

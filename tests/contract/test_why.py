@@ -2,7 +2,7 @@
 
 import pytest
 
-from tampu import Backoff, Concurrency, Rate, WaitsFor
+from tampu import Backoff, Breaker, Concurrency, Rate, WaitsFor
 from tampu.limits import RateLimited
 from tests.contract.cli import tampu
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
@@ -166,6 +166,21 @@ class TestLimitCommands:
         assert shown.lines[-1].startswith("Paused: task mail until ")
         again = await tampu("queue", "resume", QUEUE, "--task", "mail", url=url)
         assert again.out == "task mail of work is resumed.\n"
+
+    async def test_a_task_that_its_breaker_stopped_is_listed_and_resumed(
+        self, running: RunningServer, harness: Harness
+    ) -> None:
+        await harness.start_worker(Boom(), attempts=1)
+        await harness.queue.add("mail", breaker=Breaker(failures=1, of=1, cooldown="1h"))
+        await harness.dead_letters()
+        shown = await tampu("limits", "ls", QUEUE, url=running.url)
+        (line,) = [each for each in shown.lines if each.startswith("Stopped by its breaker: ")]
+        assert "task mail; one of its jobs is tried at 20" in line
+        told = (await tampu("limits", "ls", QUEUE, "--json", url=running.url)).json
+        assert [each["task"] for each in told["stopped_tasks"]] == ["mail"]
+        again = await tampu("queue", "resume", QUEUE, "--task", "mail", url=running.url)
+        assert again.out == "task mail of work is resumed.\n"
+        assert await harness.queue.limits.stopped_tasks() == []
 
     @pytest.mark.parametrize(
         ("arguments", "problem"),

@@ -29,6 +29,7 @@ from tampu.wire.lines import (
     LimitDefinition,
     escape,
     limit_of,
+    parse_breaker,
     parse_definition,
     resource_name,
     unescape,
@@ -84,6 +85,13 @@ class Pause(Struct, frozen=True):
     task: str | None
     key: str | None
     until: datetime | None  # None: until somebody resumes it
+
+
+class StoppedTask(Struct, frozen=True):
+    """A task that its breaker has stopped: too many of its attempts failed."""
+
+    task: str
+    until: datetime | None  # then one of its jobs is tried; None: it is tried now
 
 
 class KeyBacklog(Struct, frozen=True):
@@ -160,6 +168,10 @@ class Limits:
         """The tasks and keys that are paused now."""
         return await _list_pauses((await self._connect()).lane, self._keys)
 
+    async def stopped_tasks(self) -> Sequence[StoppedTask]:
+        """The tasks that their breakers have stopped. `queue.resume(task=...)` starts them."""
+        return _list_stopped(await read_overrides((await self._connect()).lane, self._keys))
+
     async def keys(self, most: int = MOST_LINES) -> Sequence[KeyBacklog]:
         """The keys that have waiting jobs, those with the most first."""
         lane = (await self._connect()).lane
@@ -185,6 +197,7 @@ class FlowState(Struct, frozen=True, kw_only=True):
     more_keys: int  # that wait too
     pauses: list[Pause]
     halted: list[str]  # keys of ordered jobs that stopped at a dead letter
+    stopped: list[StoppedTask]
     searched_all: bool  # False if there are more lines than were looked at
 
 
@@ -205,6 +218,7 @@ async def read_flow(
         more_keys=max(0, len(waiting) - most_keys),
         pauses=await _list_pauses(lane, keys),
         halted=sorted(_halted(overrides)),
+        stopped=_list_stopped(overrides),
         searched_all=len(lines) < most_lines,
     )
 
@@ -248,6 +262,18 @@ def _halted(overrides: Mapping[str, str]) -> Iterator[str]:
             yield key
 
 
+def _list_stopped(overrides: Mapping[str, str]) -> list[StoppedTask]:
+    stopped: dict[str, int] = {}
+    for name, text in overrides.items():
+        breaker = parse_breaker(name)
+        if breaker is not None:  # a task has several if its code has changed
+            stopped[breaker.task] = max(stopped.get(breaker.task, 0), _closed_until_ms(text))
+    return [
+        StoppedTask(task, instant(until_ms) if until_ms > now_ms() else None)
+        for task, until_ms in sorted(stopped.items())
+    ]
+
+
 def _closed_until_ms(override: str) -> int:
     return int(float(override.partition(" ")[2] or 0))
 
@@ -285,7 +311,11 @@ async def resume_jobs(
     if task is None and key is None:
         return await pause_queue(lane, keys, paused=False)
     changes = [Change("resume", _what_of(task, key))]
-    if task is None and key is not None:  # ordered jobs of a key stop if one of them says so
+    if key is None:
+        names = {name: parse_breaker(name) for name in await read_overrides(lane, keys)}
+        tripped = [name for name, each in names.items() if each is not None and each.task == task]
+        changes += [Change("value", name, "-") for name in tripped]
+    elif task is None:  # ordered jobs of a key stop if one of them says so
         changes.append(Change("open", resource_name(ORDERED, check_key("key", key))))
     return any(await tune(lane, keys, changes))
 

@@ -21,7 +21,15 @@ from tampu.server.scripts.control import is_paused
 from tampu.server.scripts.gate import list_lines
 from tampu.server.streams import fields_of, server_time_ms, sizes
 from tampu.util.clock import instant
-from tampu.wire.lines import FOREVER_MS, ORDERED, PAUSED, limit_of, parse_definition, unescape
+from tampu.wire.lines import (
+    FOREVER_MS,
+    ORDERED,
+    PAUSED,
+    limit_of,
+    parse_breaker,
+    parse_definition,
+    unescape,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from tampu.server.gates import ResourceState
     from tampu.server.lane import Lane
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.lines import BreakerDefinition
 
 _MOST_LINES: Final = 100_000
 _MOST_HOLDERS: Final = 5
@@ -150,6 +159,9 @@ async def _why_in_line(asking: _Asking) -> Why:
     ids = await _job_ids(lane, keys, await holders(lane, keys, resource, most=_MOST_HOLDERS))
     if limit == ORDERED:
         return _in_order(asking, facts, ids)
+    breaker = parse_breaker(resource)
+    if breaker is not None:
+        return _stopped(asking, facts, ids, breaker=breaker)
     return await _limited(asking, facts, ids)
 
 
@@ -176,6 +188,19 @@ def _in_order(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) -> Wh
         return asking.answer(WaitsFor.TURN, f"{start}, and another one comes first.")
     sentence = f"{start}, and the first one waits for its next attempt until {_ms(until_ms)}."
     return asking.answer(WaitsFor.ORDER, sentence, until_ms=until_ms)
+
+
+def _stopped(
+    asking: _Asking, facts: ResourceState, ids: tuple[str, ...], *, breaker: BreakerDefinition
+) -> Why:
+    start = f"Too many of the last {breaker.of} attempts of {breaker.task} failed"
+    if ids:
+        sentence = f"{start}: {ids[0]} is tried now, and if it succeeds the others run too."
+        return asking.answer(WaitsFor.BREAKER, sentence, held_by=ids)
+    until_ms = facts.closed_until_ms
+    when = "soon" if until_ms is None else f"at {_ms(until_ms)}"
+    sentence = f"{start}: one of its jobs is tried {when}."
+    return asking.answer(WaitsFor.BREAKER, sentence, until_ms=until_ms)
 
 
 async def _limited(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) -> Why:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.limits import KeyBacklog, LimitInfo, LimitUse, Pause
+from tampu.admin.limits import KeyBacklog, LimitInfo, LimitUse, Pause, StoppedTask
 from tampu.cli.command import add_group, command
 from tampu.cli.options import QueueName, SharedOptions, new_app
 from tampu.cli.output import CommandFailed, usage_error
@@ -70,8 +70,15 @@ async def list_limits(shared: SharedOptions, queue: QueueName) -> None:
         found = await opened.limits.list()
         keys = await opened.limits.keys()
         pauses = await opened.limits.pauses()
-    data = {"queue": queue, "limits": found, "keys": keys, "pauses": pauses}
-    Screen(shared).show(data, lambda: _page(found, keys, pauses))
+        stopped = await opened.limits.stopped_tasks()
+    data = {
+        "queue": queue,
+        "limits": found,
+        "keys": keys,
+        "pauses": pauses,
+        "stopped_tasks": stopped,
+    }
+    Screen(shared).show(data, lambda: _page(found, keys, pauses=pauses, stopped=stopped))
 
 
 @command(limits, "set")
@@ -161,7 +168,11 @@ def _whose(name: str, value: str | None) -> str:
 
 
 def _page(
-    found: Sequence[LimitInfo], keys: Sequence[KeyBacklog], pauses: Sequence[Pause]
+    found: Sequence[LimitInfo],
+    keys: Sequence[KeyBacklog],
+    *,
+    pauses: Sequence[Pause],
+    stopped: Sequence[StoppedTask],
 ) -> RenderableType:
     parts: list[RenderableType] = []
     if found:
@@ -169,6 +180,7 @@ def _page(
     if keys:
         parts.append(_keys_table(keys))
     parts += [Text(f"Paused: {_pause_text(each)}") for each in pauses]
+    parts += [Text(f"Stopped by its breaker: {_stopped_text(each)}") for each in stopped]
     return Group(*parts) if parts else Text("This queue has no limits and no keys that wait.")
 
 
@@ -208,6 +220,11 @@ def _keys_table(keys: Sequence[KeyBacklog]) -> RenderableType:
     if len(keys) > _MOST_USES:
         table.add_row(f"and {count_of(len(keys) - _MOST_USES, 'more key')}")
     return table
+
+
+def _stopped_text(stopped: StoppedTask) -> str:
+    when = "now" if stopped.until is None else f"at {format_instant(stopped.until)}"
+    return f"task {stopped.task}; one of its jobs is tried {when}"
 
 
 def _pause_text(pause: Pause) -> str:

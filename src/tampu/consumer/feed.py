@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.batch_sender import BatchSender
-from tampu.consumer.holds import Holds
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
 from tampu.wire.entry import is_from_the_delayed_set
+from tampu.wire.lines import breakers_of, escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tampu.consumer.backpressure import Watched
     from tampu.consumer.intake import Delivery, Intake
+    from tampu.job import Job
     from tampu.server.lane import Lane
     from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
@@ -96,6 +98,47 @@ class UniqueStarts:
         if awaited is not None and not awaited.done():
             awaited.set_result(True)
         return awaited is not None
+
+
+class Holds:
+    """Tasks and keys that are paused or stopped, as the gate names them, until when by our clock.
+
+    A worker gives their jobs back to their lines.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def add(self, what: str, left_ms: int | None) -> None:
+        """Hold jobs for that long; None: until `remove`."""
+        self._until[what] = inf if left_ms is None else monotonic() + left_ms / 1000
+
+    def remove(self, what: str) -> None:
+        """Hold them no longer."""
+        self._until.pop(what, None)
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._until.clear()
+
+    def covers(self, job: Job[Any]) -> bool:
+        """Whether a job is held."""
+        name, key = escape(job.name), job.key
+        names = [name] if key is None else [name, f"/{escape(key)}", f"{name}/{escape(key)}"]
+        names += breakers_of(job.extras.line)
+        return any(self._is_held(each) for each in names)
+
+    def _is_held(self, what: str) -> bool:
+        until = self._until.get(what)
+        if until is None:
+            return False
+        if until > monotonic():
+            return True
+        del self._until[what]
+        return False
 
 
 class Feed:

@@ -25,7 +25,7 @@ from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.envelope import encode_envelope
 from tampu.wire.extras import encode_extras
 from tampu.wire.keys import UniqueUntil
-from tampu.wire.lines import ORDERED, limit_of, parse_line
+from tampu.wire.lines import ORDERED, limit_of, parse_breaker, parse_line
 from tampu.wire.result import encode_failure, encode_result
 
 
@@ -153,10 +153,12 @@ def _ordered(delivery: Delivery) -> tuple[str, ...]:
 
 
 def _throttled(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
-    """The resources that a rate limit closes: those of one limit, or all."""
+    """The resources that a rate limit closes: those of one limit, or of all."""
     line = delivery.job.extras.line
     resources = () if line is None else parse_line(line).resources
-    return tuple(each for each in resources if limit is None or limit_of(each)[0] == limit)
+    if limit is None:
+        return tuple(each for each in resources if parse_breaker(each) is None)
+    return tuple(each for each in resources if limit_of(each)[0] == limit)
 
 
 def release(delivery: Delivery, *, refunds: bool = False) -> ReleaseEntry:

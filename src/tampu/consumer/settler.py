@@ -24,6 +24,7 @@ from tampu.consumer.settle import (
 from tampu.consumer.settlement_calls import SettlementCalls
 from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
 from tampu.server.streams import MAX_ACKS
+from tampu.wire.extras import NO_EXTRAS
 
 if TYPE_CHECKING:
     from tampu.consumer.batch_sender import BatchSender
@@ -81,6 +82,7 @@ class Settler:
         )
         settling = (self._acks, self._results, self._burials, self._closings)
         self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
+        self._breakers = calls.breakers
         self.start = reporter.report_start if reporter.wants_starts else None
 
     def open(self) -> None:
@@ -101,15 +103,22 @@ class Settler:
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Settle an entry soon, given the outcome of its attempt."""
-        if type(outcome) is self._plain_ack and delivery.job.extras.unique is None:
+        extras = delivery.job.extras
+        if type(outcome) is self._plain_ack and extras.unique is None:
             # Hot path: what `settle` decides, without the call.
+            if extras is not NO_EXTRAS:
+                self._breakers.note(delivery, outcome)
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             if self._ack_times is not None:
                 self._ack_times.append(duration_ns)
             self._acks.put(delivery)
-            return
+        else:
+            self._put_settlement(delivery, outcome, duration_ns)
+
+    def _put_settlement(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         outcome = self.cancellations.overrule(delivery, outcome)
+        self._breakers.note(delivery, outcome)
         settlement = self._decide(delivery, outcome)
         if type(settlement) is AckWithResult:
             if not self._is_silent:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tampu.errors import OptionError
 from tampu.limits.model import (
     AnyLimit,
+    Breaker,
     Debounce,
     FoundValue,
     Limit,
@@ -36,7 +37,7 @@ ArgumentsFunction: TypeAlias = Callable[[dict[str, Any]], Any]
 KeyOf: TypeAlias = str | ArgumentsFunction | None
 WeightOf: TypeAlias = float | Callable[[Any], Any] | None
 CostOf: TypeAlias = int | str | ArgumentsFunction | None
-_PLAIN: Final = ("keep", "max_waiting", "on_full", "on_dead")
+_PLAIN: Final = ("breaker", "keep", "max_waiting", "on_full", "on_dead")
 
 
 class TaskFlow(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class TaskFlow(Struct, frozen=True, kw_only=True):
     keep: str | None = None
     max_waiting: int | None = None
     on_full: str | None = None
+    breaker: Breaker | None = None
 
     def check(self) -> None:
         """Refuse what is invalid whatever the arguments are."""

@@ -27,10 +27,11 @@ By: TypeAlias = str | Callable[[Any], object] | FoundValue | None
 """The name of an item of the job's data, or a function of the data; None for one limit for all."""
 MAX_CONCURRENCY: Final = 1_000_000
 MAX_COUNT: Final = 1_000_000_000
+MAX_BREAKER_OF: Final = 1_000
 _MAX_NAME_BYTES: Final = 128
 _MAX_OWN_BYTES: Final = 1024
 _RATE: Final = re.compile(r"([0-9]+)/([0-9]*)([a-z0-9]+)")
-_NAME: Final = re.compile(r"[^\s|:()/%>!#=][^\s|:()/%#=]*")
+_NAME: Final = re.compile(r"[^\s|:()/%>!@~#=][^\s|:()/%#=]*")
 _UNITS_OF_ONE: Final = ("s", "m", "h", "d")
 
 
@@ -127,6 +128,27 @@ class Debounce:
         check_by(self.by)
 
 
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Stop a task that keeps failing: start none of its jobs for `cooldown`, then try one.
+
+    It stops when at least the share `failures` of the last `of` attempts failed. If the job that is
+    tried succeeds, all go on; if it fails, the next cooldown begins. Attempts are counted over all
+    workers.
+    """
+
+    failures: float = 0.5
+    of: int = 20
+    cooldown: Duration = "30s"
+
+    def __post_init__(self) -> None:
+        given: object = self.failures
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1:
+            raise OptionError("failures", given, "expected a share above 0, at most 1")
+        at_least("of", self.of, 1, most=MAX_BREAKER_OF)
+        to_positive_ms("cooldown", self.cooldown)
+
+
 AnyLimit: TypeAlias = Concurrency | Rate | Limit
 
 
@@ -166,7 +188,10 @@ def check_by(by: object) -> None:
 
 def check_limit_name(name: object) -> str:
     """A valid name of a limit that is declared under a name."""
-    problem = f"must be 1 to {_MAX_NAME_BYTES} bytes of text without whitespace and | : ( ) / % # ="
+    problem = (
+        f"must be 1 to {_MAX_NAME_BYTES} bytes of text without whitespace and | : ( ) / % # =, and "
+        "must not begin with > ! @ or ~"
+    )
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError("limit", name, problem)
     if len(name.encode("utf-8", "replace")) > _MAX_NAME_BYTES:

@@ -10,6 +10,7 @@ from tampu.errors import OptionError
 from tampu.limits.model import (
     NO_NAMED,
     AnyLimit,
+    Breaker,
     By,
     Concurrency,
     Debounce,
@@ -22,12 +23,13 @@ from tampu.limits.model import (
     define,
 )
 from tampu.util.clock import to_positive_ms
-from tampu.util.options import at_least, check_choice, check_flag
+from tampu.util.options import at_least, check_choice, check_flag, check_type
 from tampu.wire.lines import (
     HALTED,
     ORDERED,
     OWN_LINE,
     PLAIN_LINE,
+    BreakerDefinition,
     LimitDefinition,
     Line,
     escape,
@@ -57,6 +59,7 @@ class FlowOptions(Struct, frozen=True, kw_only=True):
     keep: str | None = None
     max_waiting: int | None = None
     on_full: str | None = None
+    breaker: Breaker | None = None
 
 
 FLOW_OPTIONS: Final = FlowOptions.__struct_fields__
@@ -121,6 +124,9 @@ def place_job(
     rule = _rule(name, data, options)
     if rule.startswith(("most", "last")):
         resources.append(resource_name(OWN_LINE, name))
+    if options.breaker is not None:
+        check_rules(options)
+        resources.append(_breaker_resource(name, options.breaker))
     if len(resources) > MOST_LIMITS:
         problem = f"a job can have at most {MOST_LIMITS} limits"
         raise OptionError("limits", f"{len(resources)} of them", problem)
@@ -335,7 +341,7 @@ def _rule(name: str, data: object, options: FlowOptions) -> str:
 
 
 def check_rules(options: FlowOptions) -> None:
-    """Refuse invalid rules about other jobs that wait."""
+    """Refuse invalid rules about other jobs that wait, or that failed."""
     if options.on_full is not None:
         check_choice("on_full", options.on_full, ON_FULL)
         if options.max_waiting is None:
@@ -348,6 +354,16 @@ def check_rules(options: FlowOptions) -> None:
         given: object = options.debounce
         if not isinstance(given, Debounce):
             raise OptionError("debounce", given, "expected Debounce(...)")
+    if options.breaker is not None:
+        check_type("breaker", options.breaker, Breaker, accepted="Breaker(...)")
+
+
+def _name_breaker(name: str, breaker: Breaker) -> str:
+    cooldown_ms = to_positive_ms("cooldown", breaker.cooldown)
+    return BreakerDefinition(name, breaker.failures, breaker.of, cooldown_ms).resource
+
+
+_breaker_resource: Final = lru_cache(maxsize=1024)(_name_breaker)
 
 
 def _quiet(name: str, data: object, debounce: Debounce) -> str:

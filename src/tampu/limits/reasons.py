@@ -18,6 +18,7 @@ class WaitsFor(Word):
     LIMIT = "limit"  # jobs that run hold all of it
     RATE = "rate"
     CLOSED = "closed"  # a handler has closed a limit
+    BREAKER = "breaker"  # too many attempts of its task failed
     ORDER = "order"  # an earlier job of its key
     TIME = "time"  # it is delayed
     RETRY = "retry"  # the time of its next attempt

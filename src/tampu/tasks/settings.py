@@ -7,7 +7,7 @@ from typing import TypedDict
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Batch, Isolation
 from tampu.limits.declared import CostOf, KeyOf, TaskFlow, WeightOf
-from tampu.limits.model import AnyLimit, Debounce
+from tampu.limits.model import AnyLimit, Breaker, Debounce
 from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.unique import Unique
 from tampu.util.clock import Duration, to_positive_ms
@@ -39,6 +39,7 @@ class TaskOptions(TypedDict, total=False):
     keep: str | None
     max_waiting: int | None
     on_full: str | None
+    breaker: Breaker | None
     batch: Batch | None
 
 
@@ -67,6 +68,7 @@ class TaskSettings:
     keep: str | None = None  # "latest": a job replaces those of its key that wait
     max_waiting: int | None = None  # so many jobs wait at most, of each key
     on_full: str | None = None  # then "raise" (or None), "wait", "drop_new", "drop_old"
+    breaker: Breaker | None = None  # no job starts for a while if too many attempts fail
     batch: Batch | None = None  # the function gets many jobs at once
 
     def __post_init__(self) -> None:
@@ -96,4 +98,5 @@ class TaskSettings:
             keep=self.keep,
             max_waiting=self.max_waiting,
             on_full=self.on_full,
+            breaker=self.breaker,
         )

@@ -45,7 +45,8 @@ class GateNotice(Struct, frozen=True):
 class HoldNotice(Struct, frozen=True):
     """Jobs of a task, a key, or both are held in their lines, for that long.
 
-    `what` is an escaped name, `/` and an escaped key, or one after the other.
+    `what` is an escaped name, `/` and an escaped key, or one after the other; or the resource of a
+    breaker, for jobs that need it.
     """
 
     what: str

@@ -5,7 +5,8 @@
 A resource is what one limit counts: `<limit>`, or `<limit>:<value>` if it counts each value
 apart. Some need no definition: `>:<key>` lets ordered jobs through one at a time, and `>!:<key>`
 says that their key stops when one is buried; `!:<what>` holds what may be paused; `@:<task>` only
-keeps a task apart. Names, keys and values are escaped, so that the signs between them are unique.
+keeps a task apart; `~<share>/<of>/<cooldown>:<task>` is the breaker of a task. Names, keys and
+values are escaped, so that the signs between them are unique.
 """
 
 import re
@@ -23,6 +24,8 @@ HALTED: Final = ">!"
 """A resource without a limit, of ordered jobs whose key stops when one of them is buried."""
 OWN_LINE: Final = "@"
 """A resource without a limit, which keeps the jobs of a task apart from others."""
+BREAKER: Final = "~"
+_BREAKER: Final = re.compile(r"~([^/]+)/([0-9]+)/([0-9]+):(.+)")
 FOREVER_MS: Final = 9_000_000_000_000_000
 """The end of what has no end, as the gate writes it."""
 
@@ -79,6 +82,20 @@ class LimitDefinition(Struct, frozen=True, kw_only=True):
         return f"{self.concurrency} {self.count} {self.per_us} {self.burst} {int(self.strict)}"
 
 
+class BreakerDefinition(Struct, frozen=True):
+    """The breaker of a task. All of it is in the name of its resource."""
+
+    task: str
+    failures: float  # this share of attempts
+    of: int  # the last so many
+    cooldown_ms: int
+
+    @property
+    def resource(self) -> str:
+        """The resource that the jobs of the task need."""
+        return f"{BREAKER}{self.failures:g}/{self.of}/{self.cooldown_ms}:{escape(self.task)}"
+
+
 def escape(text: str) -> str:
     """A name, key or value as a part of a line."""
     return _SIGNS.sub(lambda sign: f"%{ord(sign[0]):02X}", text)
@@ -107,6 +124,22 @@ def limit_of(resource: str) -> tuple[str, str | None]:
     """The limit of a resource, and the value that it is for, if any."""
     limit, colon, value = resource.partition(":")
     return limit, unescape(value) if colon else None
+
+
+def parse_breaker(resource: str) -> BreakerDefinition | None:
+    """The breaker whose resource this is; None if it is another kind of resource."""
+    found = _BREAKER.fullmatch(resource)
+    if found is None:
+        return None
+    failures, of, cooldown_ms, task = found.groups()
+    return BreakerDefinition(unescape(task), float(failures), int(of), int(cooldown_ms))
+
+
+def breakers_of(line: str | None) -> list[str]:
+    """The resources of breakers that the jobs of a line need."""
+    if line is None or f"|{BREAKER}" not in line:
+        return []
+    return [each for each in parse_line(line).resources if parse_breaker(each) is not None]
 
 
 def parse_definition(text: str) -> LimitDefinition:

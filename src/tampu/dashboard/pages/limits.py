@@ -79,12 +79,15 @@ async def load_limits(view: View, keys: QueueKeys) -> Mapping[str, object]:
     may_limit = view.may(Action.LIMITS, keys.name)
     return {
         "flow": state,
-        "has_flow": bool(state.limits or state.keys or state.pauses or state.halted),
+        "has_flow": bool(
+            state.limits or state.keys or state.pauses or state.halted or state.stopped
+        ),
         "limits": [_row(each, view.redaction) for each in state.limits[:_MOST_LIMITS]],
         "more_limits": max(0, len(state.limits) - _MOST_LIMITS),
         "pauses": state.pauses[:_MOST_PAUSES],
         "more_pauses": max(0, len(state.pauses) - _MOST_PAUSES),
         "halted": state.halted[:_MOST_PAUSES],
+        "stopped": state.stopped[:_MOST_PAUSES],
         "may_limit": may_limit,
         "chosen_limit": _chosen(view, state) if may_limit else None,
         "chosen_value": view.params.get("value", ""),

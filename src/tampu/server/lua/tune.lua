@@ -5,7 +5,7 @@
 --       declare  limit     definition: how the code of a worker declares it
 --       set      limit     definition: from now on, until it is declared differently
 --       reset    limit     '': as it was declared last; removed if it never was
---       value    resource  its own concurrency ('-': that of its limit)
+--       value    resource  its own concurrency ('-': that of its limit; a breaker lets its task go on)
 --       weight   key       its share ('': as jobs say)
 --       pause    what      until when in ms (+ms: from now)
 --       resume   what      ''
@@ -17,6 +17,7 @@ local stream, key, control, kept = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 -- with parts/member
 -- with parts/gate
 -- with parts/gate_create
+-- with parts/hold
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limits, changed, touched, before = key .. ':limits', {}, {}, {}
@@ -28,10 +29,6 @@ local function store_limit(name, text)
     if text and string.match(text, '^%d+ (%d+)') ~= '0' and redis.call('EXISTS', key) == 1 then
         add_flags(key, 'r')
     end
-end
-local function tell(op, what, till)
-    redis.call('XADD', control, 'MAXLEN', '~', 1000, '*', 'op', op, 'what', what, 'left', till)
-    redis.call('PEXPIRE', control, kept)
 end
 local change = {}
 function change.declare(name, text)
@@ -55,6 +52,7 @@ end
 function change.value(name, own)
     local old = redis.call('HGET', key .. ':over', name)
     create_gate(key, kept)
+    if string.sub(name, 1, 1) == '~' then unhold(name) end
     touched[#touched + 1] = { name, own }
     return old and string.match(old, '^%S+') or ''
 end
@@ -75,14 +73,14 @@ function change.pause(what, till)
     create_gate(key, kept)
     redis.call('HSET', key .. ':pauses', what, till)
     add_flags(key, 'p')
-    tell('hold', what, tonumber(till) > 8e15 and '' or string.format('%.0f', till - now))
+    hold(what, tonumber(till) > 8e15 and '' or string.format('%.0f', till - now))
     touched[#touched + 1] = { '!:' .. what }
     return old or ''
 end
 function change.resume(what)
     local old = redis.call('HGET', key .. ':pauses', what)
     redis.call('HDEL', key .. ':pauses', what)
-    tell('unhold', what, '')
+    unhold(what)
     touched[#touched + 1] = { '!:' .. what }
     return old or ''
 end

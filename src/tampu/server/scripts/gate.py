@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ADMIT: Final = Script("admit")
 _AUDIT: Final = Script("audit")
 _CHARGE: Final = Script("charge")
+_NOTE_OUTCOMES: Final = Script("note_outcomes")
 _LIST_LINES: Final = Script("list_lines")
 _REGATE: Final = Script("regate")
 _TUNE: Final = Script("tune")
@@ -47,6 +48,36 @@ async def charge(lane: Lane, keys: QueueKeys, tokens: Sequence[tuple[str, int]])
     """Take tokens of rates; returns how many had a rate. Not sent again: they would count twice."""
     args = [text for resource, count in tokens for text in (resource, count)]
     return as_number(await _CHARGE.run(lane, (keys.stream, keys.gate), args))
+
+
+class NotedOutcome(Struct, frozen=True):
+    """How an attempt of a task with a breaker ended."""
+
+    breaker: str  # its resource
+    entry_id: bytes
+    failed: bool
+
+
+class BreakerChange(Struct, frozen=True):
+    """A breaker that has stopped its task, or lets it go on; `failures` of the last attempts."""
+
+    breaker: str
+    stops: bool
+    failures: int
+
+
+async def note_outcomes(
+    lane: Lane, keys: QueueKeys, outcomes: Sequence[NotedOutcome]
+) -> list[BreakerChange]:
+    """Tell breakers how attempts ended. Not sent again: they would count twice."""
+    args: list[Argument] = [KEPT_MS]
+    for each in outcomes:
+        args += each.breaker, each.entry_id, int(each.failed)
+    reply: Any = await _NOTE_OUTCOMES.run(lane, (keys.stream, keys.gate, keys.control), args)
+    return [
+        BreakerChange(decode_text(breaker), failures > 0, failures)
+        for breaker, failures in zip(reply[::2], reply[1::2], strict=True)
+    ]
 
 
 class GateAudit(Struct, frozen=True):
