@@ -1,19 +1,31 @@
-"""`python -m benchmarks.peers [PEER ...]`: compare peers, print a table, write results/peers.*."""
+"""`python -m benchmarks.peers [PEER ...]`: compare peers, print a table, write results/peers.*.
+
+With `--flow`: priorities, rates and limits of concurrency, in results/peers-flow.*.
+"""
 
 import argparse
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.catalog import PEERS, TAMPU, Peer
+from benchmarks.peers.catalog import FLOW_PEERS, PEERS, TAMPU, Peer
 from benchmarks.peers.chart import as_svg
-from benchmarks.peers.comparison import Cell, Row, Scenario, failed_cells, join_passes
-from benchmarks.peers.environment import Unavailable, prepare_environment
+from benchmarks.peers.comparison import (
+    Cell,
+    Column,
+    FlowScenario,
+    Row,
+    Scenario,
+    failed_cells,
+    join_passes,
+)
+from benchmarks.peers.environment import PeerEnvironment, Unavailable, prepare_environment
+from benchmarks.peers.flow import measure_flow
 from benchmarks.peers.measure import measure
 from benchmarks.peers.table import as_markdown, as_text, format_figure
 from benchmarks.workload import PAYLOAD_BYTES
@@ -21,6 +33,20 @@ from tests.servers import BACKENDS, Backend
 
 RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
 BACKEND: Final = "redis8"  # the only one that all peers can use
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is compared: the peers, the columns, and the name of the files in results/."""
+
+    peers: tuple[Peer, ...]
+    columns: type[Column]
+    measure: Callable[[Path, PeerEnvironment], dict[Column, Cell]]
+    file: str
+
+
+PLAIN: Final = Table(PEERS, Scenario, measure, "peers")
+FLOW: Final = Table(FLOW_PEERS, FlowScenario, measure_flow, "peers-flow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +77,53 @@ class PeerResult:
 
 def main() -> None:
     """Compare tampu with all peers, or with those that were named."""
-    names = [peer.name for peer in PEERS if peer is not TAMPU]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("peer", nargs="*", help=f"{', '.join(names)}; default: all")
+    parser.add_argument("peer", nargs="*", help=f"{_names(PLAIN)}; default: all")
+    parser.add_argument("--flow", action="store_true", help=f"flow control of {_names(FLOW)}")
     parser.add_argument("--backend", choices=[each.name for each in BACKENDS], default=BACKEND)
     parser.add_argument("--passes", type=int, default=1, help="measure everything this many times")
     options = parser.parse_args()
-    if unknown := set(options.peer) - set(names):
-        parser.error(f"unknown peer: {', '.join(sorted(unknown))}")
+    table = FLOW if options.flow else PLAIN
+    if unknown := set(options.peer) - {peer.name for peer in table.peers}:
+        parser.error(f"unknown peer: {', '.join(sorted(unknown))}; known: {_names(table)}")
     backend = next(each for each in BACKENDS if each.name == options.backend)
     binary = backend.find()
     if binary is None:
         parser.error(f"{backend.name}: not installed on this machine")
-    chosen = [
-        peer for peer in PEERS if peer is TAMPU or not options.peer or peer.name in options.peer
-    ]
-    results = [_measure_peer(peer, binary) for peer in chosen]
-    for _ in range(options.passes - 1):
-        results = [
-            result.join(_measure_peer(peer, binary))
-            for peer, result in zip(chosen, results, strict=True)
-        ]
+    peers = [each for each in table.peers if not options.peer or each.name in options.peer]
+    chosen = replace(table, peers=tuple(dict.fromkeys((TAMPU, *peers))))
+    results = _measure(chosen, binary, options.passes)
     print(f"\n{as_text([each.row for each in results])}")
-    if len(chosen) == len(PEERS):
-        _keep(results, backend)
+    if chosen == table:
+        _keep(table, results, backend)
     else:
         print("results/ is unchanged, because not all peers were measured")
 
 
-def _measure_peer(peer: Peer, binary: Path) -> PeerResult:
+def _names(table: Table) -> str:
+    return ", ".join(peer.name for peer in table.peers if peer is not TAMPU)
+
+
+def _measure(table: Table, binary: Path, passes: int) -> list[PeerResult]:
+    results = [_measure_peer(table, peer, binary) for peer in table.peers]
+    for _ in range(passes - 1):
+        results = [
+            result.join(_measure_peer(table, peer, binary))
+            for peer, result in zip(table.peers, results, strict=True)
+        ]
+    return results
+
+
+def _measure_peer(table: Table, peer: Peer, binary: Path) -> PeerResult:
     print(peer.title, flush=True)
     try:
         environment = prepare_environment(peer)
         packages = environment.versions()
     except Unavailable as error:
         print(f"  {error}")
-        row = Row(peer.name, peer.title, "", peer.way, failed_cells(str(error)))
+        row = Row(peer.name, peer.title, "", peer.way, failed_cells(str(error), table.columns))
         return PeerResult(row, {}, _load())
-    cells = measure(binary, environment)
+    cells = table.measure(binary, environment)
     for scenario, cell in cells.items():
         print(f"  {_describe(scenario, cell)}", flush=True)
     row = Row(peer.name, peer.title, packages[_package_of(peer)], peer.way, cells)
@@ -106,14 +141,14 @@ def _package_of(peer: Peer) -> str:
     return first.partition("@" if peer.node else "==")[0].partition("[")[0]
 
 
-def _describe(scenario: Scenario, cell: Cell) -> str:
+def _describe(scenario: Column, cell: Cell) -> str:
     if cell.value is None:
         return f"{scenario.title}: {cell.why}"
     return f"{scenario.title}: {format_figure(cell.value)}{scenario.unit.value} ({cell.of})"
 
 
-def _keep(results: Sequence[PeerResult], backend: Backend) -> None:
-    """Write the figures, the table and the chart."""
+def _keep(table: Table, results: Sequence[PeerResult], backend: Backend) -> None:
+    """Write the figures and the table, and a chart of plain jobs."""
     rows = [each.row for each in results]
     loads = [each.load for each in results]
     date = datetime.now(UTC).date().isoformat()
@@ -130,9 +165,11 @@ def _keep(results: Sequence[PeerResult], backend: Backend) -> None:
         "peers": [each.as_json() for each in results],
     }
     RESULTS.mkdir(exist_ok=True)
-    _write("peers.json", json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
-    _write("peers.md", as_markdown(rows, about=about))
-    _write("peers.svg", as_svg(rows, title=f"tampu and its peers, {server}, {date}; log scale"))
+    _write(f"{table.file}.json", json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+    _write(f"{table.file}.md", as_markdown(rows, about=about))
+    if table is PLAIN:
+        title = f"tampu and its peers, {server}, {date}; log scale"
+        _write(f"{table.file}.svg", as_svg(rows, title=title))
 
 
 def _cell_json(cell: Cell) -> dict[str, object]:

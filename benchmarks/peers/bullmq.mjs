@@ -2,11 +2,13 @@
 //
 // Finished jobs are removed, as its page on going to production recommends. Its page on
 // concurrency recommends several processes, but we compare one. It answers requests like
-// program.py and writes notes like shared.py. Its events cannot be turned off.
+// program.py and writes notes like shared.py. Its events cannot be turned off. The rate limit is an
+// option of the worker, and 1 is the most urgent priority.
 
 import { openSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 const require = createRequire(`${process.env.PEER_HOME}/`);
 const { Queue, QueueEvents, Worker } = require('bullmq');
@@ -15,11 +17,23 @@ const QUEUE = 'bench';
 const NAME = 'job';
 const DATA = { to: 'augusta.byron@example.com' };
 const CONCURRENCY = 100;
+const COUNTED = ['consume', 'priorities', 'overtake', 'open_rate'];
 const NOTE_EVERY = 100;
+const URGENT = 'urgent';
+const SLOW_JOB_S = 0.01;
+const RATE_PER_S = 200;
+const OPEN_RATE_PER_S = 1_000_000;
+
+const HIGHEST = 1;
+const LOWEST = 10;
+const priorities = { priorities: [LOWEST, HIGHEST], overtake: [LOWEST] };
+const rates = { rate: RATE_PER_S, open_rate: OPEN_RATE_PER_S };
 
 const scenario = process.env.PEER_SCENARIO;
 const connection = { url: process.env.PEER_URL, maxRetriesPerRequest: null };
 const options = { removeOnComplete: scenario === 'result' ? { count: 1000 } : true };
+// Of the jobs that a filled queue repeats.
+const inTurn = priorities[scenario]?.map((priority) => ({ ...options, priority })) ?? [options];
 
 const now = () => (performance.timeOrigin + performance.now()) / 1000;
 
@@ -35,15 +49,17 @@ function makeHandler() {
     return (user + system) / 1e6;
   };
   return async (job) => {
-    number += 1;
-    if (scenario === 'consume') {
+    if (COUNTED.includes(scenario) && job.data !== URGENT) {
+      number += 1;
       if (number === 1 || number % NOTE_EVERY === 0) writeNote(`${number} ${now()} ${cpu()}\n`);
     } else if (scenario === 'result') {
+      number += 1;
       if (number === 1) writeNote(`1 ${now()} 0\n`);
       return job.data;
     } else {
       writeNote(`${scenario === 'lateness' ? job.data.due : 0} ${now()} 0\n`);
     }
+    if (scenario === 'overtake') await sleep(1000 * SLOW_JOB_S);
     return null;
   };
 }
@@ -66,7 +82,9 @@ async function carryOut(queue, events, request) {
     case 'add':
       return timeCalls(add, request.jobs, request.limit_s);
     case 'add_many': {
-      const many = Array(request.jobs_per_call).fill({ name: NAME, data: DATA, opts: options });
+      const many = Array.from({ length: request.jobs_per_call }, (_, number) => {
+        return { name: NAME, data: DATA, opts: inTurn[number % inTurn.length] };
+      });
       const calls = request.jobs / many.length;
       const timed = await timeCalls(() => queue.addBulk(many), calls, request.limit_s);
       return { ...timed, jobs: timed.jobs * many.length };
@@ -74,6 +92,11 @@ async function carryOut(queue, events, request) {
     case 'add_one': {
       const at = now();
       await add();
+      return { at };
+    }
+    case 'add_urgent': {
+      const at = now();
+      await queue.add(NAME, URGENT, { ...options, priority: HIGHEST });
       return { at };
     }
     case 'add_delayed':
@@ -104,7 +127,8 @@ async function answer() {
 }
 
 if (process.argv[2] === 'work') {
-  new Worker(QUEUE, makeHandler(), { connection, concurrency: CONCURRENCY });
+  const limiter = rates[scenario] && { max: rates[scenario], duration: 1000 };
+  new Worker(QUEUE, makeHandler(), { connection, concurrency: CONCURRENCY, limiter });
 } else {
   await answer();
 }

@@ -1,6 +1,6 @@
 """The peers, their pinned versions, and how each of them is run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.peers import PACKAGE as CHASQUIMQ_PACKAGE
@@ -26,22 +26,24 @@ CHASQUIMQ: Final = Peer(
     (CHASQUIMQ_PACKAGE, "uvloop==0.23.0"),
     "asyncio over its Rust engine, one process, 100 handlers",
 )
+BULLMQ: Final = Peer(
+    "bullmq",
+    "BullMQ",
+    ("bullmq@6.7.0", "ioredis@6.0.0"),
+    "Node, one process, concurrency 100; its events cannot be turned off",
+    node=True,
+)
+CELERY: Final = Peer(
+    "celery",
+    "Celery",
+    ("celery[redis]==5.7.0", "hiredis==3.5.0", "gevent==26.9.0"),
+    "one process, pool of 100 greenlets (gevent)",
+)
 PEERS: Final = (
     TAMPU,
     CHASQUIMQ,
-    Peer(
-        "bullmq",
-        "BullMQ",
-        ("bullmq@6.7.0", "ioredis@6.0.0"),
-        "Node, one process, concurrency 100; its events cannot be turned off",
-        node=True,
-    ),
-    Peer(
-        "celery",
-        "Celery",
-        ("celery[redis]==5.7.0", "hiredis==3.5.0", "gevent==26.9.0"),
-        "one process, pool of 100 greenlets (gevent)",
-    ),
+    BULLMQ,
+    CELERY,
     Peer(
         "dramatiq",
         "dramatiq",
@@ -85,3 +87,18 @@ PEERS: Final = (
         "asyncio, one worker process, 100 tasks at a time, stream broker",
     ),
 )
+FLOW_PEERS: Final = (
+    TAMPU,
+    BULLMQ,
+    replace(
+        CELERY,
+        way=f"{CELERY.way}; with priorities it reserves 100 jobs instead of 12 800",
+    ),
+    Peer(
+        "docket",
+        "docket",
+        ("pydocket==0.27.0", "hiredis==3.5.0", "uvloop==0.23.0"),
+        "asyncio, one process, concurrency 100, looks for free places every 10 ms, keeps no state",
+    ),
+)
+"""Those that are compared in flow control."""

@@ -4,6 +4,10 @@ Its guide on optimizing recommends a large prefetch multiplier (128) for short j
 result if none is needed. Prefork, its default, uses one process per running job. We compare one
 process, and of the pools that run 100 jobs in one process gevent was the fastest. It has no call
 that adds many jobs: its guide on calling reuses one connection for them.
+
+Priorities are set up as its guide on routing shows for Redis, where 0 is the most urgent one. The
+worker then reserves one job for each greenlet (prefetch multiplier 1), because urgent jobs cannot
+overtake those that it has reserved.
 """
 
 import sys
@@ -11,24 +15,45 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from subprocess import run
+from time import sleep
+from typing import Final
 
 from celery import Celery
 
-from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.peers import protocol
+from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job
 from benchmarks.workload import CONCURRENCY, DATA, QUEUE
+
+LEVELS: Final = range(10)
+HIGHEST: Final = LEVELS[0]
+LOWEST: Final = LEVELS[-1]
+OPTIONS: Final[list[dict[str, int]]] = {  # of the jobs that a filled queue repeats
+    protocol.PRIORITIES: [{"priority": LOWEST}, {"priority": HIGHEST}],
+    protocol.OVERTAKE: [{"priority": LOWEST}],
+}.get(SCENARIO, [{}])
+PRIORITIES: Final = OPTIONS != [{}]
 
 app = Celery(QUEUE, broker=URL, backend=URL if RESULTS else None)
 app.conf.update(
     task_default_queue=QUEUE,
     task_ignore_result=not RESULTS,
-    worker_prefetch_multiplier=128,
+    worker_prefetch_multiplier=1 if PRIORITIES else 128,
     broker_connection_retry_on_startup=True,
 )
+if PRIORITIES:
+    app.conf.broker_transport_options = {
+        "priority_steps": list(LEVELS),
+        "sep": ":",
+        "queue_order_strategy": "priority",
+    }
 
 
 @app.task(name="job")
 def job(data: object) -> object:
-    return run_job(data)
+    returned = run_job(data)
+    if SLOW:
+        sleep(protocol.SLOW_JOB_S)  # gevent lets other jobs run
+    return returned
 
 
 def work() -> None:
@@ -44,7 +69,11 @@ class Producer:
 
     async def add_many(self, jobs: int) -> object:
         with app.producer_or_acquire() as reused:
-            return [job.apply_async((DATA,), producer=reused) for _ in range(jobs)]
+            options = OPTIONS * (jobs // len(OPTIONS))
+            return [job.apply_async((DATA,), producer=reused, **each) for each in options]
+
+    async def add_urgent(self) -> object:
+        return job.apply_async((protocol.URGENT,), priority=HIGHEST)
 
     async def add_at(self, due: float) -> object:
         return job.apply_async((due,), eta=datetime.fromtimestamp(due, UTC))

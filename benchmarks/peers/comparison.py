@@ -1,16 +1,44 @@
 """What is compared: columns, cells and rows. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
 from benchmarks.figures import Comparison, Unit
 from benchmarks.peers.catalog import OURS
+from benchmarks.peers.protocol import RATE_PER_S, RUN_PER_VALUE, VALUES
 
 
-class Scenario(Enum):
-    """One column: its title and its unit."""
+class Column(Enum):
+    """A column of a table: its title and its unit. The tables have subclasses."""
+
+    @property
+    def title(self) -> str:
+        """The head of the column."""
+        title: str = self.value[0]
+        return title
+
+    @property
+    def unit(self) -> Unit:
+        """The unit, which also says whether more or less is better."""
+        unit: Unit = self.value[1]
+        return unit
+
+    @property
+    def head(self) -> str:
+        """The title with the unit, if it has one."""
+        unit = self.unit.value.strip()
+        return f"{self.title} [{unit}]" if unit else self.title
+
+    @property
+    def compared(self) -> bool:
+        """Whether cells show how much better tampu is."""
+        return True
+
+
+class Scenario(Column):
+    """The columns of the comparison of plain jobs."""
 
     ADD = "add one by one", Unit.PER_S
     ADD_MANY = "add many", Unit.PER_S
@@ -21,15 +49,24 @@ class Scenario(Enum):
     MEMORY = "server memory per job", Unit.BYTES
     CPU = "CPU time for 100 k jobs", Unit.S
 
-    @property
-    def title(self) -> str:
-        """The head of the column."""
-        return self.value[0]
+
+class FlowScenario(Column):
+    """The columns of the comparison of flow control."""
+
+    PLAIN = "plain jobs", Unit.PER_S
+    PRIORITIES = "two priorities", Unit.PER_S
+    SERVER = "two priorities: server CPU per job", Unit.US
+    URGENT = "urgent job: p50", Unit.MS
+    URGENT_WORST = "urgent job: latest of 50", Unit.MS
+    OPEN_RATE = "rate never reached", Unit.PER_S
+    RATE_USED = f"{RATE_PER_S}/s: share used", Unit.PERCENT
+    RATE_WORST = f"{RATE_PER_S}/s: most in one second", Unit.COUNT
+    CONCURRENCY = f"{RUN_PER_VALUE} at a time for each of {VALUES} values", Unit.PER_S
 
     @property
-    def unit(self) -> Unit:
-        """The unit, which also says whether more or less is better."""
-        return self.value[1]
+    def compared(self) -> bool:
+        """Not how well a rate is kept, where neither more nor less is better."""
+        return self not in {FlowScenario.RATE_USED, FlowScenario.RATE_WORST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +83,9 @@ class Cell:
         return median(self.rounds) if self.rounds else None
 
 
-def join_passes(
-    first: Mapping[Scenario, Cell], second: Mapping[Scenario, Cell]
-) -> dict[Scenario, Cell]:
+def join_passes(first: Mapping[Column, Cell], second: Mapping[Column, Cell]) -> dict[Column, Cell]:
     """The rounds of both passes. If a scenario failed in one of them, the other one counts."""
-    return {each: _join_cells(first[each], second[each]) for each in Scenario}
+    return {each: _join_cells(cell, second[each]) for each, cell in first.items()}
 
 
 def _join_cells(first: Cell, second: Cell) -> Cell:
@@ -67,7 +102,12 @@ class Row:
     title: str
     version: str
     way: str
-    cells: Mapping[Scenario, Cell]
+    cells: Mapping[Column, Cell]
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the table that the row belongs to."""
+        return list(type(next(iter(self.cells))))
 
     @property
     def head(self) -> str:
@@ -75,7 +115,7 @@ class Row:
         return f"{self.title} {self.version}".rstrip()
 
 
-def ratio_to_ours(rows: Sequence[Row], row: Row, scenario: Scenario) -> float | None:
+def ratio_to_ours(rows: Sequence[Row], row: Row, scenario: Column) -> float | None:
     """How many times better tampu is; below 1 if the peer is better; None without figures."""
     ours = next((each.cells[scenario].value for each in rows if each.name == OURS), None)
     theirs = row.cells[scenario].value
@@ -84,6 +124,6 @@ def ratio_to_ours(rows: Sequence[Row], row: Row, scenario: Scenario) -> float | 
     return Comparison(scenario.title, ours, row.title, theirs, unit=scenario.unit).ratio
 
 
-def failed_cells(why: str) -> dict[Scenario, Cell]:
+def failed_cells(why: str, columns: Iterable[Column] = Scenario) -> dict[Column, Cell]:
     """The cells of a peer that could not run at all."""
-    return {scenario: Cell(why=why) for scenario in Scenario}
+    return {column: Cell(why=why) for column in columns}

@@ -1,6 +1,6 @@
 """Measures one peer in every scenario, on fresh servers, with limits on jobs and time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +8,13 @@ from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final
 
 import redis
 
 from benchmarks.measuring import due_times
 from benchmarks.peers import protocol
-from benchmarks.peers.comparison import Cell, Scenario
+from benchmarks.peers.comparison import Cell, Column, Scenario, failed_cells
 from benchmarks.peers.environment import PeerEnvironment
 from benchmarks.peers.processes import PeerFailed, ProducerProcess, WorkerProcess
 from tests.servers import RunningServer
@@ -43,7 +43,7 @@ _pauses: Final = Random(1)  # noqa: S311 - only spreads samples
 
 
 @dataclass(frozen=True, slots=True)
-class _Setup:
+class Setup:
     """A fresh server, and a peer that uses it."""
 
     server: RunningServer
@@ -51,9 +51,11 @@ class _Setup:
     folder: Path
 
     def producer(self, scenario: str = "") -> ProducerProcess:
+        """The peer's producer, which has started."""
         return ProducerProcess(self.environment, self._variables(scenario))
 
     def worker(self, scenario: str) -> WorkerProcess:
+        """The peer's worker, which has started."""
         return WorkerProcess(self.environment, self._variables(scenario))
 
     def _variables(self, scenario: str) -> dict[str, str]:
@@ -73,17 +75,19 @@ class _Setup:
 
 
 @contextmanager
-def _set_up(binary: Path, environment: PeerEnvironment) -> Iterator[_Setup]:
+def set_up(binary: Path, environment: PeerEnvironment) -> Iterator[Setup]:
+    """A fresh server for a peer; it ends with the block."""
     with RunningServer(binary) as server, TemporaryDirectory(prefix="peer-") as folder:
-        yield _Setup(server, environment, Path(folder))
+        yield Setup(server, environment, Path(folder))
 
 
-Part = Callable[[Path, PeerEnvironment], dict[Scenario, Cell]]
+Part = Callable[[Path, PeerEnvironment], dict[Column, Cell]]
+"""Measures some columns."""
 
 
-def measure(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+def measure(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
     """Measure every scenario. The cells of a part that fails say why."""
-    parts: dict[Part, tuple[Scenario, ...]] = {
+    parts: dict[Part, tuple[Column, ...]] = {
         _measure_adding: (Scenario.ADD,),
         _measure_consuming: (
             Scenario.ADD_MANY,
@@ -95,17 +99,24 @@ def measure(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
         _measure_lateness: (Scenario.LATENESS,),
         _measure_results: (Scenario.RESULT,),
     }
-    cells: dict[Scenario, Cell] = {}
-    for part, scenarios in parts.items():
+    return measure_parts(parts, binary, environment)
+
+
+def measure_parts(
+    parts: Mapping[Part, tuple[Column, ...]], binary: Path, environment: PeerEnvironment
+) -> dict[Column, Cell]:
+    """Measure the columns of each part. If one fails, its cells say why."""
+    cells: dict[Column, Cell] = {}
+    for part, columns in parts.items():
         try:
             cells |= part(binary, environment)
         except (PeerFailed, redis.RedisError) as error:
-            cells |= {scenario: Cell(why=str(error)) for scenario in scenarios}
+            cells |= failed_cells(str(error), columns)
     return cells
 
 
-def _measure_adding(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
-    with _set_up(binary, environment) as setup, setup.producer() as producer:
+def _measure_adding(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
+    with set_up(binary, environment) as setup, setup.producer() as producer:
         producer.request(protocol.ADD_ONE)
         answers = [
             producer.request(protocol.ADD, jobs=ADDS, limit_s=ADD_LIMIT_S) for _ in range(ROUNDS)
@@ -115,7 +126,7 @@ def _measure_adding(binary: Path, environment: PeerEnvironment) -> dict[Scenario
 
 
 @dataclass(frozen=True, slots=True)
-class _ConsumeRound:
+class ConsumeRound:
     """One queue, filled and consumed."""
 
     filled: int
@@ -124,16 +135,22 @@ class _ConsumeRound:
     run: int
     run_per_s: float
     cpu_s: float  # for 100 000 jobs
+    server_us: float  # processor time of the server for one job
+
+    @property
+    def of(self) -> str:
+        """How many jobs ran."""
+        return f"{self.run} of {self.filled} jobs"
 
 
-def _measure_consuming(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
+def _measure_consuming(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
     began = monotonic()
-    rounds: list[_ConsumeRound] = []
+    rounds: list[ConsumeRound] = []
     while len(rounds) < ROUNDS and (not rounds or monotonic() - began < ENOUGH_S):
-        with _set_up(binary, environment) as setup:
-            rounds.append(_fill_and_consume(setup))
+        with set_up(binary, environment) as setup:
+            rounds.append(fill_and_consume(setup, protocol.CONSUME))
     last = rounds[-1]
-    filled, run = f"{last.filled} jobs", f"{last.run} of {last.filled} jobs"
+    filled, run = f"{last.filled} jobs", last.of
     return {
         Scenario.ADD_MANY: Cell(tuple(each.add_per_s for each in rounds), of=filled),
         Scenario.MEMORY: Cell(tuple(each.bytes_per_job for each in rounds), of=filled),
@@ -142,17 +159,24 @@ def _measure_consuming(binary: Path, environment: PeerEnvironment) -> dict[Scena
     }
 
 
-def _fill_and_consume(setup: _Setup) -> _ConsumeRound:
-    empty = setup.used_bytes()
-    with setup.producer() as producer:
+def fill(setup: Setup, scenario: str, jobs: int = WAITING) -> dict[str, Any]:
+    """Add so many jobs of a scenario, or as many as the time limit allows."""
+    with setup.producer(scenario) as producer:
         added = producer.request(
-            protocol.ADD_MANY, jobs=WAITING, jobs_per_call=JOBS_PER_CALL, limit_s=FILL_LIMIT_S
+            protocol.ADD_MANY, jobs=jobs, jobs_per_call=JOBS_PER_CALL, limit_s=FILL_LIMIT_S
         )
         producer.end()
+    return added
+
+
+def fill_and_consume(setup: Setup, scenario: str) -> ConsumeRound:
+    """Fill a queue with jobs of a scenario, then run them for a limited time."""
+    empty = setup.used_bytes()
+    added = fill(setup, scenario)
     filled = int(added["jobs"])
     waiting = setup.used_bytes()
     before_s = setup.cpu_s()
-    with setup.worker(protocol.CONSUME) as worker:
+    with setup.worker(scenario) as worker:
         first = last = worker.next_note(START_LIMIT_S)
         if first is None or last is None:
             raise worker.failure("ran nothing")
@@ -166,18 +190,19 @@ def _fill_and_consume(setup: _Setup) -> _ConsumeRound:
     run = last.value - first.value
     if run <= 0:
         raise worker.failure(f"ran fewer than {protocol.NOTE_EVERY} jobs")
-    return _ConsumeRound(
+    return ConsumeRound(
         filled=filled,
         add_per_s=added["jobs"] / added["s"],
         bytes_per_job=(waiting - empty) / filled,
         run=int(last.value),
         run_per_s=run / (last.at - first.at),
         cpu_s=100_000 * (last.cpu_s - first.cpu_s + server_s) / run,
+        server_us=1e6 * server_s / run,
     )
 
 
-def _measure_dispatch(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
-    with _set_up(binary, environment) as setup:
+def _measure_dispatch(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
+    with set_up(binary, environment) as setup:
         with setup.worker(protocol.DISPATCH) as worker, setup.producer() as producer:
             _wait_for_first_job(producer, worker)
 
@@ -191,8 +216,8 @@ def _measure_dispatch(binary: Path, environment: PeerEnvironment) -> dict[Scenar
             return {Scenario.DISPATCH: _take_samples(time_one_ms)}
 
 
-def _measure_results(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
-    with _set_up(binary, environment) as setup:
+def _measure_results(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
+    with set_up(binary, environment) as setup:
         with (
             setup.worker(protocol.RESULT) as worker,
             setup.producer(protocol.RESULT) as producer,
@@ -205,8 +230,8 @@ def _measure_results(binary: Path, environment: PeerEnvironment) -> dict[Scenari
             return {Scenario.RESULT: _take_samples(time_one_ms)}
 
 
-def _measure_lateness(binary: Path, environment: PeerEnvironment) -> dict[Scenario, Cell]:
-    with _set_up(binary, environment) as setup:
+def _measure_lateness(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
+    with set_up(binary, environment) as setup:
         with (
             setup.worker(protocol.LATENESS) as worker,
             setup.producer(protocol.LATENESS) as producer,

@@ -25,7 +25,10 @@ class Producer(Protocol):
         """Add one job with DATA."""
 
     async def add_many(self, jobs: int) -> object:
-        """Add this many jobs with DATA, in the fastest way that the peer has."""
+        """Add this many jobs of the scenario, in the fastest way that the peer has."""
+
+    async def add_urgent(self) -> object:
+        """Add one job with URGENT that goes before all others. Only for peers with priorities."""
 
     async def add_at(self, due: float) -> object:
         """Add one job that is due at an instant. Its data is the instant."""
@@ -64,9 +67,10 @@ async def _carry_out(producer: Producer, request: dict[str, Any]) -> dict[str, f
                 lambda: producer.add_many(per_call), calls, request["limit_s"]
             )
             return {**timed, "jobs": timed["jobs"] * per_call}
-        case protocol.ADD_ONE:
+        case protocol.ADD_ONE | protocol.ADD_URGENT as which:
+            add = producer.add if which == protocol.ADD_ONE else producer.add_urgent
             at = time()
-            await producer.add()
+            await add()
             return {"at": at}
         case protocol.ADD_DELAYED:
             for due in request["due"]:

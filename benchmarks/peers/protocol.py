@@ -8,11 +8,27 @@ DISPATCH: Final = "dispatch"  # when each job ran
 LATENESS: Final = "lateness"  # the same, with the due time of each job
 RESULT: Final = "result"  # the first job only; handlers return their data
 
-NOTE_EVERY: Final = 100  # in CONSUME, the first job and then every hundredth writes a note
+# Scenarios of flow control. Producers add other jobs in them, or the worker has another limit.
+PRIORITIES: Final = "priorities"  # as CONSUME, with jobs of two priorities in turns
+OVERTAKE: Final = "overtake"  # as CONSUME, with slow jobs; urgent ones write when they ran
+RATE: Final = "rate"  # when each job ran, with a rate that all jobs share
+OPEN_RATE: Final = "open_rate"  # as CONSUME, with a rate that is never reached
+CONCURRENCY: Final = "concurrency"  # as CONSUME, with so many at a time for each value
+
+COUNTED: Final = frozenset({CONSUME, PRIORITIES, OVERTAKE, OPEN_RATE, CONCURRENCY})
+NOTE_EVERY: Final = 100  # in these, the first job and then every hundredth writes a note
+
+URGENT: Final = "urgent"  # the data of an urgent job
+SLOW_JOB_S: Final = 0.01  # how long a job of OVERTAKE takes
+RATE_PER_S: Final = 200
+OPEN_RATE_PER_S: Final = 1_000_000
+VALUES: Final = 100
+RUN_PER_VALUE: Final = 10
 
 # Requests to a producer. Each is a line of JSON, and so is each answer.
 ADD: Final = "add"  # jobs, limit_s -> jobs, s
 ADD_MANY: Final = "add_many"  # jobs, jobs_per_call, limit_s -> jobs, s
 ADD_ONE: Final = "add_one"  # -> at: when the call began
+ADD_URGENT: Final = "add_urgent"  # -> the same, for a job that goes before all others
 ADD_DELAYED: Final = "add_delayed"  # due: a list of times -> nothing
 WAIT_FOR_RESULT: Final = "wait_for_result"  # -> ms: from the call to the result

@@ -12,12 +12,22 @@ from itertools import count
 from time import process_time, time
 from typing import Final
 
-from benchmarks.peers.protocol import CONSUME, DISPATCH, LATENESS, NOTE_EVERY, RESULT
+from benchmarks.peers.protocol import (
+    COUNTED,
+    DISPATCH,
+    LATENESS,
+    NOTE_EVERY,
+    OVERTAKE,
+    RATE,
+    RESULT,
+    URGENT,
+)
 
 URL: Final = os.environ.get("PEER_URL", "")
 SCENARIO: Final = os.environ.get("PEER_SCENARIO", "")
 RESULTS: Final = SCENARIO == RESULT  # otherwise the peer should store no results
 DELAYS: Final = SCENARIO == LATENESS  # some peers need another process for delayed jobs
+SLOW: Final = SCENARIO == OVERTAKE  # handlers sleep for SLOW_JOB_S after `run_job`
 
 TASKS: Final = 20  # SAQ's own limit
 
@@ -26,12 +36,12 @@ _number: Final = count(1)  # safe in threads
 
 def run_job(data: object) -> object:
     """The body of every handler: do nothing, except for writing notes."""
-    if SCENARIO == CONSUME:
+    if SCENARIO in COUNTED and data != URGENT:
         number = next(_number)
         if number == 1 or number % NOTE_EVERY == 0:
             _write_note(f"{number} {time()} {process_time()}\n")
         return None
-    if SCENARIO in {DISPATCH, LATENESS}:
+    if SCENARIO in {DISPATCH, LATENESS, OVERTAKE, RATE}:
         _write_note(f"{data if DELAYS else 0} {time()} 0\n")
         return None
     if next(_number) == 1:

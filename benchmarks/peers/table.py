@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.peers.catalog import OURS
-from benchmarks.peers.comparison import Row, Scenario, ratio_to_ours
+from benchmarks.peers.comparison import Column, Row, ratio_to_ours
 
 LEGEND: Final = (
     "x: how many times better tampu is (more jobs per second; less time, memory, CPU). "
@@ -26,11 +26,11 @@ def _digits(value: float) -> str:
 
 def reasons(rows: Sequence[Row]) -> list[str]:
     """Why cells are empty, each reason once. A cell refers to its position in this list."""
-    whys = (row.cells[scenario].why for row in rows for scenario in Scenario)
+    whys = (row.cells[column].why for row in rows for column in row.columns)
     return list(dict.fromkeys(why for why in whys if why is not None))
 
 
-def cell_text(rows: Sequence[Row], row: Row, scenario: Scenario) -> str:
+def cell_text(rows: Sequence[Row], row: Row, scenario: Column) -> str:
     """The figure and its ratio to ours, or the number of the reason why there is none."""
     cell = row.cells[scenario]
     if cell.value is None:
@@ -38,15 +38,16 @@ def cell_text(rows: Sequence[Row], row: Row, scenario: Scenario) -> str:
     ratio = ratio_to_ours(rows, row, scenario)
     if cell.value < 0:
         return f"{format_figure(-cell.value)} too early"
-    if ratio is None or row.name == OURS:
+    if ratio is None or row.name == OURS or not scenario.compared:
         return format_figure(cell.value)
     return f"{format_figure(cell.value)} ({_digits(ratio)} x)"
 
 
 def grid(rows: Sequence[Row]) -> list[list[str]]:
     """The heads and cells of the table, as texts."""
-    head = ["", *(f"{each.title} [{each.unit.value.strip()}]" for each in Scenario)]
-    return [head, *([row.head, *(cell_text(rows, row, each) for each in Scenario)] for row in rows)]
+    columns = rows[0].columns
+    head = ["", *(each.head for each in columns)]
+    return [head, *([row.head, *(cell_text(rows, row, each) for each in columns)] for row in rows)]
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
@@ -69,7 +70,7 @@ def as_text(rows: Sequence[Row]) -> str:
 def as_markdown(rows: Sequence[Row], *, about: str) -> str:
     """The table, the conditions (`about`) and the notes for a README."""
     head, *body = grid(rows)
-    lines = [_line(head), _line(["---", *["--:"] * len(Scenario)]), *map(_line, body)]
+    lines = [_line(head), _line(["---", *["--:"] * (len(head) - 1)]), *map(_line, body)]
     listed = [f"- {note}" for note in notes(rows)]
     return "\n".join([*lines, "", about, LEGEND, "", *listed, ""])
 

@@ -1,25 +1,56 @@
 """tampu: asyncio in one process, with uvloop and without events."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
-from benchmarks.peers.shared import RESULTS, URL, run_job
+from benchmarks.peers import protocol
+from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job
 from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
-from tampu import NewJob, Queue, Worker
+from tampu import Concurrency, NewJob, Priority, Queue, Rate, Worker
 from tampu.job import Job
 from tampu.util.clock import instant
+
+
+def jobs_in_turn() -> list[NewJob]:
+    """The jobs that a filled queue of the scenario repeats."""
+    match SCENARIO:
+        case protocol.PRIORITIES:
+            return [NewJob(NAME, DATA, priority=each) for each in (Priority.LOW, Priority.HIGH)]
+        case protocol.OVERTAKE:
+            return [NewJob(NAME, DATA, priority=Priority.LOW)]
+        case protocol.RATE:
+            return [NewJob(NAME, DATA, limits=[Rate(f"{protocol.RATE_PER_S}/s")])]
+        case protocol.OPEN_RATE:
+            most = protocol.OPEN_RATE_PER_S
+            return [NewJob(NAME, DATA, limits=[Rate(f"{most}/s", burst=most)])]
+        case protocol.CONCURRENCY:
+            limits = [Concurrency(protocol.RUN_PER_VALUE, by="n")]
+            data = [{**DATA, "n": n} for n in range(protocol.VALUES)]
+            return [NewJob(NAME, each, limits=limits) for each in data]
+        case _:
+            return [NewJob(NAME, DATA)]
+
+
+JOBS: Final = jobs_in_turn()
 
 
 async def handle(job: Job[Any]) -> object:
     return run_job(job.data)
 
 
+async def handle_slowly(job: Job[Any]) -> None:
+    run_job(job.data)
+    await asyncio.sleep(protocol.SLOW_JOB_S)
+
+
 def work() -> None:
+    handler = handle_slowly if SLOW else handle
     worker = Worker(
-        QUEUE, handle, URL, concurrency=CONCURRENCY, events=False, store_results=RESULTS
+        QUEUE, handler, URL, concurrency=CONCURRENCY, events=False, store_results=RESULTS
     )
     uvloop.run(worker.run())
 
@@ -32,7 +63,10 @@ class Producer:
         return await self._queue.add(NAME, DATA)
 
     async def add_many(self, jobs: int) -> object:
-        return await self._queue.add_many([NewJob(NAME, DATA)] * jobs)
+        return await self._queue.add_many(JOBS * (jobs // len(JOBS)))
+
+    async def add_urgent(self) -> object:
+        return await self._queue.add(NAME, protocol.URGENT, priority=Priority.HIGHEST)
 
     async def add_at(self, due: float) -> object:
         return await self._queue.add(NAME, due, at=instant(round(1000 * due)))

@@ -2,6 +2,8 @@ import pytest
 
 from benchmarks.peers.comparison import (
     Cell,
+    Column,
+    FlowScenario,
     Row,
     Scenario,
     failed_cells,
@@ -11,7 +13,9 @@ from benchmarks.peers.comparison import (
 
 
 def row(name: str, **values: float) -> Row:
-    cells = {each: Cell((values.get(each.name.lower(), 1.0),)) for each in Scenario}
+    cells: dict[Column, Cell] = {
+        each: Cell((values.get(each.name.lower(), 1.0),)) for each in Scenario
+    }
     return Row(name, name, "1.0", "one process", cells)
 
 
@@ -78,3 +82,14 @@ def test_a_scenario_that_failed_in_one_pass_keeps_the_figures_of_the_other() -> 
     assert join_passes(bad, good)[Scenario.ADD].value == 2.0
     assert join_passes(good, bad)[Scenario.ADD].value == 2.0
     assert join_passes(bad, bad)[Scenario.ADD].why == "it did not answer"
+
+
+def test_a_row_has_the_columns_of_its_table() -> None:
+    cells = failed_cells("cannot install it", [FlowScenario.CONCURRENCY, FlowScenario.PLAIN])
+    assert Row("peer", "peer", "", "", cells).columns == list(FlowScenario)
+    assert row("peer").columns == list(Scenario)
+
+
+def test_a_column_without_a_unit_has_only_its_title_as_head() -> None:
+    assert Scenario.CONSUME.head == "consume [/s]"
+    assert FlowScenario.RATE_WORST.head == FlowScenario.RATE_WORST.title

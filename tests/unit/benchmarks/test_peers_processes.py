@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from benchmarks.peers import protocol
-from benchmarks.peers.catalog import OURS, PEERS
+from benchmarks.peers.catalog import FLOW_PEERS, OURS, PEERS
 from benchmarks.peers.environment import ROOT, PeerEnvironment, Unavailable
 from benchmarks.peers.measure import pause_s
 from benchmarks.peers.processes import LineReader, PeerFailed, ProducerProcess
@@ -53,7 +53,7 @@ def test_samples_are_spread_over_the_interval_of_a_peer_that_polls() -> None:
 
 
 def test_every_peer_has_a_file_and_pinned_packages() -> None:
-    for peer in PEERS:
+    for peer in (*PEERS, *FLOW_PEERS):
         assert (FOLDER / f"{peer.name}{'.mjs' if peer.node else '.py'}").exists()
         separator = "@" if peer.node else "=="
         assert all(separator in package for package in peer.packages)
@@ -79,20 +79,32 @@ def test_a_broken_environment_is_reported(tmp_path: Path) -> None:
 def test_the_javascript_program_uses_the_same_constants_and_requests() -> None:
     text = (FOLDER / "bullmq.mjs").read_text("utf-8")
     constants = dict(re.findall(r"^const ([A-Z_]+) = (.+);$", text, re.MULTILINE))
+    counted = constants.pop("COUNTED")
     assert constants == {
         "QUEUE": f"'{QUEUE}'",
         "NAME": f"'{NAME}'",
         "DATA": f"{{ to: '{DATA['to']}' }}",
         "CONCURRENCY": str(CONCURRENCY),
         "NOTE_EVERY": str(protocol.NOTE_EVERY),
+        "URGENT": f"'{protocol.URGENT}'",
+        "SLOW_JOB_S": str(protocol.SLOW_JOB_S),
+        "RATE_PER_S": str(protocol.RATE_PER_S),
+        "OPEN_RATE_PER_S": f"{protocol.OPEN_RATE_PER_S:_}",
+        "HIGHEST": "1",
+        "LOWEST": "10",
     }
     requests = {
         protocol.ADD,
         protocol.ADD_MANY,
         protocol.ADD_ONE,
+        protocol.ADD_URGENT,
         protocol.ADD_DELAYED,
         protocol.WAIT_FOR_RESULT,
     }
     assert set(re.findall(r"case '(\w+)'", text)) == requests
     scenarios = set(re.findall(r"scenario === '(\w+)'", text))
-    assert scenarios == {protocol.CONSUME, protocol.LATENESS, protocol.RESULT}
+    assert scenarios == {protocol.LATENESS, protocol.RESULT, protocol.OVERTAKE}
+    # It has no limit of concurrency by value.
+    assert set(re.findall(r"'(\w+)'", counted)) == protocol.COUNTED - {protocol.CONCURRENCY}
+    for name, scenario in {"rates": protocol.RATE, "priorities": protocol.OVERTAKE}.items():
+        assert re.search(rf"^const {name} = {{ .*\b{scenario}: ", text, re.MULTILINE)

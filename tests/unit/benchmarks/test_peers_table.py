@@ -1,11 +1,13 @@
 import pytest
 
-from benchmarks.peers.comparison import Cell, Row, Scenario, failed_cells
+from benchmarks.peers.comparison import Cell, Column, FlowScenario, Row, Scenario, failed_cells
 from benchmarks.peers.table import as_markdown, as_text, cell_text, format_figure, grid, reasons
 
 
 def row(name: str, value: float, **others: Cell) -> Row:
-    cells = {each: others.get(each.name.lower(), Cell((value,))) for each in Scenario}
+    cells: dict[Column, Cell] = {
+        each: others.get(each.name.lower(), Cell((value,))) for each in Scenario
+    }
     return Row(name, name.title(), "1.0", "one process", cells)
 
 
@@ -77,3 +79,11 @@ def test_the_markdown_has_a_line_per_row_and_the_conditions() -> None:
     assert lines[3].startswith("| Peer 1.0 | 20.0 (5.00 x) | ")
     assert "2026-11-15, Redis 8.10." in lines
     assert "- [1] it did not answer" in lines
+
+
+def test_how_well_a_rate_is_kept_has_no_ratio() -> None:
+    cells: dict[Column, Cell] = {each: Cell((100.0,)) for each in FlowScenario}
+    ours = Row("tampu", "tampu", "", "", cells)
+    peer = Row("peer", "Peer", "", "", cells)
+    assert cell_text([ours, peer], peer, FlowScenario.RATE_USED) == "100"
+    assert cell_text([ours, peer], peer, FlowScenario.OPEN_RATE) == "100 (1.00 x)"
