@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Read ahead what the slots do in this time: at 100 jobs/s two entries wait here, at 100 000 jobs/s
 # as many as two reads bring.
 _AHEAD_S: Final = 0.02
+# Of a queue with a gate less, unless jobs are very short: an urgent job waits for what was read.
+_AHEAD_AT_GATE_S: Final = 0.008
+_SHORT_PER_S: Final = 20_000
 _SAMPLE_S: Final = 0.001
 # With more than this on its way to the server, reading waits: the server sets the pace.
 _MOST_SETTLEMENTS: Final = 8192
@@ -50,7 +53,8 @@ class Backpressure:
         if self._is_congested():
             return 0
         pool = self._pool
-        ahead = self._pace.ahead(pool.offered - pool.waiting - (pool.size - pool.free))
+        done = pool.offered - pool.waiting - (pool.size - pool.free)
+        ahead = self._pace.ahead(done, has_gate=self._gate.is_open)
         pool.low_mark = ahead // 2
         count = min(self._room_for(ahead) - coming, self._most)
         return count if count >= max(1, min(ahead, self._most) // 2) else 0
@@ -124,12 +128,13 @@ class Pace:
         self._at = monotonic()
         self._per_s = 0.0
 
-    def ahead(self, done: int) -> int:
-        """How many entries the slots will do in the next 20 ms, given how many they have done."""
+    def ahead(self, done: int, *, has_gate: bool = False) -> int:
+        """How many entries the slots will do in the next moment, given how many they have done."""
         now = monotonic()
         elapsed_s = now - self._at
         if elapsed_s >= _SAMPLE_S:
             done = max(done, self._done)  # a slot that was just woken counts as busy too soon
             self._per_s = (self._per_s + (done - self._done) / elapsed_s) / 2
             self._done, self._at = done, now
-        return max(0, min(self._most, int(self._per_s * _AHEAD_S)))
+        ahead_s = _AHEAD_AT_GATE_S if has_gate and self._per_s < _SHORT_PER_S else _AHEAD_S
+        return max(0, min(self._most, int(self._per_s * ahead_s)))

@@ -25,6 +25,7 @@ HALTED: Final = ">!"
 OWN_LINE: Final = "@"
 """A resource without a limit, which keeps the jobs of a task apart from others."""
 BREAKER: Final = "~"
+_BEFORE_BREAKER: Final = f"|{BREAKER}"
 _BREAKER: Final = re.compile(r"~([^/]+)/([0-9]+)/([0-9]+):(.+)")
 FOREVER_MS: Final = 9_000_000_000_000_000
 """The end of what has no end, as the gate writes it."""
@@ -137,7 +138,7 @@ def parse_breaker(resource: str) -> BreakerDefinition | None:
 
 def breakers_of(line: str | None) -> list[str]:
     """The resources of breakers that the jobs of a line need."""
-    if line is None or f"|{BREAKER}" not in line:
+    if line is None or _BEFORE_BREAKER not in line:
         return []
     return [each for each in parse_line(line).resources if parse_breaker(each) is not None]
 

@@ -16,3 +16,18 @@ def test_a_slot_that_was_woken_but_has_done_nothing_does_not_count(
         assert pace.ahead(done) == 0
     now += 0.002
     assert pace.ahead(2) == 10  # 1000 a second, averaged with 0 before, for 20 ms
+
+
+def test_at_a_gate_less_is_read_ahead_of_jobs_that_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tampu.consumer.backpressure.monotonic", lambda: now)
+    for per_s, without, at_gate in ((10_000, 200, 80), (40_000, 800, 800)):
+        pace, done = Pace(1024), 0
+        for _ in range(40):
+            now += 0.01
+            done += per_s // 100
+            pace.ahead(done)
+        assert pace.ahead(done) == pytest.approx(without, abs=1)
+        assert pace.ahead(done, has_gate=True) == pytest.approx(at_gate, abs=1)
