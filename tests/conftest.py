@@ -21,8 +21,10 @@ settings.load_profile("busy")
 
 
 def pytest_configure() -> None:
-    # A shell that runs us in the background has Ctrl-C ignored; programs we start would inherit it.
+    # A shell that runs us in the background has Ctrl-C ignored, and nohup has SIGHUP. Programs that
+    # we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,10 @@ def links_of(page: httpx.Response) -> set[str]:
 
 @pytest.mark.usefixtures("emails")
 async def test_pages_files_and_links_work_under_a_prefix(client: httpx.AsyncClient) -> None:
+    async def shows_the_queue() -> bool:
+        return "queue?name=emails" in links_of(await client.get(f"{PREFIX}/"))
+
+    await wait_until(shows_the_queue, within=60, sentence="the first search for queues has ended")
     page = await client.get(PREFIX, follow_redirects=True)
     assert (page.status_code, page.url.path) == (200, f"{PREFIX}/")
     assert_harmless(page.text)
