@@ -90,13 +90,12 @@ class GateRoom(Background):
 
     async def _tell(self) -> float:
         """Send it; how long it holds."""
-        room = self._room
+        self._told = room = self._room  # before the reply: if we are stopped, it may have arrived
         try:
             found = await admit(self._lane, self._keys, consumer=self._consumer, room=room)
         except ServerError as error:
             return self._trouble.begin(error)
         self._trouble.end()
-        self._told = room
         if found is None:
             self.is_open = False
         return _REPEAT_S
