@@ -35,6 +35,7 @@ from tampu.errors import (
 
 if TYPE_CHECKING:
     from tampu.admin.dead import DeadLetter, DeadLetters
+    from tampu.admin.flow_info import FlowInfo, RunState
     from tampu.admin.listing import JobListing
     from tampu.admin.queues import Counts
     from tampu.app import App
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from tampu.consumer.batch import BatchJob, JobBatch
     from tampu.consumer.handler import Batch, Handler
     from tampu.events import QueueEvents
+    from tampu.flows.batch import FlowBatch
+    from tampu.flows.flow import Flow
+    from tampu.flows.nodes import Node, NodeFailed, NodeOutcome, Nodes, Ok, Results
+    from tampu.flows.run import FlowProgress, FlowRun, SyncFlowRun
     from tampu.job import (
         CancelState,
         Job,
@@ -71,9 +76,10 @@ if TYPE_CHECKING:
     from tampu.services.notify import NotifyCommand, NotifyJob, NotifyWebhook
     from tampu.standalone import Promoter
     from tampu.sync import SyncDeadLetters, SyncJobListing, SyncQueue, SyncSchedules
+    from tampu.tasks.calls import Call, Chain, chain
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
-    from tampu.tasks.task import Call, Task
+    from tampu.tasks.task import Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.unique import Unique
     from tampu.wire.alerts import AlertNotice
@@ -98,6 +104,7 @@ __all__ = [
     "BuryReason",
     "Call",
     "CancelState",
+    "Chain",
     "Closed",
     "CommandRefused",
     "Concurrency",
@@ -114,6 +121,11 @@ __all__ = [
     "EventKind",
     "Every",
     "Failure",
+    "Flow",
+    "FlowBatch",
+    "FlowInfo",
+    "FlowProgress",
+    "FlowRun",
     "Handler",
     "Job",
     "JobBatch",
@@ -128,10 +140,15 @@ __all__ = [
     "Missed",
     "MissingExtra",
     "NewJob",
+    "Node",
+    "NodeFailed",
+    "NodeOutcome",
+    "Nodes",
     "NotDurable",
     "NotifyCommand",
     "NotifyJob",
     "NotifyWebhook",
+    "Ok",
     "OptionError",
     "Overlap",
     "Priority",
@@ -142,8 +159,10 @@ __all__ = [
     "Rate",
     "RateLimited",
     "ResultTimeout",
+    "Results",
     "Retry",
     "Router",
+    "RunState",
     "Schedule",
     "ScheduleCounts",
     "ScheduleSettings",
@@ -155,6 +174,7 @@ __all__ = [
     "Snooze",
     "StoreFailed",
     "SyncDeadLetters",
+    "SyncFlowRun",
     "SyncJob",
     "SyncJobListing",
     "SyncQueue",
@@ -172,6 +192,7 @@ __all__ = [
     "Worker",
     "WrongContext",
     "__version__",
+    "chain",
     "current_job",
 ]
 
@@ -179,6 +200,7 @@ __all__ = [
 # shows its help without redis-py, and who needs a part pays for that part.
 _HOMES: Final = {
     "tampu.admin.queues": "Counts",
+    "tampu.admin.flow_info": "FlowInfo RunState",
     "tampu.admin.dead": "DeadLetter DeadLetters",
     "tampu.admin.listing": "JobListing",
     "tampu.app": "App",
@@ -187,6 +209,10 @@ _HOMES: Final = {
     "tampu.consumer.batch": "BatchJob JobBatch",
     "tampu.consumer.handler": "Batch Handler",
     "tampu.events": "QueueEvents",
+    "tampu.flows.batch": "FlowBatch",
+    "tampu.flows.flow": "Flow",
+    "tampu.flows.nodes": "Node NodeFailed NodeOutcome Nodes Ok Results",
+    "tampu.flows.run": "FlowProgress FlowRun SyncFlowRun",
     "tampu.job": "CancelState Job JobEvent JobInfo JobState NewJob current_job",
     "tampu.limits.model": "Breaker Concurrency Debounce Limit Priority Rate RateLimited",
     "tampu.limits.reasons": "WaitsFor Why",
@@ -201,7 +227,8 @@ _HOMES: Final = {
     "tampu.sync": "SyncDeadLetters SyncJobListing SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
-    "tampu.tasks.task": "Call Task",
+    "tampu.tasks.calls": "Call Chain chain",
+    "tampu.tasks.task": "Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
     "tampu.unique": "Unique",
     "tampu.wire.alerts": "AlertNotice",

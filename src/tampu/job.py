@@ -181,6 +181,22 @@ class JobActions(Protocol):
         """The events of the job, up to its end."""
 
 
+class NodeResults(Protocol):
+    """Where the results of a node of a flow are."""
+
+    @property
+    def flow(self) -> str:
+        """The id of the flow."""
+
+    @property
+    def node(self) -> int:
+        """The number of the node."""
+
+    @property
+    def queue(self) -> str:
+        """The home queue of the flow."""
+
+
 class Host(Protocol):
     """What a job needs from the queue or worker that it came from."""
 
@@ -196,6 +212,9 @@ class Host(Protocol):
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Take tokens of rates; may be called from any thread."""
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """The results of the jobs of a node of a flow."""
 
 
 class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):

@@ -1,7 +1,7 @@
 """A queue: add jobs, ask about them, stop them, and wait for their results."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from tampu.admin.conflicts import Conflicts
 from tampu.admin.control import JobControl
 from tampu.admin.dead import DeadLetters
+from tampu.admin.flows import Flows
 from tampu.admin.history import failure_groups, read_history
 from tampu.admin.limits import Limits, pause_jobs, resume_jobs
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, WrongContext
-from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
+from tampu.job import CancelState, Job, JobOptions, JobState, NewJob, NodeResults
 from tampu.limits.model import NO_NAMED, NamedLimits
 from tampu.metrics.history import FailureGroup, History, Span, parse_span
 from tampu.producer.batch import AddBatch, FullBatch, PlainBatch
@@ -79,6 +80,7 @@ class Queue:
             self._keys, self._connect, rules=self._rules, group=self._settings.group
         )
         self.limits = Limits(self._keys, self._connect)
+        self.flows = Flows(self._keys, self._connect)
         self._conflicts = Conflicts(
             self._keys, self._connect, control=self._jobs, add=self._add_one
         )
@@ -376,6 +378,11 @@ class Queue:
         """Wait for the value that a job's handler returned."""
         timeout_s = to_s("timeout", timeout)
         return await (await self._connect()).results.wait(job_id, timeout_s)
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """Raises `WrongContext`: `FlowRun.completed` reads them for others."""
+        del of
+        raise WrongContext("read results of a node here", "only the handler that gets them can")
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can charge a limit."""

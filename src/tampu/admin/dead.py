@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError, OptionError
+from tampu.server.scripts.flows import replay_members
 from tampu.server.scripts.settling import Replay, replay
 from tampu.server.streams import (
     delete_entries,
@@ -28,6 +29,7 @@ from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
+from tampu.wire.flow import awaited_id, decode_shown, parse_member
 from tampu.wire.payload import decode_payload, encode_payload
 
 if TYPE_CHECKING:
@@ -282,11 +284,34 @@ class DeadLetters:
             encode_envelope(fresh),
             stored.entry.raw_name,
             extras,
-            self._keys.failure(envelope.id),
+            self._keys.failure(awaited_id(envelope.id)),
+            envelope.id,
         )
 
+    async def _put_back(self, lane: Lane, letters: list[Replay]) -> list[bool]:
+        """Put letters back; jobs of flows get new ids, and their flows go on."""
+        members = {each.dead_id: each.job_id for each in letters if parse_member(each.job_id)}
+        if not members:
+            return await replay(lane, self._keys, letters)
+        again = [self._as_next_run(each) for each in letters if each.dead_id in members]
+        others = [each for each in letters if each.dead_id not in members]
+        done = dict.fromkeys((each.dead_id for each in letters), False)
+        if others:
+            found = await replay(lane, self._keys, others)
+            done |= zip((each.dead_id for each in others), found, strict=True)
+        found = await replay_members(lane, self._keys, again)
+        done |= zip((each.dead_id for each, _ in again), found, strict=True)
+        return [done[each.dead_id] for each in letters]
+
+    def _as_next_run(self, letter: Replay) -> tuple[Replay, str]:
+        """The job of a flow under the id of its next run."""
+        envelope, member = decode_envelope(letter.body), parse_member(letter.job_id)
+        assert member is not None  # noqa: S101 - selected by the caller
+        new_id = str(member.next_run)
+        return replace(letter, body=encode_envelope(replace(envelope, id=new_id))), new_id
+
     async def _replay(self, connection: QueueConnection, letters: list[Replay]) -> int:
-        done = await replay(connection.lane, self._keys, letters)
+        done = await self._put_back(connection.lane, letters)
         if connection.events is not None:
             now = now_ms()
             for letter, is_back in zip(letters, done, strict=True):
@@ -344,7 +369,7 @@ def _content(letter: DeadEntry) -> tuple[str | None, object]:
     except DecodeError:
         return None, None
     try:
-        return envelope.id, decode_payload(envelope.payload)
+        return envelope.id, decode_shown(envelope.payload)
     except DecodeError:
         return envelope.id, None
 

@@ -20,9 +20,9 @@ from tampu.wire.dead import Failure
 from tampu.wire.entry import decode_entry, decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.extras import Extras, decode_extras, split_extras
+from tampu.wire.flow import decode_shown
 from tampu.wire.keys import MARKER_VALUE
 from tampu.wire.lines import PLAIN_LINE, parse_line
-from tampu.wire.payload import decode_payload
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,7 +66,7 @@ class FoundJob(Struct, frozen=True, kw_only=True):
             id=envelope.id,
             state=state,
             name=self.name,
-            data=decode_or_none(decode_payload, envelope.payload),
+            data=decode_or_none(decode_shown, envelope.payload),
             attempt=envelope.attempt,
             attempts=None if retry is None else retry.max_attempts,
             created_at=instant_if_any(envelope.created_at_ms),

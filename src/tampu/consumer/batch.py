@@ -1,7 +1,7 @@
 """What a handler of batches gets: many jobs at once, each of which can be settled alone."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, ClassVar, Generic, TypeVar
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from msgspec.structs import replace
 
 from tampu.errors import OptionError, WrongContext
-from tampu.job import Job, JobActions
+from tampu.job import Job, JobActions, NodeResults
 from tampu.outcome import Done, Failed, Outcome, Retry, Snoozed, outcome_of_error
 from tampu.util.clock import Duration, now_ms, to_ms, to_positive_ms
 from tampu.util.ids import new_id
@@ -186,6 +186,10 @@ class _BatchHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the results; it cannot wait for them."""
         raise WrongContext("call batch.result() in a handler", "the results do not exist yet")
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """As any of its jobs would."""
+        return self._run.left[0].host.read_results(of)
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Jobs have limits, a batch has none."""

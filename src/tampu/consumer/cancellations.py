@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tampu.outcome import Cancelled, Done
 from tampu.util.clock import now_ms
 from tampu.wire.control import KEPT_MS, CancelRequest
+from tampu.wire.flow import group_of, parked_group
 
 if TYPE_CHECKING:
     from tampu.consumer.intake import Delivery
@@ -32,8 +33,19 @@ class Cancellations:
         self._requests[request.job_id] = request, now + KEPT_MS
 
     def of(self, delivery: Delivery) -> CancelRequest | None:
-        """The request to cancel the job of a delivery, if there is one."""
-        found = self._requests.get(delivery.job.id)
+        """The request to cancel the job of a delivery, or all jobs of its flow, if there is one."""
+        group = group_of(delivery.job.id)
+        if group is not None and (found := self._requests.get(group)) is not None:
+            return found[0]
+        return self._find(delivery.job.id, delivery)
+
+    def parks(self, delivery: Delivery) -> CancelRequest | None:
+        """The request to take out jobs of its flow that have not started, if there is one."""
+        group = group_of(delivery.job.id)
+        return None if group is None else self._find(parked_group(group), delivery)
+
+    def _find(self, what: str, delivery: Delivery) -> CancelRequest | None:
+        found = self._requests.get(what)
         if found is None or delivery.envelope.created_at_ms > found[0].latest_ms:
             return None  # none, or one for an earlier job with the same id
         return found[0]

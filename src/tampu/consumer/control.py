@@ -18,6 +18,7 @@ from tampu.server.streams import last_id
 from tampu.wire.control import (
     CancelRequest,
     DrainRequest,
+    FlowsNotice,
     GateNotice,
     HoldNotice,
     PauseRequest,
@@ -49,14 +50,14 @@ class Control(StreamTarget):
         feed: Feed,
         reader: Reader,
         on_drain: Callable[[str], None],
-        on_gate: Callable[[GateNotice], None],
+        on_notice: Callable[[GateNotice | FlowsNotice], None],
     ) -> None:
         self.after = b"0-0"
         self._lane = lane
         self._keys = keys
         self._feed = feed
         self._reader = reader
-        self._on_gate = on_gate  # called when the queue gets flow control, or loses it
+        self._on_notice = on_notice  # called when the queue gets flow control, loses it, has flows
         self._on_drain = on_drain  # called with the id of the worker that was asked to stop
 
     async def learn(self) -> None:
@@ -85,6 +86,8 @@ class Control(StreamTarget):
         self.after = await last_id(lane, self._keys.control)
         state = await read_control(lane, self._keys)
         self._apply(GateNotice(state.has_gate))
+        if state.has_flows:
+            self._apply(FlowsNotice())
         self._feed.release_held()
         for what, left_ms in (await read_holds(lane, self._keys) if state.has_gate else {}).items():
             self._apply(HoldNotice(what, left_ms))
@@ -109,8 +112,8 @@ class Control(StreamTarget):
                 self._pause(paused=paused)
             case DrainRequest(worker):
                 self._on_drain(worker)
-            case GateNotice():
-                self._on_gate(message)
+            case GateNotice() | FlowsNotice():
+                self._on_notice(message)
             case HoldNotice(what, left_ms):
                 self._feed.hold(what, left_ms)
             case ReleaseNotice(what):

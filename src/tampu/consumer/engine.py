@@ -8,11 +8,9 @@ from contextlib import AsyncExitStack, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, reduce
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from uuid import uuid4
 
-from tampu.admin.control import JobControl, OpenQueue
 from tampu.consumer.alerts import open_alerts
 from tampu.consumer.backpressure import Watched, make_backpressure
 from tampu.consumer.batching import Batches, BatchSettler
@@ -20,6 +18,8 @@ from tampu.consumer.control import Control
 from tampu.consumer.feed import Feed, UniqueStarts
 from tampu.consumer.gate import GateRoom
 from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
+from tampu.consumer.host import WorkerHost, job_control
+from tampu.consumer.inputs import InputReader
 from tampu.consumer.leases import LeaseThread
 from tampu.consumer.options import WorkerHealth
 from tampu.consumer.pool import Pool
@@ -30,22 +30,23 @@ from tampu.consumer.reporter import Reporter
 from tampu.consumer.settler import Settler
 from tampu.consumer.timers import ALONE, AMONG_OTHERS
 from tampu.consumer.watch import Watch
-from tampu.errors import WrongContext
 from tampu.events import EventWriter
 from tampu.job import enter_queue
 from tampu.metrics.facts import SafeSink
-from tampu.producer.options import QueueSettings
 from tampu.schedules.firing import FiringService
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
+from tampu.server.lanes import QueueLanes
 from tampu.server.listening import SharedParts
 from tampu.server.streams import create_consumer, create_group
 from tampu.services.gatekeeper import GateService
 from tampu.services.leader import LeaderContext
 from tampu.services.promoter import PromotionService
 from tampu.services.reaper import Fleet, ReapingService
+from tampu.services.relay import RelayService
 from tampu.util.clock import to_s
 from tampu.util.lifecycle import run_all
+from tampu.wire.control import FlowsNotice
 from tampu.wire.holders import HolderKind, LockHolder, new_holder
 
 if TYPE_CHECKING:
@@ -53,57 +54,14 @@ if TYPE_CHECKING:
 
     from tampu.consumer.queue_config import QueueConfig
     from tampu.consumer.timers import LoopShare
-    from tampu.job import Job, JobActions
     from tampu.server.client import CredentialCallback
     from tampu.server.connect import Target
     from tampu.server.service import Service
-    from tampu.util.clock import Duration
     from tampu.wire.control import GateNotice
-    from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
 _DRAIN_S: Final = 3.0
 _TAKEOVER_S: Final = 1.0
-
-
-class WorkerHost:
-    """What the jobs of a worker can call."""
-
-    def __init__(self, reporter: Reporter, actions: JobActions, gate: GateRoom) -> None:
-        self.actions = actions
-        self._gate = gate
-        self._reporter = reporter
-        self._loop = asyncio.get_running_loop()
-        self._thread = get_ident()
-
-    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """A handler makes the result; it cannot wait for it."""
-        raise WrongContext("call job.result() in a handler", "the result does not exist yet")
-
-    def charge(self, resources: list[str], tokens: int) -> None:
-        """Take tokens of rates. A handler may call this in a thread."""
-        with suppress(RuntimeError):  # the loop has ended before the thread
-            self._loop.call_soon_threadsafe(self._gate.charge, resources, tokens)
-
-    def report_progress(self, job: Job[Any], percent: int) -> None:
-        """Write an event. A handler may call this in a thread, but events belong to the loop."""
-        if get_ident() == self._thread:
-            self._reporter.report_progress(job, percent)
-            return
-        with suppress(RuntimeError):  # the loop has ended before the thread
-            self._loop.call_soon_threadsafe(self._reporter.report_progress, job, percent)
-
-
-def job_control(
-    work: Lane, keys: QueueKeys, writer: EventWriter | None, *, group: str
-) -> JobControl:
-    """What the jobs of a worker can do with the jobs of their queue."""
-    opened = OpenQueue(work, writer)
-
-    async def connect() -> OpenQueue:
-        return opened
-
-    return JobControl(keys, connect, rules=QueueSettings().job_rules, group=group)
 
 
 class _Common(NamedTuple):
@@ -136,16 +94,18 @@ class QueueEngine:
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         recorder = Recorder(work, keys) if settings.history else NoRecorder()
         self._gate = GateRoom(work, keys, consumer=config.consumer)
+        self._lanes = QueueLanes(parts, work, keys)
         self._settler = self._make_settler(work, reporter, recorder)
         control = job_control(work, keys, self._writer, group=settings.group)
-        host = WorkerHost(reporter, control, self._gate)
+        host = WorkerHost(reporter, control, gate=self._gate, lanes=self._lanes)
         intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
         starts = UniqueStarts(work, keys)
         watched = self._make_watched(reporter, starts, room, share=common.share)
         self.pool = watched.pool
         grace_s = to_s("cancel_grace", settings.cancel_grace)
-        self._feed = Feed(intake, watched, starts=starts, cancel_grace_s=grace_s)
+        inputs = InputReader(self._lanes, keys, intake)
+        self._feed = Feed(intake, watched, starts=starts, inputs=inputs, cancel_grace_s=grace_s)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
         watch = Watch(reads, keys, consumer=config.consumer, fleet=fleet)
         self._reader = Reader(
@@ -158,7 +118,7 @@ class QueueEngine:
         )
         self._control = self._make_control(work, common.on_drain)
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
-        self._is_started = False
+        self._is_started = self._has_flows = False
         self._history: HistoryService | None = None
         if isinstance(recorder, Recorder):
             worker = RecordedWorker(member, self.pool, recorder, fleet, common.meter)
@@ -205,7 +165,7 @@ class QueueEngine:
             feed=self._feed,
             reader=self._reader,
             on_drain=on_drain,
-            on_gate=self._note_gate,
+            on_notice=self._note,
         )
 
     def _leads(self) -> bool:
@@ -224,17 +184,24 @@ class QueueEngine:
         self._gate.start()
         self._reader.start()
         self._is_started = True
-        for service in self._services:
-            if self._gate.is_open or not isinstance(service, GateService):
-                service.start()
+        self._start_services()
         if self._history is not None:
             self._history.start()
 
-    def _note_gate(self, notice: GateNotice) -> None:
-        """The service starts when the queue gets a gate: without one it would only cost."""
-        self._gate.learn(is_open=notice.is_open)
-        for service in self._services if notice.is_open and self._is_started else ():
-            service.start()
+    def _note(self, notice: GateNotice | FlowsNotice) -> None:
+        """The services start that the queue needs: without a gate or flows they would only cost."""
+        if isinstance(notice, FlowsNotice):
+            self._has_flows = True
+        else:
+            self._gate.learn(is_open=notice.is_open)
+        if self._is_started:
+            self._start_services()
+
+    def _start_services(self) -> None:
+        needed = {GateService: self._gate.is_open, RelayService: self._has_flows}
+        for service in self._services:
+            if needed.get(type(service), True):
+                service.start()
 
     def halt(self) -> None:
         """Start no more jobs."""
@@ -258,6 +225,7 @@ class QueueEngine:
         if self._history is not None:
             await self._history.stop()
         await self._settler.close()
+        await self._lanes.close()
         if self._writer is not None:
             await self._writer.close()
         for plan in self._config.plans.values():
@@ -288,6 +256,7 @@ class QueueEngine:
             history=settings.history,
         )
         services.append(GateService(context, config.member.group))
+        services.append(RelayService(context, self._lanes))
         if settings.promote:
             services.append(PromotionService(context))
         if settings.schedule:

@@ -14,12 +14,14 @@ from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
 from tampu.wire.entry import is_from_the_delayed_set
+from tampu.wire.flow import is_parked_group
 from tampu.wire.lines import breakers_of, escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tampu.consumer.backpressure import Watched
+    from tampu.consumer.inputs import InputReader
     from tampu.consumer.intake import Delivery, Intake
     from tampu.job import Job
     from tampu.server.lane import Lane
@@ -154,8 +156,10 @@ class Feed:
         watched: Watched,
         *,
         starts: UniqueStarts,
+        inputs: InputReader,
         cancel_grace_s: float,
     ) -> None:
+        self._inputs = inputs
         self._intake = intake
         self._pool, self._settler, self._reporter, _, self._batches = watched
         self._cancellations = self._settler.cancellations
@@ -170,12 +174,13 @@ class Feed:
     def open(self) -> None:
         """Begin to free the unique keys of jobs that start."""
         self._starts.open(self._start)
+        self._inputs.open(self._take_complete)
         if self._batches is not None:
             self._batches.open(self._pool.offer)
 
     async def close(self) -> None:
-        """Release the jobs that still wait for that."""
-        for delivery in await self._starts.close():
+        """Release the jobs that still wait for that, or for values."""
+        for delivery in [*await self._inputs.close(), *await self._starts.close()]:
             self._settler.release(delivery)
 
     def take_in(self, entries: list[RawEntry]) -> None:
@@ -214,6 +219,7 @@ class Feed:
         ids = {each.entry_id for each in self._pool.deliveries()}
         ids.update(self._settler.entry_ids())
         ids.update(self._starts.entry_ids())
+        ids.update(self._inputs.entry_ids())
         if self._batches is not None:
             ids.update(each.entry_id for each in self._batches.waiting())
         return ids
@@ -260,10 +266,13 @@ class Feed:
             self._holds.remove(what)
 
     def cancel(self, request: CancelRequest) -> None:
-        """Cancel a job if it waits or runs here, and when it comes."""
+        """Cancel a job if it waits or runs here, and when it comes; or all jobs of a flow."""
         self._cancellations.note(request)
-        if any(self._cancellations.of(each) for each in self._pool.deliveries()):
-            self._pool.cancel(request.job_id, grace_s=self._cancel_grace_s)
+        if is_parked_group(request.job_id):
+            self._start(self._pool.withdraw()[::-1])
+            return
+        for delivery in filter(self._cancellations.of, self._pool.deliveries()):
+            self._pool.cancel(delivery.job.id, grace_s=self._cancel_grace_s)
         if self._batches is not None:
             for delivery in self._batches.take_out(self._cancellations.of):
                 self._settler.cancel(delivery)
@@ -272,7 +281,13 @@ class Feed:
         accepted = self._accept(entries, Arrival(monotonic(), now_ms(), deliveries))
         for burial in accepted.refused:
             self._settler.bury(burial)
-        ready = accepted.deliveries
+        if accepted.incomplete:
+            self._inputs.put(accepted.incomplete)
+        self._let_start(accepted.deliveries, entries, first=first)
+
+    def _let_start(
+        self, ready: list[Delivery], entries: list[RawEntry], *, first: bool = False
+    ) -> None:
         if any(each.extras for each in ready):
             if self._gate.is_open:
                 ready = self._send_back(ready, entries)
@@ -311,11 +326,21 @@ class Feed:
                 ready = self._batches.collect(ready)
             self._pool.offer(ready, first=first)
 
+    def _take_complete(self, accepted: Accepted) -> None:
+        """Take in jobs that have waited for values."""
+        for burial in accepted.refused:
+            self._settler.bury(burial)
+        self._let_start(accepted.deliveries, [])
+
     def _cancel(self, delivery: Delivery) -> bool:
-        """Cancel a job that has not started, if somebody has asked for that."""
-        if self._cancellations.of(delivery) is None:
+        """Cancel or take out a job that has not started, if somebody has asked for that."""
+        if self._cancellations.of(delivery) is not None:
+            self._settler.cancel(delivery)
+            return True
+        request = self._cancellations.parks(delivery)
+        if request is None:
             return False
-        self._settler.cancel(delivery)
+        self._settler.park(delivery, request)
         return True
 
     def _accept(self, entries: list[RawEntry], arrival: Arrival) -> Accepted:
@@ -328,9 +353,10 @@ class Feed:
                 logger.exception(
                     "entry %s cannot be taken in: it stays pending", entry_id, extra=facts
                 )
-                return Accepted([], [])
+                return Accepted([], [], [])
         parts = [self._accept([entry], arrival) for entry in entries]
         return Accepted(
             [each for part in parts for each in part.deliveries],
             [each for part in parts for each in part.refused],
+            [each for part in parts for each in part.incomplete],
         )

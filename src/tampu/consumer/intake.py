@@ -4,14 +4,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tampu.consumer.handler import HandlerPlan
 from tampu.errors import DecodeError
 from tampu.job import Host, Job
 from tampu.server.streams import RawEntry
+from tampu.util.clock import now_ms
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.entry import Entry, decode_entry, pack_fields
-from tampu.wire.envelope import REFUSED, Envelope, decode_canonical, decode_envelope
+from tampu.wire.envelope import (
+    REFUSED,
+    Envelope,
+    decode_canonical,
+    decode_envelope,
+    encode_envelope,
+)
 from tampu.wire.extras import (
     LINE_ALONE,
     MAGIC,
@@ -21,9 +29,16 @@ from tampu.wire.extras import (
     decode_extras,
     split_extras,
 )
+from tampu.wire.flow import Inputs, read_own_payload
 from tampu.wire.keys import UniqueUntil
 from tampu.wire.msgpack import MAX_DEPTH
-from tampu.wire.payload import decode_payload, decode_small
+from tampu.wire.payload import (
+    OwnPayloadFound,
+    decode_data,
+    decode_payload,
+    decode_small,
+    is_own_payload,
+)
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -81,7 +96,8 @@ class BuryEntry(Struct, frozen=True):
 _MOST_NAMES: Final = 1000
 _MOST_LINES: Final = 4096
 _PLAIN, _LINED = 4, 6  # names and values of fields: of plain jobs, and of those with extras
-_NOT_PLAIN: Final = (*REFUSED, OverflowError, TypeError)  # the last two: from odd payloads
+# The last three: from odd payloads, and from those of flows.
+_NOT_PLAIN: Final = (*REFUSED, OverflowError, TypeError, OwnPayloadFound)
 ENVELOPE_ROOM: Final = 1024
 """The most that an envelope adds to its payload: a larger one is refused without decoding."""
 _ROOM: Final = ENVELOPE_ROOM + MAX_EXTRAS_BYTES + len(MAGIC) + 4
@@ -96,10 +112,14 @@ class Arrival(Struct, frozen=True, gc=False):
 
 
 class Accepted(Struct, frozen=True):
-    """A batch, sorted into jobs to run and entries to bury."""
+    """A batch, sorted into jobs to run, entries to bury, and jobs that lack values.
+
+    The data of the latter are their `Inputs`.
+    """
 
     deliveries: list[Delivery]
     refused: list[BuryEntry]
+    incomplete: list[Delivery]
 
 
 class Intake:
@@ -133,7 +153,7 @@ class Intake:
         self, entries: Iterable[RawEntry], arrival: Arrival
     ) -> Accepted:
         """Sort entries into jobs to run and entries to bury."""
-        batch = Accepted([], [])
+        batch = Accepted([], [], [])
         accepted = batch.deliveries
         most, known, lines, host = self._quick_up_to, self._known, self._lines, self._host
         read_at, delivered = arrival.read_at, arrival.deliveries
@@ -157,7 +177,7 @@ class Intake:
                         envelope = decode_canonical(body)
                         payload = envelope.payload
                         small = len(payload) <= MAX_DEPTH
-                        data = decode_small(payload) if small else decode_payload(payload)
+                        data = decode_small(payload) if small else decode_data(payload)
                     except _NOT_PLAIN:
                         envelope = None
                     if envelope is not None:
@@ -178,7 +198,9 @@ class Intake:
 
     def _sort_slowly(self, entry: RawEntry, arrival: Arrival, batch: Accepted) -> None:
         try:
-            batch.deliveries.append(self._accept_slowly(entry[0], entry[1] or [], arrival))
+            delivery = self._accept_slowly(entry[0], entry[1] or [], arrival)
+            is_complete = type(delivery.job.data) is not Inputs
+            (batch.deliveries if is_complete else batch.incomplete).append(delivery)
         except _Refusal as refusal:
             batch.refused.append(self._bury(entry, refusal, arrival))
 
@@ -188,7 +210,7 @@ class Intake:
             raise _Refusal(BuryReason.MALFORMED, "the entry has no envelope")
         envelope, extras, raw_extras = _decode_body(entry, self._max_payload)
         try:
-            data = envelope.payload if self._raw else decode_payload(envelope.payload)
+            data = self._decode(envelope.payload)
         except DecodeError as error:
             raise _Refusal(BuryReason.DECODE_FAILED, str(error), envelope) from None
         name, plan = self._known.get(entry.raw_name) or self._look_up(entry.raw_name)
@@ -216,6 +238,32 @@ class Intake:
         )
         _check_runnable(delivery, arrival)
         return delivery
+
+    def _decode(self, payload: bytes) -> object:
+        """The data in a payload: of a flow's job that lacks values, its `Inputs`."""
+        if is_own_payload(payload):
+            own = read_own_payload(payload)
+            if isinstance(own, Inputs):
+                return own
+            if own is not None:
+                payload = bytes(own.arguments)
+        return payload if self._raw else decode_payload(payload)
+
+    def complete(self, delivery: Delivery, arguments: bytes) -> Delivery:
+        """A delivery with the values that it lacked; `DecodeError` if they are no arguments."""
+        if len(arguments) > self._max_payload:
+            problem = f"with their values they take {len(arguments)} bytes; max_payload is "
+            raise DecodeError("arguments", f"{problem}{self._max_payload}")
+        data = arguments if self._raw else decode_payload(arguments)
+        return replace(delivery, job=replace(delivery.job, data=data))
+
+    def refuse(self, delivery: Delivery, problem: str) -> BuryEntry:
+        """Bury a job that cannot get its values."""
+        fields = [b"d", encode_envelope(delivery.envelope), b"n", delivery.raw_name]
+        if delivery.extras:
+            fields += b"x", delivery.extras
+        refusal = _Refusal(BuryReason.DECODE_FAILED, problem, delivery.envelope)
+        return self._bury((delivery.entry_id, fields), refusal, Arrival(delivery.read_at, now_ms()))
 
     def _only_line(self, raw: bytes) -> Extras | None:
         """The extras of a job that has a line and nothing else; None for all others."""

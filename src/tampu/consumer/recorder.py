@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING, Final
 
-from tampu.consumer.settle import Ack
+from tampu.consumer.settle import Ack, EndMember, MemberEnd
 from tampu.errors import ServerError, Verdict
 from tampu.metrics.history import bucket_of
 from tampu.outcome import Failed, Released, UnrecoverableFailure
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tampu.consumer.intake import BuryEntry, Delivery
     from tampu.consumer.settle import (
         AckWithResult,
+        AdvanceEntry,
         CloseEntry,
         EndedAttempt,
         ReleaseEntry,
@@ -140,6 +141,7 @@ class NoRecorder:
 
     ack_times: list[int] | None = None  # ns that the jobs ran which wait to be acknowledged
     result_times: list[int] | None = None  # the same for those with a result
+    member_times: list[int] | None = None  # the same for jobs of flows
 
     def count_acks(self, batch: Sequence[Delivery]) -> None:
         """Jobs are done."""
@@ -155,6 +157,12 @@ class NoRecorder:
 
     def count_closings(self, batch: Sequence[CloseEntry]) -> None:
         """Jobs with a unique key are done, or jobs were cancelled."""
+
+    def count_members(self, batch: Sequence[EndMember | BuryEntry]) -> None:
+        """Jobs of flows have ended."""
+
+    def count_steps(self, batch: Sequence[AdvanceEntry]) -> None:
+        """Steps of chains are done."""
 
     def note_attempt(self, attempt: EndedAttempt, settlement: Settlement) -> None:
         """An attempt ended that the hot path does not settle."""
@@ -172,6 +180,7 @@ class Recorder(NoRecorder):
         self._lane, self._keys = lane, keys
         self.ack_times: list[int] = []
         self.result_times: list[int] = []
+        self.member_times: list[int] = []
         self._sampler = Sampler()
         self._times: dict[str, TaskTimes] = {}
         self._refused: Counter[str] = Counter()
@@ -219,6 +228,20 @@ class Recorder(NoRecorder):
         kinds = (_CANCELLED if each.cancelled else _DONE for each in batch)
         names = (self._name(each.delivery.job.name) for each in batch)
         self._send(Counter(map(str.__add__, kinds, names)))
+
+    def count_members(self, batch: Sequence[EndMember | BuryEntry]) -> None:
+        """Jobs of flows have ended."""
+        ended = [each for each in batch if isinstance(each, EndMember)]
+        done = [each.delivery for each in ended if each.end is MemberEnd.DONE]
+        if done:
+            self._count_done(done, self.member_times)
+        dropped = [each.delivery for each in ended if each.end is MemberEnd.CANCELLED]
+        self._send(Counter(_CANCELLED + self._name(each.job.name) for each in dropped))
+        self.count_burials([each for each in batch if not isinstance(each, EndMember)])
+
+    def count_steps(self, batch: Sequence[AdvanceEntry]) -> None:
+        """Steps of chains are done."""
+        self._send(Counter(_DONE + self._name(each.delivery.job.name) for each in batch))
 
     def _count_done(self, batch: Sequence[Delivery], times: list[int]) -> None:
         # About 0.03 us a job: mostly all have the same name, and few of a busy task are timed.

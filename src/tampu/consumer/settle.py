@@ -1,6 +1,7 @@
 """Decides what is done to an entry, given the outcome of its attempt. Pure; `settler.py` acts."""
 
 from collections.abc import Callable
+from enum import Enum
 from random import Random
 from typing import NamedTuple, TypeAlias, assert_never
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from tampu.consumer.intake import BuryEntry, Delivery
 from tampu.errors import EncodeError
 from tampu.outcome import (
+    MAX_RESULT_BYTES,
     NO_RESULT,
     Cancelled,
     Done,
@@ -21,12 +23,23 @@ from tampu.outcome import (
     UnrecoverableFailure,
 )
 from tampu.util.clock import now_ms
+from tampu.wire.control import CancelRequest
 from tampu.wire.dead import BuryReason, DeadEntry, Failure
+from tampu.wire.entry import join_member
 from tampu.wire.envelope import encode_envelope
-from tampu.wire.extras import encode_extras
+from tampu.wire.extras import append_raw_extras, encode_extras
+from tampu.wire.flow import (
+    StepEntry,
+    StepPayload,
+    is_of_flow,
+    next_step,
+    parse_member,
+    parse_step,
+    read_own_payload,
+)
 from tampu.wire.keys import UniqueUntil
 from tampu.wire.lines import ORDERED, limit_of, parse_breaker, parse_line
-from tampu.wire.result import encode_failure, encode_result
+from tampu.wire.result import encode_cancelled, encode_failure, encode_result
 
 
 class EndedAttempt(NamedTuple):
@@ -96,7 +109,40 @@ class ReleaseEntry(Struct, frozen=True, gc=False):
     closes: tuple[str, ...] = ()
 
 
-Settlement: TypeAlias = Ack | AckWithResult | CloseEntry | RetryEntry | BuryEntry | ReleaseEntry
+class MemberEnd(Enum):
+    """How a job of a flow ends, as the scripts name it."""
+
+    DONE = b"s"
+    DEAD = b"d"
+    CANCELLED = b"c"
+    PARKED = b"p"
+
+
+class EndMember(Struct, frozen=True, gc=False):
+    """Settle the entry of a flow's job, and count it there; `value` is what is stored for it."""
+
+    delivery: Delivery
+    end: MemberEnd
+    value: bytes
+
+
+class AdvanceEntry(Struct, frozen=True, gc=False):
+    """Settle the entry of a step of a chain, and add the step that follows."""
+
+    delivery: Delivery
+    step: StepEntry
+
+
+Settlement: TypeAlias = (
+    Ack
+    | AckWithResult
+    | CloseEntry
+    | RetryEntry
+    | BuryEntry
+    | ReleaseEntry
+    | EndMember
+    | AdvanceEntry
+)
 
 
 class SettleRules(Struct, frozen=True, kw_only=True):
@@ -166,12 +212,34 @@ def release(delivery: Delivery, *, refunds: bool = False) -> ReleaseEntry:
     return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras, refunds)
 
 
-def cancel(delivery: Delivery) -> CloseEntry:
+def cancel(delivery: Delivery) -> CloseEntry | EndMember:
     """The settlement of a job that was cancelled, before its attempt or during it."""
+    if parse_member(delivery.job.id) is not None:
+        return EndMember(delivery, MemberEnd.CANCELLED, encode_cancelled())
     return CloseEntry(delivery, cancelled=True)
 
 
+def park(delivery: Delivery, request: CancelRequest, *, now_ms: int) -> EndMember:
+    """The settlement of a flow's job that is taken out, and added again when the flow goes on.
+
+    It is then younger than the request, and so not taken out again.
+    """
+    member = parse_member(delivery.job.id)
+    assert member is not None  # noqa: S101 - only jobs of flows are taken out
+    again = member.next_run
+    envelope = replace(
+        delivery.envelope, id=str(again), created_at_ms=max(now_ms, request.latest_ms + 1)
+    )
+    body = append_raw_extras(encode_envelope(envelope), delivery.extras)
+    value = b"%d %b" % (again.generation, join_member(delivery.raw_name, body))
+    return EndMember(delivery, MemberEnd.PARKED, value)
+
+
 def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settlement:
+    if is_of_flow(delivery.job.id):
+        found = _settle_part(delivery, value, rules)
+        if found is not None:
+            return found
     kept, is_freed = delivery.plan.results, _frees_a_key(delivery)
     ttl_s = kept.none_ttl_s if value is None else kept.ttl_s
     if rules.max_result is None or not ttl_s or value is NO_RESULT:
@@ -186,10 +254,29 @@ def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settl
         return settle_lost_result(delivery, Failure("tampu.EncodeError", str(error)), rules)
 
 
+def _settle_part(delivery: Delivery, value: object, rules: SettleRules) -> Settlement | None:
+    """The settlement of a job that others wait for; None for the last step of a chain."""
+    step = parse_step(delivery.job.id)
+    if step is None and parse_member(delivery.job.id) is None:
+        return None
+    payload = None if step is None else read_own_payload(delivery.envelope.payload)
+    if step is not None and not isinstance(payload, StepPayload):
+        return None
+    try:
+        result = encode_result(None if value is NO_RESULT else value, max_bytes=MAX_RESULT_BYTES)
+        if step is not None and isinstance(payload, StepPayload):
+            entry = next_step(step, payload, result, created_at_ms=rules.clock())
+            return AdvanceEntry(delivery, entry)
+        return EndMember(delivery, MemberEnd.DONE, result)
+    except EncodeError as error:
+        failure = Failure("tampu.EncodeError", str(error))
+        return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
+
+
 def settle_lost_result(delivery: Delivery, failure: Failure, rules: SettleRules) -> Settlement:
     """The settlement of a job that is done, but whose result cannot be stored."""
     kept = delivery.plan.results
-    if not kept.optional:
+    if not kept.optional or is_of_flow(delivery.job.id):
         return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
     if _frees_a_key(delivery):
         return CloseEntry(delivery)

@@ -34,6 +34,7 @@ from tampu.util.ids import is_own_id
 from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
 from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
+from tampu.wire.flow import awaited_id
 from tampu.wire.keys import QueueKeys
 from tampu.wire.lines import HALTED, ORDERED, limit_of, parse_line
 from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
@@ -85,6 +86,16 @@ class SettlementCalls:
         self._cancellations = cancellations
         self.breakers = Breakers(lane, target.keys)
 
+    @property
+    def lane(self) -> Lane:
+        """The lane to the queue."""
+        return self._lane
+
+    @property
+    def reporter(self) -> Reporter:
+        """Reports what was settled."""
+        return self._reporter
+
     def sender(
         self,
         name: str,
@@ -100,7 +111,7 @@ class SettlementCalls:
 
     async def send_acks(self, batch: list[Delivery]) -> None:
         """Acknowledge entries whose jobs are done."""
-        claim = self._claim(batch)
+        claim = self.claim(batch)
         ids = [each.entry_id for each in batch]
         await self.breakers.tell()
         if claim.owner or self._target.gate.is_open:
@@ -124,7 +135,7 @@ class SettlementCalls:
             for each, key in zip(part, self._result_keys(part, ids), strict=True)
         ]
         results = ResultTarget(notices=keys.notices, notice=encode_notice(ids), ttl_s=ttl_s)
-        await finish(self._lane, self._claim(deliveries), entries, target=results)
+        await finish(self._lane, self.claim(deliveries), entries, target=results)
 
     def _result_keys(self, part: list[AckWithResult], ids: list[str]) -> list[bytes]:
         keys = self._target.keys
@@ -138,7 +149,7 @@ class SettlementCalls:
         """Run jobs again, now or later; report those whose attempt counted."""
         keys = self._target.keys
         for part in parts_of(batch, lambda each: len(each.envelope)):
-            claim = self._claim([each.delivery for each in part])
+            claim = self.claim([each.delivery for each in part])
             entries = [self._retried_entry(each) for each in part]
             await self.breakers.tell()
             flags = await retry(
@@ -164,9 +175,9 @@ class SettlementCalls:
             ttl_s=ttl_s or 1,
         )
         burials, entries = zip(*part, strict=True)
-        ids = [each.job_id for each, entry in part if entry.failure]
+        ids = [awaited_id(each.job_id) for each, entry in part if entry.failure]
         notice = encode_notice(ids) if ids else b""
-        claim = self._claim(burials)
+        claim = self.claim(burials)
         await self.breakers.tell()
         flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
         for each, flag in zip(burials, flags, strict=True):
@@ -181,11 +192,11 @@ class SettlementCalls:
 
     async def _send_closings(self, part: list[CloseEntry], ttl_s: int) -> None:
         keys = self._target.keys
-        told = [each.delivery.job.id for each in part if _value_of(each)]
+        told = [awaited_id(each.delivery.job.id) for each in part if _value_of(each)]
         notice = encode_notice(told) if told else b""
         results = ResultTarget(notices=keys.notices, notice=notice, ttl_s=ttl_s)
         entries = [self._closed_entry(each) for each in part]
-        claim = self._claim([each.delivery for each in part])
+        claim = self.claim([each.delivery for each in part])
         await self.breakers.tell()
         flags = await close(self._lane, claim, entries, target=results, requests=keys.cancelled)
         for each, flag in zip(part, flags, strict=True):
@@ -208,7 +219,7 @@ class SettlementCalls:
             delivery.entry_id,
             job.id,
             encode_cancelled(),
-            keys.failure(job.id),
+            keys.failure(awaited_id(job.id)),
             all_markers(keys, job.id, job.extras),
             b"" if request is None else request.member,
         )
@@ -236,19 +247,19 @@ class SettlementCalls:
         entry_id, job_id, fields = burial.entry_id, burial.job_id, encode_dead(burial.dead)
         if not job_id:
             return BuriedEntry(entry_id, fields)
-        keys, extras = self._target.keys, _extras_of(burial)
+        keys, extras = self._target.keys, extras_of(burial)
         has_failure = burial.failure_ttl_s > 0
         return BuriedEntry(
             entry_id,
             fields,
             encode_failure(burial.reason, burial.failure) if has_failure else b"",
-            keys.failure(job_id) if has_failure else b"",
+            keys.failure(awaited_id(job_id)) if has_failure else b"",
             job_id,
             all_markers(keys, job_id, extras),
-            _halted_by(extras),
+            halted_by(extras),
         )
 
-    def _claim(self, entries: Sequence[Delivery] | Sequence[BuryEntry]) -> Claim:
+    def claim(self, entries: Sequence[Delivery | BuryEntry]) -> Claim:
         """How to settle: the script checks that we still own an entry only if a lease may lapse."""
         target = self._target
         owner = b"" if self._lease.are_valid(entries) else target.consumer
@@ -259,7 +270,7 @@ def _value_of(each: CloseEntry) -> bytes:
     return encode_cancelled() if each.cancelled else each.result
 
 
-def _halted_by(extras: Extras) -> bytes:
+def halted_by(extras: Extras) -> bytes:
     """What is closed when this job is buried: nothing, unless it stops its key."""
     if extras.line is None or f"|{HALTED}:" not in extras.line:
         return b""
@@ -267,7 +278,8 @@ def _halted_by(extras: Extras) -> bytes:
     return next(each.encode() for each in resources if limit_of(each)[0] == ORDERED)
 
 
-def _extras_of(burial: BuryEntry) -> Extras:
+def extras_of(burial: BuryEntry) -> Extras:
+    """The extras of a job that is buried."""
     try:
         return decode_extras(burial.dead.extras)
     except DecodeError:

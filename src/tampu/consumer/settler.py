@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.cancellations import Cancellations
 from tampu.consumer.intake import BuryEntry
+from tampu.consumer.members import MemberCalls, entry_id_of
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
+    AdvanceEntry,
     CloseEntry,
     EndedAttempt,
+    EndMember,
+    MemberEnd,
     ReleaseEntry,
     RetryEntry,
     cancel,
+    park,
     plain_ack_outcome,
     release,
     settle,
@@ -24,7 +29,10 @@ from tampu.consumer.settle import (
 from tampu.consumer.settlement_calls import SettlementCalls
 from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
 from tampu.server.streams import MAX_ACKS
+from tampu.util.clock import now_ms
 from tampu.wire.extras import NO_EXTRAS
+from tampu.wire.flow import parse_member
+from tampu.wire.names import FLOW_MARK
 
 if TYPE_CHECKING:
     from tampu.consumer.batch_sender import BatchSender
@@ -36,8 +44,10 @@ if TYPE_CHECKING:
     from tampu.consumer.settlement_calls import SettleTarget
     from tampu.outcome import Outcome
     from tampu.server.lane import Lane
+    from tampu.wire.control import CancelRequest
 
 logger = logging.getLogger(__name__)
+_FLOW_ID_SIZE: Final = 28  # of the shortest id of a job of a flow
 
 
 class Settler:
@@ -59,6 +69,7 @@ class Settler:
         self._rules = rules
         self._recorder = recorder
         self._ack_times, self._result_times = recorder.ack_times, recorder.result_times
+        self._member_times = recorder.member_times
         self._reporter = reporter
         self.cancellations = cancellations = Cancellations()
         self._is_silent = reporter.is_silent
@@ -80,8 +91,25 @@ class Settler:
         self._closings = calls.sender(
             "closings", calls.send_closings, awaited=True, before=recorder.count_closings
         )
+        members = MemberCalls(calls, target.keys, max_dead=target.dead_max_len)
+        self._members = calls.sender(
+            "jobs of flows", members.send_members, awaited=True, before=recorder.count_members
+        )
+        self._steps = calls.sender(
+            "steps of chains", members.send_steps, awaited=True, before=recorder.count_steps
+        )
         settling = (self._acks, self._results, self._burials, self._closings)
-        self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
+        flows = (self._members, self._steps)
+        self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling, *flows)
+        self._by_kind: dict[type[Settlement], BatchSender[Any]] = {
+            AckWithResult: self._results,
+            RetryEntry: self._retries,
+            ReleaseEntry: self._retries,
+            BuryEntry: self._burials,
+            CloseEntry: self._closings,
+            EndMember: self._members,
+            AdvanceEntry: self._steps,
+        }
         self._breakers = calls.breakers
         self.start = reporter.report_start if reporter.wants_starts else None
 
@@ -100,11 +128,15 @@ class Settler:
         yield from (each.delivery.entry_id for each in self._retries.items)
         yield from (each.entry_id for each in self._burials.items)
         yield from (each.delivery.entry_id for each in self._closings.items)
+        yield from map(entry_id_of, self._members.items)
+        yield from (each.delivery.entry_id for each in self._steps.items)
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Settle an entry soon, given the outcome of its attempt."""
         extras = delivery.job.extras
-        if type(outcome) is self._plain_ack and extras.unique is None:
+        job_id = delivery.job.id
+        is_plain = len(job_id) < _FLOW_ID_SIZE or job_id[26] != FLOW_MARK
+        if type(outcome) is self._plain_ack and extras.unique is None and is_plain:
             # Hot path: what `settle` decides, without the call.
             if extras is not NO_EXTRAS:
                 self._breakers.note(delivery, outcome)
@@ -120,7 +152,13 @@ class Settler:
         outcome = self.cancellations.overrule(delivery, outcome)
         self._breakers.note(delivery, outcome)
         settlement = self._decide(delivery, outcome)
-        if type(settlement) is AckWithResult:
+        if type(settlement) is EndMember and settlement.end is MemberEnd.DONE:
+            if not self._is_silent:
+                self._reporter.report_end(delivery, outcome, duration_ns)
+            if self._member_times is not None:
+                self._member_times.append(duration_ns)
+            self._members.put(settlement)
+        elif type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             if settlement.lost is not None:
@@ -152,11 +190,15 @@ class Settler:
 
     def cancel(self, delivery: Delivery) -> None:
         """Cancel a job that has not started."""
-        self._closings.put(cancel(delivery))
+        self._send(cancel(delivery))
+
+    def park(self, delivery: Delivery, request: CancelRequest) -> None:
+        """Take out a job of a flow that has not started."""
+        self._send(park(delivery, request, now_ms=now_ms()))
 
     def bury(self, burial: BuryEntry) -> None:
         """Bury an entry that intake refused."""
-        self._burials.put(burial)
+        self._send(burial)
 
     async def drain(self, limit_s: float) -> bool:
         """Send all settlements; False if a kind of them takes longer than the limit."""
@@ -177,16 +219,9 @@ class Settler:
             return settle_lost_result(delivery, failure_of(error), self._rules)
 
     def _send(self, settlement: Settlement) -> None:
-        match settlement:
-            case Ack(delivery):
-                self._acks.put(delivery)
-            case AckWithResult():
-                self._results.put(settlement)
-            case RetryEntry() | ReleaseEntry():
-                self._retries.put(settlement)
-            case BuryEntry():
-                self._burials.put(settlement)
-            case CloseEntry():
-                self._closings.put(settlement)
-            case _:
-                assert_never(settlement)
+        if isinstance(settlement, Ack):
+            self._acks.put(settlement.delivery)
+        elif isinstance(settlement, BuryEntry) and parse_member(settlement.job_id) is not None:
+            self._members.put(settlement)
+        else:
+            self._by_kind[type(settlement)].put(settlement)

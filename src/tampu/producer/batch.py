@@ -6,7 +6,7 @@ Hot path. A job without options is a position in four lists. The only object mad
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -213,17 +213,8 @@ class FullBatch(AddBatch):
 
     def _lined(self, flat: list[bytes], job_keys: list[bytes]) -> LinedJobs:
         """The jobs with what the gate must know of the limits that they need."""
-        limits: dict[str, LimitDefinition | None] = {}
-        flags = set[bytes]()
-        for request in self.requests:
-            place = request.place
-            if place is None:
-                continue
-            for name, definition in place.limits:
-                limits[name] = definition or limits.get(name)
-            flags |= place.flags(expires=request.extras.deadline_ms is not None)
-        texts = encode_definitions(limits)
-        return LinedJobs(flat=flat, keys=job_keys, limits=texts, flags=b"".join(sorted(flags)))
+        needs = needs_of(self.requests)
+        return LinedJobs(flat=flat, keys=job_keys, limits=needs.limits, flags=needs.flags)
 
     def jobs(self, host: Host, flags: bytes) -> list[Job[Any]]:
         """A job whose id was taken is a duplicate."""
@@ -257,6 +248,27 @@ class FullBatch(AddBatch):
         subset._copy_futures(self, positions)
         subset.requests = [self.requests[position] for position in positions]
         return subset
+
+
+class LineNeeds(Struct, frozen=True):
+    """What the gate must know of jobs: the limits that they need, and flags."""
+
+    limits: list[bytes]
+    flags: bytes
+
+
+def needs_of(requests: Iterable["Request"]) -> LineNeeds:
+    """What the gate must know of these jobs."""
+    limits: dict[str, LimitDefinition | None] = {}
+    flags = set[bytes]()
+    for request in requests:
+        place = request.place
+        if place is None:
+            continue
+        for name, definition in place.limits:
+            limits[name] = definition or limits.get(name)
+        flags |= place.flags(expires=request.extras.deadline_ms is not None)
+    return LineNeeds(encode_definitions(limits), b"".join(sorted(flags)))
 
 
 def _added_event(job: Job[Any]) -> EventFields:

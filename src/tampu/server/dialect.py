@@ -19,13 +19,13 @@ _DETECTED = (_REQUIRED_COMMAND, "XACKDEL", "WAITAOF")
 # All other commands that tampu sends, in its scripts too. Hosted servers rename or disable some.
 USED = (
     *("CLIENT", "COMMAND", "INFO", "SCAN", "TIME", "WAIT", "EVAL", "EVALSHA", "SCRIPT"),
-    *("DEL", "EXISTS", "EXPIRE", "PERSIST", "PEXPIRE", "PTTL", "UNLINK"),
+    *("BITFIELD", "DEL", "EXISTS", "EXPIRE", "PERSIST", "PEXPIRE", "PTTL", "UNLINK"),
     *("GET", "MGET", "SET", "BLPOP", "LLEN", "LPOP", "LPUSH", "LRANGE", "LREM", "LTRIM", "RPUSH"),
-    *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSCAN", "HSET"),
+    *("HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HLEN", "HMGET", "HSCAN", "HSET", "HSETNX"),
     *("XACK", "XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREAD"),
     *("XREADGROUP", "XREVRANGE", "XTRIM"),
     *("ZADD", "ZCARD", "ZCOUNT", "ZMSCORE", "ZPOPMIN", "ZRANGE", "ZRANGEBYSCORE", "ZREM"),
-    *("ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCAN", "ZSCORE"),
+    *("ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZREVRANGE", "ZSCAN", "ZSCORE"),
 )
 _FIELD = re.compile(rb"^([a-z_]+):(.*?)\r?$", re.MULTILINE)
 _PRE_RELEASE = re.compile(r"[^0-9.].*")

@@ -11,6 +11,8 @@ from tampu.server.client import CredentialCallback
 from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, check_target, connect
 from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane, LaneOptions
+from tampu.server.listening import SharedParts
+from tampu.wire.keys import QueueKeys
 
 _MOST_OPEN: Final = 64
 """Lanes to a cluster. Beyond that, the ones that were idle for longest are closed."""
@@ -103,3 +105,34 @@ class Lanes:
         idle = [slot for slot, lane in self._lanes.items() if lane.is_idle]
         for slot in idle[: max(0, len(self._lanes) + 1 - _MOST_OPEN)]:
             await self._lanes.pop(slot).close()
+
+
+class QueueLanes:
+    """Lanes to queues, for who has one to a queue of its own; those of other slots on demand."""
+
+    def __init__(self, parts: SharedParts, own: Lane, keys: QueueKeys) -> None:
+        self.own = own
+        self._parts = parts
+        self._server = parts.server
+        self._slot = parts.server.slot(keys.stream)
+        self._lanes: dict[int, Lane] = {}  # by slot
+        self._opening = asyncio.Lock()
+
+    async def to(self, queue: str) -> tuple[Lane, QueueKeys]:
+        """The lane to a queue, and its keys; raises a `ServerError` if it cannot be reached."""
+        keys = QueueKeys(queue)
+        slot = self._server.slot(keys.stream)
+        if slot == self._slot:
+            return self.own, keys
+        async with self._opening:
+            lane = self._lanes.get(slot)
+            if lane is None:
+                shared = self._parts.connections
+                lane = self._lanes[slot] = await Lane.open(self._server, keys.stream, shared=shared)
+        return lane, keys
+
+    async def close(self) -> None:
+        """Close those that were opened."""
+        lanes, self._lanes = list(self._lanes.values()), {}
+        for lane in lanes:
+            await lane.close()

@@ -87,6 +87,17 @@ class Arguments:
         except (MsgspecError, EncodeError, DecodeError):
             raise self._explain_call(bound) from None
 
+    def check_some(self, known: Mapping[str, object]) -> None:
+        """As `check`, for those arguments of a call that are known."""
+        for name, value in known.items():
+            self.receive(name, value)
+
+    def check_first(self, items: Sequence[object]) -> None:
+        """Refuse items that do not fit the first parameter."""
+        name = self._positional[0]
+        for item in items:
+            self.receive(name, item)
+
     def accepts(self, name: str, value: object) -> bool:
         """Whether a decoded value fits a parameter; also if there is no such parameter."""
         return name not in self._parameters or self._type_error(name, value) is None
@@ -95,9 +106,12 @@ class Arguments:
         """One argument as the function will get it; `ArgumentError` if it cannot be sent."""
         try:
             data = decode_payload(encode_payload(value, max_bytes=_ANY_SIZE))
-            return convert_to(data, self._parameters[name].hint)
-        except (MsgspecError, EncodeError, DecodeError):
-            raise self._error(name, "cannot be sent") from None
+        except (EncodeError, DecodeError) as error:
+            raise self._error(name, f"cannot be encoded: {error.problem}") from None
+        refusal = self._type_error(name, data)
+        if refusal is not None:
+            raise refusal
+        return convert_to(data, self._parameters[name].hint)
 
     def convert(self, data: object) -> dict[str, Any]:
         """The arguments in a job's data, converted to the types that the function expects.

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import (
@@ -18,23 +18,24 @@ from typing import (
     cast,
 )
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tampu.consumer.handler import Function, Handler
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobActions, JobOptions, NewJob
+from tampu.job import Host, Job, JobActions, JobOptions, NewJob, NodeResults
 from tampu.limits.declared import NO_FLOW, check_declared
 from tampu.limits.model import NamedLimits
 from tampu.limits.placing import FlowOptions, limits_of
-from tampu.producer.request import new_job
+from tampu.producer.request import JobRules, new_job, request_for
 from tampu.producer.sync_job import SyncJob
 from tampu.tasks.arguments import ReturnType
+from tampu.tasks.calls import Call, FirstStep
+from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.settings import TaskSettings
 from tampu.tasks.signature import check_parameters
-from tampu.util.clock import Duration
+from tampu.util.clock import Duration, now_ms
 from tampu.util.portal import Portal
 from tampu.wire.lines import LimitDefinition
 from tampu.wire.names import check_job_name, check_queue_name
@@ -52,12 +53,19 @@ class TaskProducer(Protocol):
     def queue(self, name: str) -> "Queue":
         """The queue with this name, for the running event loop."""
 
+    async def add_draft(self, draft: Draft, following: Sequence[Draft]) -> None:
+        """Add a job whose request has its id; make known what those need that follow it."""
+
     def portal(self) -> Portal:
         """The portal for threads without an event loop."""
 
     @property
     def limits(self) -> NamedLimits:
         """The limits that were declared under a name."""
+
+    @property
+    def job_rules(self) -> JobRules:
+        """The limits of each job."""
 
 
 class TaskRegistry(Protocol):
@@ -73,16 +81,6 @@ class TaskRegistry(Protocol):
 
     def queue_or_default(self, name: str | None) -> str:
         """The name itself, or the default queue if it is None."""
-
-
-class Call(Struct, Generic[R], frozen=True):
-    """A call of a task, for `enqueue_many`: its arguments and options."""
-
-    task: "Task[..., R]"
-    arguments: Mapping[str, object]
-
-    def __repr__(self) -> str:
-        return f"<Call of {self.task!r}>"  # without arguments, which may be private
 
 
 class _LazyDefinition:
@@ -235,6 +233,42 @@ class Task(Generic[P, R]):
         copy._options = {**self._options, **options}
         return copy
 
+    def draft(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], *, check: bool = True
+    ) -> Draft:
+        """A job of a flow or chain to come, whose arguments may stand for results.
+
+        `check` says whether arguments that are known have not been checked yet.
+        """
+        arguments = self.definition.arguments
+        bound = split_arguments(arguments.bind(args, kwargs))
+        if check:
+            arguments.check_some(bound.known)
+        job = new_job(self.name, bound.sent, self._job_options(bound.known))
+        rules = self._registry.producer.job_rules
+        request = check_draft(request_for(job, rules, now_ms()))
+        return Draft(self.queue, request, bound.later)
+
+    def check_items(self, items: Sequence[object]) -> None:
+        """Refuse items of a map that do not fit the first parameter."""
+        self.definition.arguments.check_first(items)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether flow control decides about each of its jobs."""
+        return self._flow != NO_FLOW or bool(self._options.get("limits"))
+
+    async def add_first(self, first: Draft, others: Sequence[Draft], *, step: FirstStep) -> None:
+        """Add the first step of a chain."""
+        request = replace(first.request, job_id=step.job_id, payload=step.payload)
+        draft = replace(first, request=request)
+        await self._registry.producer.add_draft(draft, others)
+
+    def in_portal(self, add: Callable[[], Coroutine[Any, Any, Job[R]]]) -> SyncJob[R]:
+        """The job that is added in the thread of the app."""
+        portal = self._registry.producer.portal()
+        return SyncJob(portal.call(add), portal)
+
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `enqueue_many`; `ArgumentError` if the arguments do not fit."""
         return Call(self, self.bind(args, kwargs))
@@ -277,8 +311,7 @@ class Task(Generic[P, R]):
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R]:
         """As `enqueue`, from code without an event loop; waits until the job is added."""
-        portal = self._registry.producer.portal()
-        return SyncJob(portal.call(lambda: self.enqueue(*args, **kwargs)), portal)
+        return self.in_portal(lambda: self.enqueue(*args, **kwargs))
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncJob[R]]:
         """As `enqueue_many`, from code without an event loop."""
@@ -292,12 +325,11 @@ class Task(Generic[P, R]):
 
     def job_sync(self, job_id: str) -> SyncJob[R]:
         """As `job`, for code without an event loop."""
-        portal = self._registry.producer.portal()
 
         async def find() -> Job[R]:
             return self.job(job_id)
 
-        return SyncJob(portal.call(find), portal)
+        return self.in_portal(find)
 
     def _queue_for(self, call: Call[R]) -> str:
         given: object = call
@@ -361,6 +393,10 @@ class _ConvertingHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """The result, converted."""
         return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """Passed on."""
+        return self._host.read_results(of)
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Passed on."""

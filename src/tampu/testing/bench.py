@@ -26,6 +26,7 @@ from tampu.server.scripts.virtual_time import travel
 from tampu.testing.queue_bench import Attempt, BenchRules, Ended, QueueBench
 from tampu.testing.runners import failure_error, refusal_error, run_together
 from tampu.util.clock import instant, now_ms
+from tampu.wire.flow import is_of_flow
 from tampu.wire.keys import QueueKeys
 
 _SETTLE_S: Final = 10.0
@@ -117,7 +118,7 @@ class Bench:
             return []
         queue = min(waiting, key=_order)
         entry = queue.heads.popleft()
-        accepted = queue.accept(entry)
+        accepted = await queue.complete(queue.accept(entry))
         for burial in accepted.refused:
             queue.settler.bury(burial)
             await queue.settler.drain(_SETTLE_S)
@@ -139,6 +140,8 @@ class Bench:
             queues = self._queues.values()
             reads = [each.read() for each in queues if not each.heads]
             await asyncio.gather(*reads, *(each.learn() for each in queues if learn))
+            if any([await each.relay() for each in queues if each.has_flows]):
+                await asyncio.gather(*(each.read() for each in queues if not each.heads))
         self._has_read = True
 
     async def flush_events(self) -> None:
@@ -171,6 +174,8 @@ class Bench:
         finally:
             for job_id in ids:
                 rules.running.pop(job_id, None)
+                if is_of_flow(job_id):
+                    self.look_again()  # others may have waited for it
             settled.set_result(None)
         return [self._ended(queue, *ended) for ended in zip(deliveries, outcomes, strict=True)]
 

@@ -1,11 +1,11 @@
 """A job that no queue knows, for calling a handler in a test."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from tampu.errors import OptionError, WrongContext
-from tampu.job import Job, JobActions
+from tampu.job import Job, JobActions, NodeResults
 from tampu.util.clock import Duration, instant_ms, now_ms
 from tampu.util.ids import new_id
 from tampu.util.options import at_least
@@ -27,6 +27,11 @@ class _MadeHost:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A made job has no result."""
         raise WrongContext("wait for the result of a job from make_job()", "it is on no queue")
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """Raises `WrongContext`."""
+        del of
+        raise WrongContext("read results of a node here", "the job was made for a test")
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Record what was charged."""

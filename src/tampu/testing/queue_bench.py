@@ -13,9 +13,10 @@ from uuid import uuid4
 import msgspec
 
 from tampu.consumer.batching import batch_value
-from tampu.consumer.engine import WorkerHost, job_control
 from tampu.consumer.gate import GateRoom
 from tampu.consumer.handler import Batch, HandlerPlan
+from tampu.consumer.host import WorkerHost, job_control
+from tampu.consumer.inputs import InputReader
 from tampu.consumer.intake import Accepted, Arrival, Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.queue_config import QueueConfig
@@ -28,7 +29,8 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
-from tampu.server.listening import Wakeups
+from tampu.server.lanes import QueueLanes
+from tampu.server.listening import SharedParts, Wakeups
 from tampu.server.scripts.control import free_unique, read_control
 from tampu.server.scripts.delayed import promote
 from tampu.server.scripts.gate import admit
@@ -37,6 +39,7 @@ from tampu.server.streams import RawEntry, create_group, pack_read, read_entries
 from tampu.services.leader import LeaderContext
 from tampu.services.promoter import note_promoted
 from tampu.services.reaper import Fleet
+from tampu.services.relay import RelayService
 from tampu.util.clock import now_ms
 from tampu.wire.control import decode_request
 from tampu.wire.holders import HolderKind, new_holder
@@ -103,6 +106,7 @@ class QueueBench:
         self.member = config.member
         self.heads: deque[RawEntry] = deque()  # the next one, read already
         self.paused = False
+        self.has_flows = False
         self.rules = msgspec.structs.replace(config.rules, rng=Random(0))  # noqa: S311 - repeatable
         self.events_max_len = settings.events_max_len if settings.events else 0
         self._lane = lane
@@ -120,21 +124,24 @@ class QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer, group=settings.group)
-        self._intake = config.make_intake(WorkerHost(reporter, actions, self._gate), self._lane)
+        lanes = QueueLanes(SharedParts(lane.server), lane, keys)
+        host = WorkerHost(reporter, actions, gate=self._gate, lanes=lanes)
+        self._intake = config.make_intake(host, self._lane)
+        self._inputs = InputReader(lanes, keys, self._intake)
         self._holder = new_holder(HolderKind.SCHEDULER, uuid4())
         self._leads = False
-        self._firer = _Firer(
-            LeaderContext(
-                lane=lane,
-                keys=keys,
-                holder=self._holder,
-                events_max_len=self.events_max_len,
-                sink=reporter.sink,
-                wakeups=Wakeups(lane.server),
-                fleet=Fleet(),
-                history=False,
-            )
+        context = LeaderContext(
+            lane=lane,
+            keys=keys,
+            holder=self._holder,
+            events_max_len=self.events_max_len,
+            sink=reporter.sink,
+            wakeups=Wakeups(lane.server),
+            fleet=Fleet(),
+            history=False,
         )
+        self._firer = _Firer(context)
+        self._relay = RelayService(context, lanes)
 
     async def open(self) -> None:
         """Create the group, and begin to settle."""
@@ -156,14 +163,25 @@ class QueueBench:
         """Take an entry in, as a worker does."""
         return self._intake.accept([entry], Arrival(monotonic(), now_ms()))
 
+    async def complete(self, accepted: Accepted) -> Accepted:
+        """Give jobs of flows the values that they lack."""
+        return await self._inputs.read(accepted.incomplete) if accepted.incomplete else accepted
+
+    async def relay(self) -> bool:
+        """Bring to other queues what flows have for them; False if there was nothing."""
+        has_brought = False
+        while (await self._relay.work()).wait_s == 0.0:
+            has_brought = True
+        return has_brought
+
     async def learn(self) -> None:
         """Learn what was cancelled, and whether the queue is paused."""
-        own = (self.keys.pause, self.keys.cancelled, self.keys.gate)
+        own = (self.keys.pause, self.keys.cancelled, self.keys.gate, self.keys.outbox)
         if not await any_exists(self._lane, own):
-            self.paused = False
+            self.paused = self.has_flows = False
             return
         state = await read_control(self._lane, self.keys)
-        self.paused = state.paused
+        self.paused, self.has_flows = state.paused, state.has_flows
         self._gate.learn(is_open=state.has_gate)
         for member in state.requests:
             self.settler.cancellations.note(decode_request(member))

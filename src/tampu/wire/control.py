@@ -1,6 +1,6 @@
 """What workers are told while they run: messages on a queue's control stream, in plain text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -22,6 +22,10 @@ class CancelRequest(Struct, frozen=True):
     def member(self) -> bytes:
         """The request as a member of the set of requests."""
         return f"{self.latest_ms}:{self.job_id}".encode()
+
+
+class FlowsNotice(Struct, frozen=True):
+    """Flows of the queue have something to bring to other queues, or jobs to add."""
 
 
 class PauseRequest(Struct, frozen=True):
@@ -60,33 +64,41 @@ class ReleaseNotice(Struct, frozen=True):
 
 
 ControlMessage: TypeAlias = (
-    CancelRequest | PauseRequest | DrainRequest | GateNotice | HoldNotice | ReleaseNotice
+    CancelRequest
+    | PauseRequest
+    | DrainRequest
+    | GateNotice
+    | FlowsNotice
+    | HoldNotice
+    | ReleaseNotice
 )
 
 
 def decode_control(flat: Sequence[bytes]) -> ControlMessage:
     """The message in an entry of the control stream, or `DecodeError`."""
     fields = {name: decode_text(value) for name, value in pair_fields(flat, what="message").items()}
-    match fields.get(b"op"):
-        case "cancel":
-            return _request(fields.get(b"id", ""), fields.get(b"latest", ""))
-        case "pause" | "resume" as change:
-            return PauseRequest(change == "pause")
-        case "gate" | "no_gate" as change:
-            return GateNotice(change == "gate")
-        case "hold":
-            left_ms = decode_number(encode_text(fields.get(b"left", "")))
-            return HoldNotice(fields.get(b"what", ""), _whole(left_ms))
-        case "unhold":
-            return ReleaseNotice(fields.get(b"what", ""))
-        case "drain":
-            return DrainRequest(fields.get(b"worker", ""))
-        case _:
-            raise DecodeError("control message", "this version does not know its kind")
+    read = _READERS.get(fields.get(b"op", ""))
+    if read is None:
+        raise DecodeError("control message", "this version does not know its kind")
+    return read(fields)
 
 
-def _whole(given: int | str) -> int | None:
-    return given if isinstance(given, int) else None
+def _read_hold(fields: Mapping[bytes, str]) -> HoldNotice:
+    left_ms = decode_number(encode_text(fields.get(b"left", "")))
+    return HoldNotice(fields.get(b"what", ""), left_ms if isinstance(left_ms, int) else None)
+
+
+_READERS: Final[dict[str, Callable[[Mapping[bytes, str]], ControlMessage]]] = {
+    "cancel": lambda fields: _request(fields.get(b"id", ""), fields.get(b"latest", "")),
+    "pause": lambda _: PauseRequest(True),
+    "resume": lambda _: PauseRequest(False),
+    "gate": lambda _: GateNotice(True),
+    "no_gate": lambda _: GateNotice(False),
+    "flows": lambda _: FlowsNotice(),
+    "hold": _read_hold,
+    "unhold": lambda fields: ReleaseNotice(fields.get(b"what", "")),
+    "drain": lambda fields: DrainRequest(fields.get(b"worker", "")),
+}
 
 
 def encode_drain(request: DrainRequest) -> list[str]:

@@ -50,6 +50,10 @@ class QueueKeys:
     gate_wake: bytes = field(init=False, repr=False)
     gate_wakeup: bytes = field(init=False, repr=False)
     gate_lock: bytes = field(init=False, repr=False)
+    flows: bytes = field(init=False, repr=False)
+    flows_lock: bytes = field(init=False, repr=False)
+    outbox: bytes = field(init=False, repr=False)
+    outbox_wakeup: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -82,6 +86,10 @@ class QueueKeys:
             "gate_wake": tag + b":tampu:gate:wake",
             "gate_wakeup": tag + b":tampu:gate:bell",
             "gate_lock": tag + b":tampu:gate:lock",
+            "flows": tag + b":tampu:flows",
+            "flows_lock": tag + b":tampu:flows:lock",
+            "outbox": tag + b":tampu:outbox",
+            "outbox_wakeup": tag + b":tampu:outbox:bell",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -150,6 +158,14 @@ class QueueKeys:
         """Ours: how the process of a worker is doing; written every ten seconds."""
         return b"%b:tampu:process:%b" % (self.tag, consumer_id)
 
+    def flow(self, flow_id: str) -> bytes:
+        """Ours: the state of a flow whose home is this queue."""
+        return b"%b:tampu:flow:%b" % (self.tag, flow_id.encode())
+
+    def map_results(self, flow_id: str, node: int) -> bytes:
+        """Ours: the results of a node of a flow that has many jobs."""
+        return b"%b:%d:out" % (self.flow(flow_id), node)
+
     def history(self, step_s: int, number: int) -> bytes:
         """Ours: what happened in one step of so many seconds; they are numbered from 1970 on."""
         return b"%b:tampu:m:%d:%d" % (self.tag, step_s, number)
@@ -195,6 +211,9 @@ _EXPIRING: Final = (
     b"tampu:process:",
     b"tampu:alerts",
     *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:")),
+    b"tampu:flows:lock",
+    b"tampu:outbox:bell",
+    b"tampu:delivered:",
 )
 MARKS: Final = b"{chasqui:}:tampu:marks"
 """A stream of the moments that charts show as lines, such as deployments; one for all queues."""

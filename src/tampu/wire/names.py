@@ -12,6 +12,8 @@ MAX_JOB_NAME_BYTES: Final = 256
 MAX_SCHEDULE_KEY_BYTES: Final = 1024
 MAX_TASK_ID_BYTES: Final = 256
 MAX_PREFIX_BYTES: Final = 256
+FLOW_MARK: Final = "~"
+"""Follows the id of a flow in the ids of its jobs."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Braces would move the hash tag; glob characters would make a SCAN match other queues.
 _NOT_IN_QUEUE_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\s{}*?\[\]]")

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from msgspec import MsgspecError, Raw
-from msgspec.msgpack import Decoder, Encoder
+from msgspec.msgpack import Decoder, Encoder, Ext
 
 from tampu.errors import DecodeError, EncodeError
 from tampu.wire.msgpack import MAX_DEPTH, may_nest_too_deep
@@ -74,8 +74,17 @@ def _check_encoded(value: object, data: bytes, *, max_bytes: int, what: str) -> 
 
 def decode_payload(data: bytes, *, what: str = "payload") -> object:
     """The one value in MessagePack bytes, or `DecodeError`."""
+    return _decode_with(_decode, data, what)
+
+
+def decode_data(data: bytes) -> object:
+    """As `decode_payload`, but raises `OwnPayloadFound` for one of our own."""
+    return _decode_with(decode_small, data, "payload")
+
+
+def _decode_with(decode: Callable[[bytes], object], data: bytes, what: str) -> object:
     try:
-        value = _decode(data)
+        value = decode(data)
     except RecursionError:
         raise DecodeError(what, _TOO_DEEP) from None
     except (MsgspecError, ValueError, OverflowError, TypeError):
@@ -142,6 +151,32 @@ def _problem_of(error: Exception) -> str:
 
 _encode: Final = Encoder(enc_hook=_as_plain).encode
 _decode: Final = Decoder().decode
+OWN_PAYLOAD: Final = 84
+"""The type of the extension that is the whole payload of some jobs of flows and chains."""
 
-decode_small: Final = _decode
-"""The decoder itself, for payloads of at most `MAX_DEPTH` bytes: they cannot be nested too deep."""
+
+class OwnPayloadFound(Exception):
+    """A payload that may be one of our own: not yet the arguments of a job."""
+
+
+def _refuse_own(code: int, data: memoryview) -> Ext:
+    if code == OWN_PAYLOAD:
+        raise OwnPayloadFound
+    return Ext(code, bytes(data))
+
+
+decode_small: Final = Decoder(ext_hook=_refuse_own).decode
+"""For payloads of at most `MAX_DEPTH` bytes, which cannot be nested too deep.
+
+Raises `OwnPayloadFound` for one of our own.
+"""
+
+
+# Where the type is in an extension, by its first byte.
+_TYPE_AT: Final = dict.fromkeys(range(0xD4, 0xD9), 1) | {0xC7: 2, 0xC8: 3, 0xC9: 5}
+
+
+def is_own_payload(data: bytes) -> bool:
+    """Whether a payload is one of our own."""
+    at = _TYPE_AT.get(data[0]) if data else None
+    return at is not None and data[at : at + 1] == bytes((OWN_PAYLOAD,))

@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable
@@ -27,7 +27,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from tampu.consumer.runners.child_logs import ChildLog, LogLevels, send_logs
 from tampu.errors import DecodeError, EncodeError, WrongContext
-from tampu.job import Job, JobActions, enter_job
+from tampu.job import Job, JobActions, NodeResults, enter_job
 from tampu.outcome import (
     MAX_RESULT_BYTES,
     Done,
@@ -195,6 +195,11 @@ class _ChildAttempt:
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """A handler makes the result; it cannot wait for it."""
         raise WrongContext("call job.result() in a handler", "the result does not exist yet")
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        """Raises `WrongContext`: they would have to pass through a pipe."""
+        del of
+        raise WrongContext("read results of a node here", "the task runs in a child process")
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Raises `WrongContext`: a child process has no connection to the server."""

@@ -28,8 +28,16 @@ from tampu.consumer.runners.children import Children
 from tampu.consumer.runners.threads import HandlerThreads
 from tampu.consumer.runners.traced import note_errors
 from tampu.job import unmark_cancelled
-from tampu.outcome import Done, Outcome, Released, outcome_of_error, outcome_of_value
+from tampu.outcome import (
+    MAX_RESULT_BYTES,
+    Done,
+    Outcome,
+    Released,
+    outcome_of_error,
+    outcome_of_value,
+)
 from tampu.util.options import is_async
+from tampu.wire.payload import encode_payload, is_own_payload
 
 T = TypeVar("T")
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, list, dict})
@@ -150,11 +158,11 @@ class ProcessRunner:
 
     async def run(self, delivery: Delivery) -> Outcome:
         """Call the function in a child, which is killed at the time limit."""
-        job, envelope = delivery.job, delivery.envelope
+        job = delivery.job
         request = ChildRequest(
             job_id=job.id,
             name=job.name,
-            payload=envelope.payload,
+            payload=_payload_of(delivery),
             attempt=job.attempt,
             created_at_ms=job.created_at_ms,
             extras=delivery.extras or None,
@@ -171,6 +179,14 @@ class ProcessRunner:
     async def close(self) -> None:
         """End the children."""
         await self._children.close()
+
+
+def _payload_of(delivery: Delivery) -> bytes:
+    """The data of a job as a child gets it: of a flow's job with the values that it needs."""
+    payload = delivery.envelope.payload
+    if not is_own_payload(payload):
+        return payload
+    return encode_payload(delivery.job.data, max_bytes=MAX_RESULT_BYTES)
 
 
 def _is_loop_running() -> bool:

@@ -86,22 +86,24 @@ async def request_drain(lane: Lane, keys: QueueKeys, request: DrainRequest) -> N
 
 
 class ControlState(Struct, frozen=True):
-    """Whether a queue is paused and has a gate, and the requests to cancel that are still open."""
+    """Whether a queue is paused, has a gate, and has had flows; the requests to cancel jobs."""
 
     paused: bool
     requests: list[bytes]
     has_gate: bool
+    has_flows: bool
 
 
 async def read_control(lane: Lane, keys: QueueKeys) -> ControlState:
     """What a worker must know that has not followed the control stream."""
     asking = lane.send(pack("ZRANGE", keys.cancelled, 0, -1), repeatable=True)
     finding = lane.send(pack("EXISTS", keys.gate), repeatable=True)
-    for each in (asking, finding):
+    looking = lane.send(pack("EXISTS", keys.outbox), repeatable=True)
+    for each in (asking, finding, looking):
         each.add_done_callback(ignore_outcome)
     paused = await is_paused(lane, keys)  # sent together
     requests: Any = await asking
-    return ControlState(paused, list(requests), bool(await finding))
+    return ControlState(paused, list(requests), bool(await finding), bool(await looking))
 
 
 async def is_paused(lane: Lane, keys: QueueKeys) -> bool:

@@ -118,7 +118,7 @@ class ResultTarget:
 
 async def ack(lane: Lane, claim: Claim, entry_ids: Sequence[bytes]) -> int:
     """Ack entries without results, by a script: it checks the owner, and frees what they held."""
-    args = [*_claim_args(lane, claim), *entry_ids]
+    args = [*claim_args(lane, claim), *entry_ids]
     return as_number(await _ACK.run(lane, (claim.stream, claim.gate), args, repeatable=True))
 
 
@@ -127,7 +127,7 @@ async def finish(
 ) -> bytes:
     """Ack entries and store their results; one flag each, b"1" if the entry was ours to settle."""
     keys = (claim.stream, target.notices, claim.gate, *[entry.key for entry in entries])
-    args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
+    args: list[Argument] = [*claim_args(lane, claim), target.ttl_s, target.notice]
     for entry in entries:
         args += entry.entry_id, entry.result
     return as_flags(await _FINISH.run(lane, keys, args, repeatable=True))
@@ -137,7 +137,7 @@ async def retry(
     lane: Lane, claim: Claim, entries: Sequence[RetriedEntry], *, delayed: bytes, wakeup: bytes
 ) -> bytes:
     """Run jobs again; one flag each, b"1" if the entry was ours to settle."""
-    args: list[Argument] = _claim_args(lane, claim)
+    args: list[Argument] = claim_args(lane, claim)
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         index = b"" if entry.index_s is None else entry.index_s
@@ -168,7 +168,7 @@ async def bury(
 ) -> bytes:
     """Move entries to the dead letters; one flag each, b"1" if the entry was ours to settle."""
     keys = [claim.stream, target.dead, target.notices, claim.gate]
-    args: list[Argument] = _claim_args(lane, claim)
+    args: list[Argument] = claim_args(lane, claim)
     args += target.max_len, target.ttl_s, notice
     for entry in entries:
         keys += ([entry.key] if entry.failure else []) + [*entry.markers.keys]
@@ -187,26 +187,27 @@ async def close(
 ) -> bytes:
     """Ack entries, store results or failures, free markers; one flag each, as `finish`."""
     keys = [claim.stream, target.notices, requests, claim.gate]
-    args: list[Argument] = [*_claim_args(lane, claim), target.ttl_s, target.notice]
+    args: list[Argument] = [*claim_args(lane, claim), target.ttl_s, target.notice]
     for entry in entries:
         keys += ([entry.key] if entry.value else []) + [*entry.markers.keys]
         args += entry.entry_id, entry.value, entry.markers.kinds, entry.job_id, entry.request
     return as_flags(await _CLOSE.run(lane, keys, args, repeatable=True))
 
 
-def _claim_args(lane: Lane, claim: Claim) -> list[Argument]:
-    """The arguments that the three scripts have in common."""
+def claim_args(lane: Lane, claim: Claim) -> list[Argument]:
+    """The arguments that scripts which settle entries have in common."""
     return [claim.group, claim.owner, int(lane.server.dialect.ack_and_delete)]
 
 
 class Replay(Struct, frozen=True):
-    """A dead letter to replay: its id, what to add, and the key of its stored failure."""
+    """A dead letter to replay: its id, what to add, the key of its failure, its job's id."""
 
     dead_id: bytes
     body: bytes
     name: bytes
     extras: bytes
     failure_key: bytes
+    job_id: str
 
 
 async def replay(lane: Lane, keys: QueueKeys, letters: Sequence[Replay]) -> list[bool]:

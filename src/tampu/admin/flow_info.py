@@ -1,0 +1,181 @@
+"""What is known about a flow: its nodes, what they wait for, how many of their jobs have ended."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tampu.util.clock import instant
+from tampu.util.options import Word
+from tampu.wire.dead import Failure
+from tampu.wire.fields import decode_text
+from tampu.wire.result import decode_failure
+
+
+class RunState(Word):
+    """The state of a flow."""
+
+    RUNNING = "running"
+    HALTED = "halted"  # a job has failed, and with fail_fast no other one starts
+    DONE = "done"
+    FAILED = "failed"  # it can be retried
+    CANCELLED = "cancelled"
+
+
+class NodeState(Word):
+    """The state of a node of a flow."""
+
+    WAITING = "waiting"  # for other nodes
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class EdgeInfo(Struct, frozen=True):
+    """What a node waits for: another node, and how that must end."""
+
+    node: int
+    kind: str  # "success", "end" if it gets the outcome, or "order"
+
+
+class NodeInfo(Struct, frozen=True, kw_only=True):
+    """One node of a flow."""
+
+    number: int
+    name: str  # of its task
+    queue: str
+    state: NodeState
+    is_map: bool
+    is_growing: bool  # a map that has not got all of its jobs yet
+    jobs: int  # known so far
+    done: int
+    failed: int
+    waits_for: tuple[EdgeInfo, ...]  # all that it depends on
+    missing: tuple[int, ...]  # those that it still waits for
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of its jobs have ended."""
+        return self.state in {NodeState.DONE, NodeState.FAILED}
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs wait or run."""
+        return self.jobs - self.done - self.failed
+
+
+class FlowInfo(Struct, frozen=True, kw_only=True):
+    """What is known about a flow."""
+
+    id: str
+    name: str
+    queue: str  # its home
+    state: RunState
+    started_at: datetime
+    ended_at: datetime | None
+    nodes: tuple[NodeInfo, ...]
+    result_node: int | None
+    failure: Failure | None  # of the first job that failed
+
+    def __repr__(self) -> str:
+        return f"<FlowInfo {self.id} {self.name!r} {self.state.value}>"
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether a map has not got all of its jobs yet."""
+        return any(each.is_growing for each in self.nodes)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs are known so far."""
+        return sum(each.jobs for each in self.nodes)
+
+    @property
+    def done(self) -> int:
+        """How many jobs are done."""
+        return sum(each.done for each in self.nodes)
+
+    @property
+    def failed(self) -> int:
+        """How many jobs have failed."""
+        return sum(each.failed for each in self.nodes)
+
+
+_EDGE_KINDS: Final = {"s": "success", "e": "end", "a": "order"}
+
+
+def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo:
+    """A flow from the fields of its state."""
+
+    def text(name: str) -> str:
+        return decode_text(fields.get(name, b""))
+
+    def number(name: str) -> int:
+        return int(fields.get(name) or 0)
+
+    count = number("nodes")
+    edges: dict[int, list[EdgeInfo]] = {node: [] for node in range(count)}
+    for node in range(count):
+        for edge in filter(None, text(f"o{node}").split(",")):
+            edges[int(edge[:-1])].append(EdgeInfo(node, _EDGE_KINDS[edge[-1]]))
+    nodes = tuple(
+        _read_node(fields, node, waits_for=tuple(edges[node]), home=queue) for node in range(count)
+    )
+    state = RunState(text("s"))
+    if state is RunState.RUNNING and text("halt") == "1":
+        state = RunState.HALTED
+    why = fields.get("why")
+    stored = None if why is None else decode_failure(why)
+    ended = text("end")
+    return FlowInfo(
+        id=flow_id,
+        name=text("name"),
+        queue=queue,
+        state=state,
+        started_at=instant(number("at")),
+        ended_at=instant(int(ended)) if ended and state is not RunState.RUNNING else None,
+        nodes=nodes,
+        result_node=number("res") if "res" in fields else None,
+        failure=None
+        if stored is None
+        else Failure(stored.error_type, stored.message, stored.traceback),
+    )
+
+
+def _read_node(
+    fields: Mapping[str, bytes], node: int, *, waits_for: tuple[EdgeInfo, ...], home: str
+) -> NodeInfo:
+    def number(letter: str) -> int:
+        return int(fields.get(f"{letter}{node}") or 0)
+
+    is_map = fields.get(f"k{node}") == b"m"
+    left, dead, stage = number("u"), number("x"), fields.get(f"z{node}", b"")
+    jobs = number("p") if is_map else 1
+    if not stage:
+        state = NodeState.WAITING
+    elif b"s" in fields.get(f"c{node}", b""):
+        state = NodeState.DONE
+    elif stage == b"2" and left == dead:
+        state = NodeState.FAILED
+    else:
+        state = NodeState.RUNNING
+    fired = {each.node: fields.get(f"c{each.node}", b"") for each in waits_for}
+    missing = (
+        each.node
+        for each in waits_for
+        if (b"s" if each.kind == "success" else b"e") not in fired[each.node]
+    )
+    return NodeInfo(
+        number=node,
+        name=decode_text(fields.get(f"n{node}", b"")),
+        queue=decode_text(fields.get(f"q{node}", b"")) or home,
+        state=state,
+        is_map=is_map,
+        is_growing=is_map and stage != b"2",
+        jobs=jobs,
+        done=jobs - left,
+        failed=dead,
+        waits_for=waits_for,
+        missing=tuple(dict.fromkeys(missing)),
+    )

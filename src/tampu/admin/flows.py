@@ -1,0 +1,138 @@
+"""Flows of a queue: started, looked at, cancelled, retried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tampu.admin.flow_info import FlowInfo, RunState, read_flow
+from tampu.errors import OptionError
+from tampu.server.flows import FlowReader, newest_flows, pair_results
+from tampu.server.scripts.flows import (
+    FlowStart,
+    GateNeeds,
+    Growth,
+    grow_map,
+    prepare_gate,
+    resume_flow,
+    start_flow,
+    stop_flow,
+)
+from tampu.util.options import at_least
+from tampu.wire.flow import split_value
+from tampu.wire.result import decode_result, encode_cancelled
+
+if TYPE_CHECKING:
+    from tampu.producer.connection import QueueConnection
+    from tampu.wire.keys import QueueKeys
+
+_RESUMED_A_CALL: Final = 1000
+_LOOK_S: Final = 0.2
+_OVER: Final = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
+
+
+class NodeResult(NamedTuple):
+    """A job of a map that is done: its number, its result, and where to go on after it."""
+
+    number: int
+    value: object
+    cursor: str
+
+
+class Flows:
+    """The flows whose home is a queue."""
+
+    def __init__(self, keys: QueueKeys, connect: Callable[[], Awaitable[QueueConnection]]) -> None:
+        self._keys = keys
+        self._connect = connect
+
+    async def newest(self, count: int = 20, *, after: int = 0) -> Sequence[FlowInfo]:
+        """The newest flows, without the first `after` of them."""
+        at_least("count", count, 1)
+        at_least("after", after, 0)
+        lane = (await self._connect()).lane
+        ids = await newest_flows(lane, self._keys, first=after, count=count)
+        found = await asyncio.gather(*map(self.info, ids))
+        return [each for each in found if each is not None]
+
+    async def info(self, flow_id: str) -> FlowInfo | None:
+        """What is known about a flow; None if there is none, or none any more."""
+        fields = await (await self._reader(flow_id)).all_fields()
+        return read_flow(flow_id, self._keys.name, fields) if fields else None
+
+    async def cancel(self, flow_id: str) -> bool:
+        """Cancel a flow: nothing more of it starts, and what runs is cancelled.
+
+        False if it was done or cancelled before, or if there is none.
+        """
+        lane = (await self._connect()).lane
+        before = await stop_flow(lane, self._keys, flow_id, failure=encode_cancelled())
+        return before in {"running", "failed"}
+
+    async def resume(self, flow_id: str) -> bool:
+        """Let a flow go on that was halted; False if it cannot."""
+        lane, left = (await self._connect()).lane, 1
+        while left > 0:
+            left = await resume_flow(lane, self._keys, flow_id, count=_RESUMED_A_CALL)
+        return left == 0
+
+    async def dead_letters(self, flow_id: str) -> dict[str, list[str]]:
+        """The dead letters of its jobs by their queues."""
+        found: dict[str, list[str]] = {}
+        for queue, dead_id in (await (await self._reader(flow_id)).dead_letters()).values():
+            found.setdefault(queue or self._keys.name, []).append(dead_id)
+        return found
+
+    async def start(self, flow: FlowStart) -> bool:
+        """Store a flow and add its first jobs; False if it was there already."""
+        return await start_flow((await self._connect()).lane, self._keys, flow)
+
+    async def grow(self, growth: Growth) -> int:
+        """Add jobs to a batch; how many it has now, -1 if it takes no more."""
+        return await grow_map((await self._connect()).lane, self._keys, growth)
+
+    async def prepare_gate(self, needs: GateNeeds) -> None:
+        """Make known what flow control needs for jobs that a flow adds."""
+        await prepare_gate((await self._connect()).lane, self._keys, needs)
+
+    async def map_result(self, flow_id: str, node: int) -> Sequence[object]:
+        """The results of a node with many jobs, in the order of their numbers."""
+        values = await (await self._reader(flow_id)).all_results(node)
+        found = (split_value(values[number]) for number in sorted(values))
+        return [decode_result(value) for value, is_result in found if is_result]
+
+    async def follow_map(
+        self, flow_id: str, node: int, *, after: str | None = None
+    ) -> AsyncIterator[NodeResult]:
+        """The results of a node with many jobs, as they come, until all of them have ended."""
+        start, skip = _parse_cursor(after)
+        reader = await self._reader(flow_id)
+        while True:
+            info = await self.info(flow_id)
+            while page := await reader.results(node, start=start):
+                for entry_id, flat in page:
+                    for place, (number, stored) in enumerate(pair_results(flat or ()).items(), 1):
+                        value, is_result = split_value(stored)
+                        if is_result and place > skip:
+                            cursor = f"{entry_id.decode()}.{place}"
+                            yield NodeResult(number, decode_result(value), cursor)
+                    skip = 0
+                start = b"(" + page[-1][0]
+            if info is None or info.state in _OVER or info.nodes[node].is_over:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _reader(self, flow_id: str) -> FlowReader:
+        return FlowReader((await self._connect()).lane, self._keys, flow_id)
+
+
+def _parse_cursor(after: str | None) -> tuple[bytes, int]:
+    """Where to read on: the entry to begin with, and how many of its results to leave out."""
+    if after is None:
+        return b"-", 0
+    entry_id, _, place = after.partition(".")
+    ms, _, number = entry_id.partition("-")
+    if not (ms.isdigit() and number.isdigit() and place.isdigit()):
+        raise OptionError("after", after, "expected the cursor of a result")
+    return entry_id.encode(), int(place)

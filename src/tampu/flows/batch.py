@@ -1,0 +1,125 @@
+"""A batch: jobs that are added one after the other while they run, and calls for its end."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self
+
+from tampu.errors import Closed, OptionError, WrongContext
+from tampu.flows.run import FlowRun
+from tampu.job import current_job, current_queue
+from tampu.server.scripts.flows import Growth
+from tampu.util.clock import now_ms
+from tampu.util.ids import new_id
+from tampu.wire.flow import NewMember, batch_id, parse_member
+
+if TYPE_CHECKING:
+    from tampu.flows.flow import Flow, FlowProducer
+    from tampu.tasks.drafts import Draft
+    from tampu.tasks.task import Task
+
+P = ParamSpec("P")
+_MOST_A_CALL: Final = 1000
+_MOST_BYTES: Final = 1_048_576
+_NODE: Final = 0  # the jobs of a batch are the first node of its flow
+
+
+class FlowBatch:
+    """Jobs that are added one after the other. Made by `app.batch()`, for `async with`.
+
+    They run while others are still added. When all are done, a job of `on_success` starts; when all
+    have ended, one of `on_complete`. An error inside the block cancels the batch.
+    """
+
+    def __init__(self, app: FlowProducer, queue: str, *, flow: Flow | None) -> None:
+        self._app = app
+        self._queue = queue
+        self._flow = flow  # None: it was started elsewhere
+        self._run: FlowRun[None] | None = None
+        self._members: list[tuple[Draft, bytes]] = []
+        self._size = 0
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<FlowBatch on {self._queue!r}>"
+
+    @property
+    def run(self) -> FlowRun[None]:
+        """The batch as a flow: its progress, `cancel`, `retry`."""
+        if self._run is None:
+            raise WrongContext("use a batch", "it has not begun; use `async with`")
+        return self._run
+
+    async def __aenter__(self) -> Self:
+        if self._flow is None:
+            self._run = self._own_run()
+        else:
+            self._run = await self._flow.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
+        self._is_closed = True
+        if error is not None and self._flow is not None:
+            await self.run.cancel()
+        elif error is None:
+            await self._send(is_last=self._flow is not None)
+
+    async def add(self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Add a job of a task; it is sent with others, a thousand at a time.
+
+        `flush` sends what has been added. If the arguments do not fit, raises `ArgumentError`.
+        """
+        if self._is_closed:
+            raise Closed("batch")
+        if task.queue != self._queue:
+            problem = f"it is of queue {task.queue!r}, and the batch of queue {self._queue!r}"
+            raise OptionError("task", task, problem)
+        draft = task.draft(args, kwargs)
+        if draft.later:
+            raise OptionError("task", task, "jobs of a batch cannot wait for nodes; use a flow")
+        self._members.append(self._member_of(draft))
+        self._size += len(draft.template)
+        if len(self._members) >= _MOST_A_CALL or self._size >= _MOST_BYTES:
+            await self._send(is_last=False)
+
+    async def flush(self) -> None:
+        """Send the jobs that have been added so far."""
+        await self._send(is_last=False)
+
+    def _member_of(self, draft: Draft) -> tuple[Draft, bytes]:
+        job = NewMember(
+            name=draft.name, extras=draft.extras, retry=draft.retry, created_at_ms=now_ms()
+        )
+        return draft, job.to_member(batch_id(self.run.id, _NODE, None), draft.template)
+
+    async def _send(self, *, is_last: bool) -> None:
+        members, self._members, self._size = self._members, [], 0
+        if not members and not is_last:
+            return
+        await self._app.prepare_gates([draft for draft, _ in members])
+        token = new_id(now_ms())
+        texts = [member for _, member in members]
+        growth = Growth(self.run.id, _NODE, token, texts, is_last)
+        if await self._app.queue(self._queue).flows.grow(growth) < 0:
+            problem = "it was cancelled or halted, or all of its jobs have ended"
+            raise WrongContext("add to a batch", problem)
+
+    def _own_run(self) -> FlowRun[None]:
+        """The run that the calling job belongs to."""
+        member = parse_member(current_job().id)
+        if member is None or member.number is None or member.node != _NODE:
+            raise WrongContext("add to the batch of this job", "the job belongs to none")
+        return FlowRun(self._app, self._queue, member.flow)
+
+
+def queue_of_batch() -> str:
+    """The queue of the batch that the calling job belongs to."""
+    queue = current_queue()
+    if queue is None:
+        raise WrongContext("add to the batch of this job", "no job is running")
+    return queue

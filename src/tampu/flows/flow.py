@@ -1,0 +1,371 @@
+"""A flow before it starts: its nodes, their edges, and how it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec import Raw
+from msgspec.msgpack import encode
+
+from tampu.errors import OptionError, WrongContext
+from tampu.flows.nodes import Edge, Node, Nodes, check_node, edge_kind
+from tampu.flows.run import FlowRun, SyncFlowRun
+from tampu.server.scripts.flows import FlowStart
+from tampu.util.clock import Duration, now_ms, to_ms
+from tampu.util.ids import new_id
+from tampu.util.options import check_flag
+from tampu.wire.flow import (
+    ITEM,
+    MAX_NODES,
+    MapDefinition,
+    MemberId,
+    NewMember,
+    encode_inputs,
+)
+from tampu.wire.names import check_job_name
+from tampu.wire.payload import encode_payload
+from tampu.wire.result import result_ttl_s
+
+if TYPE_CHECKING:
+    from tampu.queue import Queue
+    from tampu.tasks.calls import Call
+    from tampu.tasks.drafts import Draft, Later
+    from tampu.tasks.task import Task
+    from tampu.util.portal import Portal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+RESULT_TTL: Final = "1h"
+_MAX_ITEMS_BYTES: Final = 64 * 1024 * 1024
+
+
+class FlowProducer(Protocol):
+    """What a flow needs from its app."""
+
+    def queue(self, name: str) -> Queue:
+        """The queue with this name, for the running event loop."""
+
+    def portal(self) -> Portal:
+        """The portal for threads without an event loop."""
+
+    async def prepare_gates(self, drafts: Iterable[Draft]) -> None:
+        """Make known to the queues what flow control needs for jobs that are added later."""
+
+
+class _Drafted:
+    """A node, the job or jobs that it stands for, and the nodes that wait for it."""
+
+    def __init__(self, node: Node[Any], draft: Draft | None) -> None:
+        self.node = node
+        self.draft = draft  # None: jobs are added while the flow runs
+        self.items: list[bytes] | None = None  # of a map: encoded
+        self.source: Later | None = None  # of a map: where its items come from
+        self.extras: list[bytes] | None = None  # of a map whose jobs have lines of their own
+        self.placed: list[Draft] = [] if draft is None else [draft]
+        self.dependents: dict[tuple[int, str], None] = {}
+        self.waits = 0
+
+
+class Flow:
+    """A graph of jobs. Made by `app.flow()`; nothing is sent before `start`.
+
+    A node whose arguments contain other nodes starts when these are done, and gets their results.
+    Retries happen inside a job. A job that is buried fails the flow, unless whoever depends on it
+    takes its `outcome` or a `default`; jobs that do not depend on it go on. With `fail_fast` jobs
+    that have not started then wait until `FlowRun.retry`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        app: FlowProducer,
+        *,
+        queue: str,
+        fail_fast: bool = False,
+        result_ttl: Duration = RESULT_TTL,
+    ) -> None:
+        self.name = check_job_name(name)
+        self._app = app
+        self._home = queue
+        check_flag("fail_fast", fail_fast)
+        self._fail_fast = fail_fast
+        self._ttl_s = result_ttl_s(to_ms("result_ttl", result_ttl))
+        self._drafted: list[_Drafted] = []
+        self._id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.name!r} with {len(self._drafted)} nodes>"
+
+    # --- building -------------------------------------------------------------------------------
+
+    @overload
+    def add(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, P], R],
+        first: Edge[A],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, P], R],
+        first: A | Edge[A],
+        second: B | Edge[B],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, C, P], R],
+        first: A | Edge[A],
+        second: B | Edge[B],
+        third: C | Edge[C],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, C, D, P], R],
+        first: A | Edge[A],
+        second: B | Edge[B],
+        third: C | Edge[C],
+        fourth: D | Edge[D],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    def add(self, task: Task[Any, R], /, *args: Any, **kwargs: Any) -> Node[R]:
+        """A job of a task; its arguments may be nodes of the flow.
+
+        `ArgumentError` if an argument that is known does not fit. A node stands for its result; use
+        `node.value` by keyword and inside of lists and dicts.
+        """
+        self._check_open()
+        draft = task.draft(args, kwargs)
+        node: Node[R] = Node(self, len(self._drafted), task.name)
+        self._note(_Drafted(node, draft))
+        return node
+
+    @overload
+    def map(
+        self,
+        task: Task[Concatenate[A, P], R],
+        items: Edge[list[A]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Nodes[R]: ...
+    @overload
+    def map(
+        self,
+        task: Task[Concatenate[A, P], R],
+        items: Iterable[A],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Nodes[R]: ...
+    def map(self, task: Task[Any, R], items: Any, /, *args: Any, **kwargs: Any) -> Nodes[R]:
+        """A job of a task for each item, which is its first argument.
+
+        The items are known now, or they are the result of a node, and then how many there are is
+        known only when it is done. A map over nothing is done at once.
+        """
+        self._check_open()
+        nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
+        draft = task.draft((ITEM, *args), kwargs)
+        drafted = _Drafted(nodes, draft)
+        if isinstance(items, Edge):
+            drafted.source = items
+        else:
+            given = list(items)
+            task.check_items(given)
+            drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
+            if task.is_placed:
+                drafted.placed = [
+                    task.draft((each, *args), kwargs, check=False) for each in given
+                ] or [draft]
+                drafted.extras = [each.extras for each in drafted.placed]
+        self._note(drafted)
+        return nodes
+
+    def add_call(self, call: Call[R]) -> Node[R]:
+        """A job for a call that was checked before."""
+        self._check_open()
+        draft = call.task.draft((), call.arguments, check=False)
+        node: Node[R] = Node(self, len(self._drafted), call.task.name)
+        self._note(_Drafted(node, draft))
+        return node
+
+    def open_batch(self) -> Nodes[Any]:
+        """A node whose jobs are added while the flow runs."""
+        nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch")
+        self._note(_Drafted(nodes, None))
+        return nodes
+
+    def connect(self, upstream: Node[Any], node: Node[Any], kind: str) -> None:
+        """Let a node wait for another one, as its methods `after` and `needs` do."""
+        self._check_open()
+        before, then = check_node(self, upstream), check_node(self, node)
+        if self._reaches(then.number, before.number):
+            problem = f"{before!r} waits for {then!r} already"
+            raise OptionError("node", before, problem)
+        self._connect(before.number, then.number, kind)
+
+    def _note(self, drafted: _Drafted) -> None:
+        number = len(self._drafted)
+        if number >= MAX_NODES:
+            raise OptionError("flow", self, f"it can have at most {MAX_NODES} nodes; use map")
+        later = [] if drafted.draft is None else list(drafted.draft.later)
+        if drafted.source is not None:
+            later.append(drafted.source)
+        edges = [each for each in later if isinstance(each, Edge)]
+        for each in edges:
+            if each.flow is not self:
+                raise OptionError("node", each.placeholder.node, "it belongs to another flow")
+        self._drafted.append(drafted)
+        for each in edges:
+            self._connect(each.placeholder.node, number, edge_kind(each))
+
+    def _connect(self, before: int, then: int, kind: str) -> None:
+        edges = self._drafted[before].dependents
+        if (then, kind) not in edges:
+            edges[then, kind] = None
+            self._drafted[then].waits += 1
+
+    def _reaches(self, start: int, goal: int) -> bool:
+        """Whether a node waits, directly or not, for another one, or is that one."""
+        seen, todo = {start}, [start]
+        while todo:
+            number = todo.pop()
+            if number == goal:
+                return True
+            new = {then for then, _ in self._drafted[number].dependents} - seen
+            seen |= new
+            todo += new
+        return False
+
+    def _check_open(self) -> None:
+        if self._id is not None:
+            raise WrongContext("change a flow", f"it was started, as {self._id}; make another one")
+
+    # --- starting -------------------------------------------------------------------------------
+
+    @overload
+    async def start(self) -> FlowRun[None]: ...
+    @overload
+    async def start(self, *, result: Node[R]) -> FlowRun[R]: ...
+    async def start(self, *, result: Node[Any] | None = None) -> FlowRun[Any]:
+        """Start the flow; `result` is the node whose result is that of the flow.
+
+        Once this returns, the flow is stored on the server and will end.
+        """
+        if not self._drafted:
+            raise OptionError("flow", self, "it has no nodes; add some before it starts")
+        self._check_open()
+        number = -1 if result is None else check_node(self, result).number
+        flow_id = new_id(now_ms())
+        stored = self._store(flow_id, number)
+        await self._app.prepare_gates(self._placed())
+        self._id = flow_id
+        await self._app.queue(self._home).flows.start(stored)
+        is_map = isinstance(result, Nodes)
+        return FlowRun(self._app, self._home, flow_id, map_node=number if is_map else None)
+
+    @overload
+    def start_sync(self) -> SyncFlowRun[None]: ...
+    @overload
+    def start_sync(self, *, result: Node[R]) -> SyncFlowRun[R]: ...
+    def start_sync(self, *, result: Node[Any] | None = None) -> SyncFlowRun[Any]:
+        """As `start`, from code without an event loop."""
+        portal = self._app.portal()
+
+        async def start() -> FlowRun[Any]:
+            return await (self.start() if result is None else self.start(result=result))
+
+        return SyncFlowRun(portal.call(start), portal)
+
+    def _placed(self) -> Sequence[Draft]:
+        return [draft for each in self._drafted for draft in each.placed]
+
+    def _store(self, flow_id: str, result: int) -> FlowStart:
+        """The flow as the server keeps it; the script explains the fields."""
+        at_ms = now_ms()
+        queues = {each.draft.queue for each in self._drafted if each.draft is not None}
+        fields: dict[str, bytes | str | int] = {
+            "s": "running",
+            "live": 0,
+            "held": len(self._drafted),
+            "bad": 0,
+            "fast": int(self._fail_fast),
+            "ttl": self._ttl_s,
+            "name": self.name,
+            "nodes": len(self._drafted),
+            "queues": "\n".join(sorted(queues | {self._home})),
+            "maps": ",".join(
+                str(each.node.number) for each in self._drafted if isinstance(each.node, Nodes)
+            ),
+        }
+        if result >= 0:
+            fields["res"] = result
+        for each in self._drafted:
+            fields |= self._fields_of(each, flow_id, at_ms)
+        ready = [number for number, each in enumerate(self._drafted) if not each.waits]
+        return FlowStart(flow_id, fields, ready)
+
+    def _fields_of(
+        self, drafted: _Drafted, flow_id: str, at_ms: int
+    ) -> dict[str, bytes | str | int]:
+        node, draft = drafted.node, drafted.draft
+        number, is_map = node.number, isinstance(node, Nodes)
+        found: dict[str, bytes | str | int] = {
+            f"k{number}": "m" if is_map else "s",
+            f"n{number}": node.name,
+            f"w{number}": drafted.waits,
+            f"u{number}": int(not is_map),
+            f"e{number}": int(not is_map),
+            f"o{number}": ",".join(f"{then}{kind}" for then, kind in drafted.dependents),
+        }
+        if draft is None:
+            return found | {f"j{number}": "b"}
+        home = None if draft.queue == self._home else self._home
+        found[f"q{number}"] = "" if home is None else draft.queue
+        job = NewMember(
+            name=draft.name, extras=draft.extras, retry=draft.retry, created_at_ms=at_ms
+        )
+        if isinstance(node, Nodes):
+            found[f"b{number}"] = _encode_map(drafted, draft.template, job)
+        else:
+            payload = encode_inputs(draft.template) if draft.later else draft.template
+            found[f"b{number}"] = job.to_member(MemberId(flow_id, number, home=home), payload)
+        if isinstance(node, Nodes) and node.tolerated:
+            found[f"t{number}"] = repr(node.tolerated)
+        return found
+
+
+def _encode_map(drafted: _Drafted, template: bytes, job: NewMember) -> bytes:
+    source = drafted.source
+    return MapDefinition(
+        job=job,
+        template=template,
+        items=None if drafted.items is None else _join(drafted.items),
+        source=None if source is None else source.placeholder,
+        extras=drafted.extras,
+    ).encode()
+
+
+def _join(items: Sequence[bytes]) -> bytes:
+    """Encoded items as one encoded list."""
+    return encode([Raw(each) for each in items])

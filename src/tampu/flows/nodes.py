@@ -1,0 +1,156 @@
+"""Nodes of a flow, and what their edges carry: a result, an outcome, or only an order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tampu.errors import OptionError
+from tampu.job import current_run
+from tampu.tasks.drafts import Later
+from tampu.wire.flow import Expected, Placeholder
+
+if TYPE_CHECKING:
+    from tampu.flows.flow import Flow
+
+T = TypeVar("T")
+D = TypeVar("D")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ok(Struct, Generic[T], frozen=True, tag="ok"):
+    """The outcome of a job that is done."""
+
+    value: T
+
+
+class NodeFailed(Struct, frozen=True, tag="failed"):
+    """The outcome of a job that was buried or cancelled."""
+
+    reason: str  # "retries_exhausted", "cancelled" and others, as of a dead letter
+    error_type: str = ""
+    message: str = ""
+
+
+NodeOutcome: TypeAlias = Ok[T] | NodeFailed
+
+
+class Results(Struct, Generic[T], frozen=True):
+    """The results of a map, read page by page: `async for result in results`.
+
+    For a task that joins so many results that they should not be in memory together. They come in
+    the order in which their jobs have ended.
+    """
+
+    flow: str
+    node: int
+    queue: str
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """The results of the jobs that are done."""
+        run = current_run()
+        if run is None:
+            raise OptionError("results", self, "can be read only by the task that gets them")
+        async for value in run.host.read_results(self):
+            yield cast("T", value)
+
+
+class Edge(Later, Generic[T_co]):
+    """Stands for a value that a node will have, as an argument of another task."""
+
+    def __init__(self, flow: Flow, placeholder: Placeholder) -> None:
+        super().__init__(placeholder)
+        self.flow = flow
+
+    @property
+    def value(self) -> T_co:
+        """The same where a checker wants the value itself: by keyword, or inside a list."""
+        return cast("T_co", _Value(self.flow, self.placeholder))
+
+
+class _Value(Edge[Any]):
+    """As `Edge`; `*` in front of it puts the items of its list where it stands."""
+
+    def __iter__(self) -> Iterator[Edge[Any]]:
+        before = self.placeholder
+        yield Edge(self.flow, replace(before, spreads=True))
+
+
+class Node(Edge[T_co]):
+    """A job of a flow. As an argument it stands for its result, and needs its success."""
+
+    def __init__(self, flow: Flow, number: int, name: str, *, is_map: bool = False) -> None:
+        super().__init__(flow, Placeholder(Expected.VALUE, number, is_map))
+        self.number = number
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.number} {self.name!r}>"
+
+    @property
+    def outcome(self) -> Edge[Ok[T_co] | NodeFailed]:
+        """Its outcome: whoever gets it runs in any case, and so a failure of this is no failure."""
+        return Edge(self.flow, Placeholder(Expected.OUTCOME, self.number))
+
+    def default(self, value: D) -> Edge[T_co | D]:
+        """Its result, or this value if it fails."""
+        return Edge(self.flow, Placeholder(Expected.DEFAULT, self.number, default=value))
+
+    def after(self, *others: Node[Any]) -> Node[T_co]:
+        """Start it only when others have ended, in whatever way; returns the node itself."""
+        for other in others:
+            self.flow.connect(other, self, "a")
+        return self
+
+    def needs(self, *others: Node[Any]) -> Node[T_co]:
+        """Start it only when others are done, without their results; returns the node itself."""
+        for other in others:
+            self.flow.connect(other, self, "s")
+        return self
+
+
+class Nodes(Node[list[T]], Generic[T]):
+    """The jobs of a map. As an argument they stand for the list of their results."""
+
+    def __init__(self, flow: Flow, number: int, name: str) -> None:
+        super().__init__(flow, number, name, is_map=True)
+        self.tolerated = 0.0
+
+    @property
+    def outcomes(self) -> Edge[list[Ok[T] | NodeFailed]]:
+        """Their outcomes: whoever gets them runs in any case."""
+        return Edge(self.flow, Placeholder(Expected.OUTCOME, self.number, is_map=True))
+
+    @property
+    def results(self) -> Edge[Results[T]]:
+        """Their results, to be read one after the other."""
+        return Edge(self.flow, Placeholder(Expected.REFERENCE, self.number, is_map=True))
+
+    def tolerate(self, share: float) -> Nodes[T]:
+        """Let up to this share of the jobs fail; returns the nodes themselves.
+
+        Whoever gets the list of results then gets those that there are.
+        """
+        given: object = share
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
+            raise OptionError("tolerate", given, "expected a share from 0 to 1")
+        self.tolerated = float(share)
+        return self
+
+
+def check_node(flow: Flow, given: object) -> Node[Any]:
+    """A node of this flow, or `OptionError`."""
+    if not isinstance(given, Node):
+        raise OptionError("node", type(given), "expected a node, as flow.add() returns it")
+    if given.flow is not flow:
+        raise OptionError("node", given, "it belongs to another flow")
+    return given
+
+
+def edge_kind(later: Later) -> str:
+    """What an argument needs: the success of its node, or any end of it."""
+    is_handled = later.placeholder.expected in {Expected.OUTCOME, Expected.DEFAULT}
+    return "e" if is_handled else "s"

@@ -1,0 +1,67 @@
+#!lua flags=allow-oom
+-- settle_members: settle entries of jobs of flows: acknowledge, delete, note how they ended, and add
+-- the jobs that have waited for them; what belongs to a flow of another queue goes to the outbox.
+-- KEYS  1 stream   2 dead letters (stream)   3 notices (stream)   4 gate (hash)
+-- ARGV  1 group   2 consumer that must hold the entries ('': any)   3 '1' if the server has XACKDEL
+--       4 most dead letters (0: any)
+--       5.. for each entry  its id, the id of its job, how it ended: 's' done | 'd' dead |
+--           'c' cancelled | 'p' it was taken out and waits until the flow goes on,
+--           its result or failure (of 'p': its generation and the job),
+--           what the gate closes until somebody opens it ('': nothing),
+--           how many texts follow, the fields and values of the dead letter
+-- reply one flag per entry: '1' settled, '0' not pending or no longer ours
+-- Atomic because a job is counted once, however often it runs, and what waits for it starts once.
+local stream, dead, notices = KEYS[1], KEYS[2], KEYS[3]
+local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
+local tag = string.sub(stream, 1, -8)
+-- with parts/settle
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
+-- with parts/announce
+-- with parts/outbox
+-- with parts/flow_keys
+-- with parts/flow
+local ids, starts, i = {}, {}, 5
+while i <= #ARGV do
+    ids[#ids + 1] = ARGV[i]
+    starts[#starts + 1] = i
+    i = i + 6 + ARGV[i + 5]
+end
+redis.call('XLEN', dead)  -- fails on a key of a wrong type, before anything is written
+local flags, settled, ends, is_buried = settle(ids), {}, {}, false
+for n, flag in ipairs(flags) do
+    if flag == '1' then
+        local start = starts[n]
+        local entry, id, kind, value, closes, texts = unpack(ARGV, start, start + 5)
+        settled[#settled + 1] = entry
+        local place = ''
+        if texts ~= '0' then
+            place = redis.call('XADD', dead, '*', unpack(ARGV, start + 6, start + 5 + texts))
+            is_buried = true
+        end
+        if closes ~= '' then
+            local gate = open_gate(KEYS[4])
+            if gate then
+                gate.close(closes, FOREVER)
+                gate.pass()
+            end
+        end
+        local flow, node, number, generation, home = split_id(id)
+        if home == '' then
+            if number ~= '' then number = tostring(tonumber(number)) end
+            ends[#ends + 1] = {
+                flow = flow, node = node, number = number, generation = generation, kind = kind,
+                value = value, place = place ~= '' and place .. ' ' or '',
+            }
+        else
+            send_message('op', 'end', 'to', home, 'id', id, 'kind', kind, 'value', value, 'place', place)
+        end
+    end
+end
+if is_buried and ARGV[4] ~= '0' then redis.call('XTRIM', dead, 'MAXLEN', '~', ARGV[4]) end
+end_jobs(ends)
+pass_gate(settled)
+announce_flows()
+wake_relay()
+return table.concat(flags)

@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- stop_flow: cancel a flow: nothing more of it starts, and workers are asked to stop what runs.
+-- KEYS  1 stream   2 notices (stream)
+-- ARGV  1 id of the flow   2 failure for waiting callers
+-- reply its state before, '' if there is none
+-- Atomic because a flow is either cancelled or done.
+local stream, notices = KEYS[1], KEYS[2]
+local tag = string.sub(stream, 1, -8)
+-- with parts/add_entry
+-- with parts/member
+-- with parts/gate
+-- with parts/announce
+-- with parts/outbox
+-- with parts/flow_keys
+-- with parts/flow
+local flow = open_flow(ARGV[1])
+if not flow then return '' end
+local before = flow.state
+if before == 'running' or before == 'failed' then
+    flow.state = 'cancelled'
+    redis.call('DEL', flow.key .. ':parked')
+    tell_failure(flow, ARGV[2])
+    ask_workers(flow, 'cancel')
+    note_changes(flow)
+    announce_flows()
+    wake_relay()
+end
+return before
