@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from tampu.errors import DecodeError
@@ -41,6 +40,8 @@ from tampu.wire.result import encode_failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from msgspec import Raw
 
     from tampu.server.lane import Lane
     from tampu.server.lanes import QueueLanes

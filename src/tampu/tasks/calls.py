@@ -31,7 +31,7 @@ E = TypeVar("E")
 class Call(Struct, Generic[R], frozen=True):
     """A call of a task, for `enqueue_many`, `chain` and flows: its arguments and options."""
 
-    task: Task[..., R]
+    task: "Task[..., R]"
     arguments: Mapping[str, object]
 
     def __repr__(self) -> str:

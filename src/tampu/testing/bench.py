@@ -165,17 +165,15 @@ class Bench:
                 put = msgspec.structs.replace(outcome, after_ms=0) if now else outcome
                 queue.settler.put(each, put, perf_counter_ns() - began)
             settling = queue.settler.drain(_SETTLE_S)
-            if all(isinstance(each, Done) for each in outcomes):
+            if all(isinstance(each, Done) for each in outcomes) and not any(map(is_of_flow, ids)):
                 is_settled, _ = await asyncio.gather(settling, self._read())
             else:
-                is_settled = await settling  # it may run again, and is read then
+                is_settled = await settling  # it may run again, or let others run: read then
             if not is_settled:
                 raise TampuError(f"The server did not take the outcome of job {ids[0]} in time.")
         finally:
             for job_id in ids:
                 rules.running.pop(job_id, None)
-                if is_of_flow(job_id):
-                    self.look_again()  # others may have waited for it
             settled.set_result(None)
         return [self._ended(queue, *ended) for ended in zip(deliveries, outcomes, strict=True)]
 

@@ -90,10 +90,10 @@ def _read_hold(fields: Mapping[bytes, str]) -> HoldNotice:
 
 _READERS: Final[dict[str, Callable[[Mapping[bytes, str]], ControlMessage]]] = {
     "cancel": lambda fields: _request(fields.get(b"id", ""), fields.get(b"latest", "")),
-    "pause": lambda _: PauseRequest(True),
-    "resume": lambda _: PauseRequest(False),
-    "gate": lambda _: GateNotice(True),
-    "no_gate": lambda _: GateNotice(False),
+    "pause": lambda _: PauseRequest(paused=True),
+    "resume": lambda _: PauseRequest(paused=False),
+    "gate": lambda _: GateNotice(is_open=True),
+    "no_gate": lambda _: GateNotice(is_open=False),
     "flows": lambda _: FlowsNotice(),
     "hold": _read_hold,
     "unhold": lambda fields: ReleaseNotice(fields.get(b"what", "")),
