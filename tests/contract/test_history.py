@@ -16,6 +16,7 @@ from tampu.admin.history import (
     read_history,
     read_marks,
     read_totals,
+    read_unknown,
 )
 from tampu.consumer import history as recording
 from tampu.consumer.recorder import Recorder
@@ -29,6 +30,7 @@ from tampu.server.scripts.history import MAX_TASKS
 from tampu.wire.dead import Failure
 from tampu.wire.keys import MARKS
 from tests.contract.workers import GROUP, KEYS, SOON, Boom, Calls, Gate, Harness
+from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.unit.consumer.deliveries import delivery as make_delivery
 from tests.waiting import wait_until
@@ -174,6 +176,36 @@ async def test_times_that_a_full_server_refuses_are_recorded_later(
     (figures,) = (await read_totals(lane, KEYS)).tasks.values()
     assert figures.run.count == 3
     assert [each.count for each in await failure_groups(lane, KEYS)] == [3]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_jobs_whose_count_may_have_arrived_are_counted_as_unknown(
+    lane: Lane, proxy: Proxy, *, arrives: bool
+) -> None:
+    async with await connect(proxy.url) as server, await Lane.open(server, KEYS.stream) as weak:
+        recorder, batch = Recorder(weak, KEYS), [make_delivery()] * 5
+        for unknown in (5, 10):
+            await weak.call("PING")
+            proxy.hold_replies, proxy.hold_requests = arrives, not arrives
+            swallowed = proxy.swallowed
+            recorder.ack_times += [1_000_000] * len(batch)
+            recorder.count_acks(batch)
+            await wait_until(
+                lambda swallowed=swallowed: proxy.swallowed > swallowed,  # type: ignore[misc]
+                within=SOON,
+                sentence="the count or its reply is lost",
+            )
+            proxy.hold_replies = proxy.hold_requests = False
+            proxy.cut()
+            await wait_until(
+                lambda unknown=unknown: recorder.unknown_jobs == unknown,  # type: ignore[misc]
+                within=SOON,
+                sentence="the worker has noticed",
+            )
+        await recorder.flush()
+    totals = await read_totals(lane, KEYS)
+    assert totals.unknown == await read_unknown(lane, KEYS) == 10
+    assert sum(each.done for each in totals.tasks.values()) == (10 if arrives else 0)
 
 
 async def test_counts_survive_forgotten_scripts(harness: Harness, lane: Lane) -> None:

@@ -91,6 +91,12 @@ async def read_totals(lane: Lane, keys: QueueKeys) -> Totals:
     return Totals(_tasks(fields), unknown, dead, missed)
 
 
+async def read_unknown(lane: Lane, keys: QueueKeys) -> int:
+    """How many jobs were settled, but may be missing in the counts; `Totals.unknown` alone."""
+    found: Any = await lane.call("HGET", keys.totals, UNKNOWN_FIELD)
+    return int(found or 0)
+
+
 def _missed(fields: dict[bytes, bytes]) -> dict[str, int]:
     packed = fields.get(MISSED_FIELD)
     try:

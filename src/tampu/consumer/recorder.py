@@ -316,6 +316,11 @@ class Recorder(NoRecorder):
     # --- recording ------------------------------------------------------------------------------
 
     @property
+    def unknown_jobs(self) -> int:
+        """Jobs that may be missing in the counts, and about which the server does not know yet."""
+        return self._refused[_UNKNOWN]
+
+    @property
     def has_news(self) -> bool:
         """Whether there is something to record."""
         return bool(self._times or self._failures or self._refused)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.history import read_marks, read_steps
+from tampu.admin.history import read_marks, read_steps, read_unknown
 from tampu.dashboard.charts import ChartMark, Frame
 from tampu.metrics.history import (
     DAY_S,
@@ -262,6 +262,20 @@ async def read_task(source: DataSource, keys: QueueKeys, task: str, *, period: P
     trend = await read_trend(source, keys, period)
     steps = [TrendStep(step.at_ms, {}, step.tasks.get(task, NO_FIGURES)) for step in trend.steps]
     return make_trend(steps, period, marks=trend.marks, by_task=False)
+
+
+async def read_unknown_counts(source: DataSource, queues: Sequence[str]) -> int:
+    """How many jobs of these queues may be missing in the counts since recording began."""
+
+    async def read(keys: QueueKeys) -> int:
+        return await read_unknown(await source.lane(keys), keys)
+
+    return sum(
+        await run_all(
+            source.cached(("unknown", name), _FRESH_S, partial(read, QueueKeys(name)))
+            for name in queues
+        )
+    )
 
 
 async def read_now_s(source: DataSource) -> int:

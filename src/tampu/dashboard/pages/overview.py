@@ -15,6 +15,7 @@ from tampu.dashboard.history import (
     Trend,
     read_now_s,
     read_trends,
+    read_unknown_counts,
 )
 from tampu.dashboard.page import Nav, Page, View, bad_request
 from tampu.dashboard.pages.alerts import alerts_of, is_active, told
@@ -132,6 +133,7 @@ async def load(view: View) -> Mapping[str, object]:
         "sums": Sums.of(rows),
         "trend": trends.total,
         "charts": queue_charts(trends.total),
+        "unknown": await read_unknown_counts(view.source, names),
         **period_choices(view, trends.total),
         "server": (await view.source.server()).name if view.access.sees_all else "",
     }
