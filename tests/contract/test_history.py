@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Bury, Job, NewJob, Retry, Snooze
+from tampu import Bury, Concurrency, Job, NewJob, Retry, Snooze
 from tampu.admin.browsing import slowest_attempts
 from tampu.admin.history import (
     add_mark,
@@ -29,7 +29,9 @@ from tampu.server.lane import Lane
 from tampu.server.scripts.history import MAX_TASKS
 from tampu.wire.dead import Failure
 from tampu.wire.keys import MARKS
+from tests.contract.cli import tampu
 from tests.contract.workers import GROUP, KEYS, SOON, Boom, Calls, Gate, Harness
+from tests.dashboards import Visit
 from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.unit.consumer.deliveries import delivery as make_delivery
@@ -273,6 +275,33 @@ async def test_the_leader_records_gauges(harness: Harness, lane: Lane) -> None:
     gauges = await measure_gauges(lane, KEYS, GROUP.encode())
     assert (gauges.waiting + gauges.active, gauges.slots, gauges.busy) == (10, 2, 2)
     gate.open.set()
+    await worker.stop()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+async def test_jobs_that_flow_control_holds_are_a_gauge_wherever_gauges_are_shown(
+    harness: Harness, lane: Lane, visit: Visit
+) -> None:
+    gate = Gate()
+    worker = await harness.start_worker(gate, concurrency=5)
+    limited = {"limits": [Concurrency(1)]}
+    await harness.queue.add_many([NewJob("x", number, **limited) for number in range(5)])
+    await gate.until(1)
+
+    async def are_recorded() -> bool:
+        last = (await read_history(lane, KEYS, Span.HOUR)).buckets[-1].last
+        return last is not None and (last.waiting, last.active, last.in_lines) == (4, 1, 4)
+
+    await wait_until(are_recorded, within=SOON, sentence="the gauges are in the history")
+    shown = await tampu("stats", KEYS.name, url=harness.running.url)
+    assert "4 waiting (4 in lines), the oldest for" in shown.out
+    client = visit()
+    assert 'tampu_queue_in_lines{queue="work"} 4' in (await client.get("/metrics")).text
+    page = (await client.get(f"/queue?name={KEYS.name}")).text
+    assert "In lines" in page
+    gate.open.set()
+    await harness.until_settled()
+    assert (await measure_gauges(lane, KEYS, GROUP.encode())).in_lines == 0
     await worker.stop()
 
 

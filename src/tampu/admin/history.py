@@ -161,7 +161,8 @@ async def measure_gauges(
     calls = [lane.send(pack(*command), repeatable=True) for command in commands]
     length, delayed, dead, lined = [int(await call or 0) for call in calls]  # type: ignore[arg-type]
     if since is not None and not length + lined:
-        nothing = replace(since, waiting=0, active=0, delayed=delayed, dead=dead, oldest_ms=0)
+        sizes = Gauges(delayed=delayed, dead=dead, memory_bytes=since.memory_bytes)
+        nothing = replace(sizes, workers=since.workers, slots=since.slots, busy=since.busy)
         if since == nothing:
             return since
     groups = await groups_of(lane, keys.stream)
@@ -182,6 +183,7 @@ async def measure_gauges(
         slots=sum(each.slots for _, each in processes),
         busy=sum(each.busy for _, each in processes),
         memory_bytes=0 if since is None else since.memory_bytes,
+        in_lines=lined,
     )
 
 

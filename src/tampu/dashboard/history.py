@@ -138,6 +138,7 @@ class TrendStep:
     total: Figures
     waiting: int | None = None  # at most, in this step
     left: int | None = None  # waiting at its end
+    in_lines: int | None = None  # at most, of those waiting
     oldest_ms: int | None = None
 
     @classmethod
@@ -155,6 +156,7 @@ class TrendStep:
             sum_figures(tasks.values()),
             max((each.waiting for each in highest), default=None),
             last[-1].waiting if last else None,
+            max((each.in_lines for each in highest), default=None),
             max((each.oldest_ms for each in highest), default=None),
         )
 
@@ -166,6 +168,7 @@ class TrendStep:
             self.total + other.total,
             _sum(self.waiting, other.waiting),
             _sum(self.left, other.left),
+            _sum(self.in_lines, other.in_lines),
             max(_known((self.oldest_ms, other.oldest_ms)), default=None),
         )
 
@@ -216,6 +219,11 @@ class Trend:
     def waiting(self) -> list[float | None]:
         """The backlog, for each step."""
         return [step.waiting for step in self.steps]
+
+    @property
+    def in_lines(self) -> list[float | None]:
+        """The part of the backlog that flow control holds, for each step."""
+        return [step.in_lines for step in self.steps]
 
     @property
     def oldest_s(self) -> list[float | None]:

@@ -196,7 +196,7 @@ def queue_charts(trend: Trend) -> list[object]:
             [Series("Done", "blue", trend.done), Series("Failed", "red", trend.failed)],
         ),
         wait_chart(trend),
-        line_chart("Backlog", frame, [Series("Waiting", "blue", trend.waiting)], unit=format_count),
+        line_chart("Backlog", frame, _backlog_lines(trend), unit=format_count),
         line_chart(
             "Age of the oldest waiting job",
             frame,
@@ -204,6 +204,13 @@ def queue_charts(trend: Trend) -> list[object]:
             unit=format_seconds,
         ),
     ]
+
+
+def _backlog_lines(trend: Trend) -> list[Series]:
+    """All waiting jobs, and those in lines if there were any."""
+    lines = [Series("Waiting", "blue", trend.waiting)]
+    lined = [Series("In lines", "violet", trend.in_lines)] if any(trend.in_lines) else []
+    return lines + lined
 
 
 def wait_chart(trend: Trend) -> object:
