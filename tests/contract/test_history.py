@@ -284,8 +284,7 @@ async def test_jobs_that_flow_control_holds_are_a_gauge_wherever_gauges_are_show
 ) -> None:
     gate = Gate()
     worker = await harness.start_worker(gate, concurrency=5)
-    limited = {"limits": [Concurrency(1)]}
-    await harness.queue.add_many([NewJob("x", number, **limited) for number in range(5)])
+    await harness.queue.add_many([NewJob("x", 1, limits=[Concurrency(1)])] * 5)
     await gate.until(1)
 
     async def are_recorded() -> bool:
