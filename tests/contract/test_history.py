@@ -27,6 +27,7 @@ from tampu.outcome import Failed
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.scripts.history import MAX_TASKS
+from tampu.server.scripts.script import Script
 from tampu.wire.dead import Failure
 from tampu.wire.keys import MARKS
 from tests.contract.cli import tampu
@@ -208,6 +209,17 @@ async def test_jobs_whose_count_may_have_arrived_are_counted_as_unknown(
     totals = await read_totals(lane, KEYS)
     assert totals.unknown == await read_unknown(lane, KEYS) == 10
     assert sum(each.done for each in totals.tasks.values()) == (10 if arrives else 0)
+
+
+async def test_a_worker_has_loaded_its_scripts_before_it_settles_anything(
+    harness: Harness, lane: Lane
+) -> None:
+    harness.admin.script_flush()
+    worker = await harness.start_worker(Calls())
+    scripts = [Script(name) for name in ("ack", "finish", "retry", "bury", "close", "count")]
+    digests = [each.text(lane.server.dialect).digest.decode() for each in scripts]
+    assert harness.admin.script_exists(*digests) == [True] * len(scripts)
+    await worker.stop()
 
 
 async def test_counts_survive_forgotten_scripts(harness: Harness, lane: Lane) -> None:
