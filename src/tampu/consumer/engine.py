@@ -214,7 +214,7 @@ class QueueEngine:
 
     async def learn(self) -> None:
         """Learn what was cancelled, and whether the queue is paused."""
-        await self._control.learn()
+        await run_all((self._control.learn(), self._settler.prepare()))
 
     def start(self) -> None:
         """Begin to work."""

@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
@@ -43,7 +43,7 @@ class UniqueStarts:
         self._keys = keys
         trouble = lane.server.outage.part(f"unique keys of queue {keys.name!r}")
         self._sender: BatchSender[Delivery] = BatchSender(
-            "unique keys", self._free, trouble=trouble, most=_KEYS_A_CALL, awaited=True
+            "unique keys", SendSteps(self._free), trouble=trouble, most=_KEYS_A_CALL, awaited=True
         )
         self._start: Callable[[list[Delivery]], None] = list.clear
         self._awaited: dict[bytes, asyncio.Future[bool]] = {}  # by entry: a batch waits for it

@@ -269,7 +269,7 @@ class Recorder(NoRecorder):
         if type(settlement) is Ack:
             self.ack_times.append(duration_ns)
         elif type(outcome) is not Released:
-            self._add_time(delivery, duration_ns, now_ms() + self._ahead_ms)
+            self._add_time(delivery, duration_ns, self.server_ms())
         if isinstance(outcome, Failed | UnrecoverableFailure):
             self._note_failure(delivery, outcome.failure)
 
@@ -289,7 +289,7 @@ class Recorder(NoRecorder):
             if len(self._fingerprints) >= MAX_FAILURE_GROUPS:
                 self._fingerprints.clear()
             fingerprint = self._fingerprints[known] = fingerprint_of(failure)
-        at_ms, job = now_ms() + self._ahead_ms, delivery.job
+        at_ms, job = self.server_ms(), delivery.job
         before = self._failures.get(fingerprint)
         if before is None and len(self._failures) >= MAX_FAILURE_GROUPS:
             return
@@ -316,6 +316,11 @@ class Recorder(NoRecorder):
     # --- recording ------------------------------------------------------------------------------
 
     @property
+    def unknown_jobs(self) -> int:
+        """Jobs that may be missing in the counts, and about which the server does not know yet."""
+        return self._refused[_UNKNOWN]
+
+    @property
     def has_news(self) -> bool:
         """Whether there is something to record."""
         return bool(self._times or self._failures or self._refused)
@@ -330,7 +335,7 @@ class Recorder(NoRecorder):
     async def _flush_times(self) -> None:
         times, self._times = self._times, {}
         packed = {name: each.pack() for name, each in times.items()}
-        at_ms, at_s = now_ms(), self.server_s()
+        at_ms, at_s = now_ms(), self.server_ms() / 1000
         try:
             server_ms = await record(self._lane, self._keys, packed, at_s=at_s)
         except ServerError as error:
@@ -356,9 +361,9 @@ class Recorder(NoRecorder):
         """Know how far the server's clock is ahead."""
         self._ahead_ms = server_ms - now_ms()
 
-    def server_s(self) -> float:
-        """The time of the server's clock."""
-        return (now_ms() + self._ahead_ms) / 1000
+    def server_ms(self) -> int:
+        """The time of the server's clock, in milliseconds since 1970."""
+        return now_ms() + self._ahead_ms
 
 
 def fingerprint_of(failure: Failure) -> str:

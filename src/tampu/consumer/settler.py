@@ -80,10 +80,15 @@ class Settler:
         self._closings = calls.sender(
             "closings", calls.send_closings, awaited=True, before=recorder.count_closings
         )
+        self._load = calls.load
         settling = (self._acks, self._results, self._burials, self._closings)
         self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
         self._breakers = calls.breakers
         self.start = reporter.report_start if reporter.wants_starts else None
+
+    async def prepare(self) -> None:
+        """Let the server know what will be sent."""
+        await self._load()
 
     def open(self) -> None:
         """Begin to send."""
