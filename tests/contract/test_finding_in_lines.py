@@ -1,5 +1,7 @@
 """Jobs that wait in lines are found however deep they are, and however many lines there are."""
 
+import asyncio
+
 import pytest
 
 from tampu import CancelState, Concurrency, JobState, NewJob, WaitsFor
@@ -88,3 +90,18 @@ async def test_all_of_many_lines_are_listed_and_searched(gate: ManualGate, lane:
     assert sum([1 async for _ in gate.queue.jobs(state="waiting", most=None)]) == held + free
     assert (await purge_jobs(lane, gate.keys)).waiting == held + free
     assert await list_lines(lane, gate.keys, most=10) == []
+
+
+async def test_jobs_in_lines_are_purged_and_counted_in_one_step(
+    gate: ManualGate, lane: Lane
+) -> None:
+    await gate.queue.add_many([NewJob("x", key=f"k{n % 20}") for n in range(20_000)])
+    purging = asyncio.create_task(purge_jobs(lane, gate.keys))
+    looks = 0
+    while not purging.done():
+        gate.sound()
+        looks += 1
+        await asyncio.sleep(0)
+    assert (await purging).waiting == 20_000
+    assert looks > 2
+    assert gate.sound().lined == 0

@@ -12,11 +12,11 @@ from tampu.admin.found import FoundJob, read_entry, read_member
 from tampu.admin.lines import oldest_in_lines_ms
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.server.connect import Server
-from tampu.server.gates import GateState, pop_line, read_gate
+from tampu.server.gates import GateState, read_gate
 from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
 from tampu.server.scripts.control import is_paused
-from tampu.server.scripts.gate import pages_of_lines
+from tampu.server.scripts.gate import pages_of_lines, purge_line
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
@@ -208,7 +208,7 @@ async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
     async with aclosing(pages_of_lines(lane, keys)) as pages:
         lines = [each.line async for page in pages for each in page]
     for line in lines:
-        while members := await pop_line(lane, keys, line, count=_JOBS_PER_CALL):
+        while members := await purge_line(lane, keys, line, count=_JOBS_PER_CALL):
             removed += len(members)
             await _free(lane, keys, [read_member(member) for member in members])
     return removed

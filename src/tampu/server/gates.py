@@ -186,17 +186,6 @@ async def place_in_line(lane: Lane, keys: QueueKeys, *, line: bytes, member: byt
     return None if reply is None else int(reply)
 
 
-async def pop_line(lane: Lane, keys: QueueKeys, line: bytes, *, count: int) -> list[bytes]:
-    """Remove and return jobs of a line, the next ones first. Not sent again."""
-    key = b"%b:line:%b" % (keys.gate, line)
-    popping = lane.send(pack("LPOP", key, count))
-    reply: Any = await popping
-    popped: list[bytes] = list(reply or ())
-    if popped:
-        await lane.call("HINCRBY", keys.gate, "waiting", -len(popped))
-    return popped
-
-
 async def _hash(lane: Lane, key: bytes) -> dict[str, str]:
     reply: Any = await lane.call("HGETALL", key, repeatable=True)
     flat = [decode_text(each) for each in reply]

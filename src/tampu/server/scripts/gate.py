@@ -22,6 +22,7 @@ _AUDIT: Final = Script("audit")
 _CHARGE: Final = Script("charge")
 _NOTE_OUTCOMES: Final = Script("note_outcomes")
 _LIST_LINES: Final = Script("list_lines")
+_PURGE_LINE: Final = Script("purge_line")
 _REGATE: Final = Script("regate")
 _SEARCH_LINES: Final = Script("search_lines")
 _TUNE: Final = Script("tune")
@@ -133,6 +134,15 @@ async def list_lines(lane: Lane, keys: QueueKeys, *, most: int) -> list[LineStat
             if len(found) >= most:
                 break
     return found[:most]
+
+
+async def purge_line(lane: Lane, keys: QueueKeys, line: bytes, *, count: int) -> list[bytes]:
+    """Delete up to `count` jobs of a line, the next ones first; returns their members.
+
+    Not sent again after a lost connection: the reply would not name the jobs of the first time.
+    """
+    reply: Any = await _PURGE_LINE.run(lane, (keys.gate,), (line, count))
+    return list(reply)
 
 
 class LineSearch(Struct, frozen=True):
