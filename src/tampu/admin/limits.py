@@ -249,7 +249,8 @@ def _backlogs(lines: Sequence[LineState]) -> dict[str, int]:
 
 def _key_backlog(key: str, waiting: int, weight: str | None) -> KeyBacklog:
     stored = weight or "1"
-    return KeyBacklog(key, waiting, float(stored.lstrip("=")), stored.startswith("="))
+    share = float(stored.lstrip("=").partition(" ")[0])
+    return KeyBacklog(key, waiting, share, stored.startswith("="))
 
 
 def _halted(overrides: Mapping[str, str]) -> Iterator[str]:

@@ -118,7 +118,7 @@ async def read_holds(lane: Lane, keys: QueueKeys) -> dict[str, int | None]:
 
 
 async def read_weights(lane: Lane, keys: QueueKeys) -> dict[str, str]:
-    """The weights of keys; those that were set by hand have a sign before them."""
+    """The weights of keys; those set by hand have a sign before them, others a day after them."""
     return await _hash(lane, keys.gate + b":weight")
 
 
