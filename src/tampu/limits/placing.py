@@ -86,6 +86,11 @@ class Placement(Struct, frozen=True):
         return {flag for flag, is_used in flags.items() if is_used}
 
     @property
+    def own_rule(self) -> str | None:
+        """The rule as it travels with the job."""
+        return self.rule or None
+
+    @property
     def weight_text(self) -> bytes:
         """The weight as scripts get it."""
         return b"" if self.weight is None else b"%r" % self.weight
@@ -337,7 +342,7 @@ def _rule(name: str, data: object, options: FlowOptions) -> str:
         return "last"
     if options.max_waiting is not None:
         mode = options.on_full or "raise"
-        return f"most {options.max_waiting} {'raise' if mode == 'wait' else mode}"
+        return f"most {options.max_waiting} {mode}"
     debounce = options.debounce
     return "" if debounce is None else _quiet(name, data, debounce)
 
