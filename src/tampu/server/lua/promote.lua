@@ -39,7 +39,7 @@ local reply, moved, gate, rules = { 0, 0, -1, '' }, 0, open_gate(KEYS[6]), nil
 local function enter(member)
     local extras = extras_of(member)
     local line = gate.line_of(extras)
-    if has_rule(line) then
+    if has_rule(extras) then
         rules = rules or open_rules(KEYS[6], gate)
         if not rules.enters(line, member, extras) then return false end
     end

@@ -34,7 +34,7 @@ for i = 4, #ARGV, 8 do ids[#ids + 1] = ARGV[i] end
 local flags, key, gate = settle(ids), 4, open_gate(KEYS[4])
 -- Whether a newer job has come into the line of one with `keep`, which then does not run again.
 local function is_replaced(line, name, body, extras)
-    local rule = has_rule(line) and rule_of(extras)
+    local rule = has_rule(extras) and rule_of(extras)
     if rule ~= 'last' and rule ~= 'again' then return false, false end
     rules = rules or open_rules(KEYS[4], gate)
     local member = join_member(name, body, extras)

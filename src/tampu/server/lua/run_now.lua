@@ -24,7 +24,7 @@ local stays = true
 if gate then
     local extras = extras_of(member)
     local line = gate.line_of(extras)
-    local rules = has_rule(line) and open_rules(KEYS[5], gate)
+    local rules = has_rule(extras) and open_rules(KEYS[5], gate)
     stays = not rules or rules.enters(line, member, extras)
     if stays then gate.enter(line, { member }) end
     gate.pass()

@@ -12,14 +12,21 @@ local function rule_of(extras)
     if head == 217 then size, from = a, at + 7 elseif head == 218 then size, from = a * 256 + b, at + 8 end
     return string.sub(extras, from, from + size - 1), at
 end
--- has_rule(line): whether the jobs of a line may have a rule.
-local function has_rule(line) return string.find(line, '|@:', 1, true) ~= nil end
+-- has_rule(extras): whether a job may have a rule.
+local function has_rule(extras) return string.find(extras, '\164rule', 1, true) ~= nil end
+-- forget_debounced(key, member, rule): a debounced job waits no more: the next one begins a new wait.
+local function forget_debounced(key, member, rule)
+    local name = string.match(rule or '', '^quiet %S+ %S+ (.*)$')
+    if name and string.match(redis.call('GET', key .. ':debounce:' .. name) or '', '^%d+ (.*)$') == member then
+        redis.call('DEL', key .. ':debounce:' .. name)
+    end
+end
 local function open_rules(key, gate, pending)
     local events, notices = tag .. ':events', tag .. ':tampu:notices'
     -- with parts/announce
     -- with parts/drop
     -- with parts/emit_event
-    local KEPT_S, KNOWN_MS = 3600, 86400000
+    local KEPT_S, KNOWN_MS, OVERDUE_MS = 3600, 86400000, 2592000000
     local rules, dropped, lengths, count = {}, {}, {}, 0
     local levels = redis.call('HGET', key, 'levels') or ''
     local function id_in(member)
@@ -137,13 +144,17 @@ local function open_rules(key, gate, pending)
         if kind == 'most' and not tonumber(most) then return true end
         if is_fired and mode == 'raise' then mode = 'drop_new' end
         local stays
+        if kind == 'quiet' then
+            forget_debounced(key, member, text)
+            return true
+        end
         if kind == 'again' then stays = not rules.is_replaced(line, member)
         else stays = kind ~= 'last' and kind ~= 'most' or rules.make_room(line, member, kind, most, mode) end
         if stays then lengths[line] = nil else rules.drop(member) end
         return stays
     end
-    -- When a job with a rule `quiet` is due: it replaces the one that waits. It is kept for longer than
-    -- the promoter may be late, and then as long as a job with it may be delayed.
+    -- When a job with a rule `quiet` is due: it replaces the one that waits. What is known of that one is
+    -- deleted when it is promoted. A peer's promoter does not do that, so it expires some day.
     function rules.replace_delayed(member, now, quiet, longest, name)
         local debounce = key .. ':debounce:' .. name
         local since, old = string.match(redis.call('GET', debounce) or '', '^(%d+) (.*)$')
@@ -154,7 +165,7 @@ local function open_rules(key, gate, pending)
         end
         local at = now + quiet
         if longest ~= '0' and at > since + longest then at = math.max(now, since + longest) end
-        redis.call('SET', debounce, since .. ' ' .. member, 'PX', string.format('%.0f', at - now + 60000))
+        redis.call('SET', debounce, since .. ' ' .. member, 'PX', string.format('%.0f', at - now + OVERDUE_MS))
         return at
     end
     -- Writes down what was dropped, and tells callers who wait for it. Call it last.
