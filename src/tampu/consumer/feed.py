@@ -14,7 +14,7 @@ from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
 from tampu.wire.entry import is_from_the_delayed_set
-from tampu.wire.lines import breakers_of, escape
+from tampu.wire.lines import breakers_of, pauses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,9 +126,7 @@ class Holds:
 
     def covers(self, job: Job[Any]) -> bool:
         """Whether a job is held."""
-        name, key = escape(job.name), job.key
-        names = [name] if key is None else [name, f"/{escape(key)}", f"{name}/{escape(key)}"]
-        names += breakers_of(job.extras.line)
+        names = pauses_of(job.name, job.key) + breakers_of(job.extras.line)
         return any(self._is_held(each) for each in names)
 
     def _is_held(self, what: str) -> bool:

@@ -194,7 +194,7 @@ _EXPIRING: Final = (
     b"tampu:failures",
     b"tampu:process:",
     b"tampu:alerts",
-    *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:")),
+    *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:", b"latest:")),
 )
 MARKS: Final = b"{chasqui:}:tampu:marks"
 """A stream of the moments that charts show as lines, such as deployments; one for all queues."""
