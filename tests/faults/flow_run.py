@@ -14,10 +14,11 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from tampu import NewJob, Queue
+from tampu import JobState, NewJob, Queue
+from tampu.limits import Concurrency
 from tampu.producer.options import QueueOptions
 from tampu.wire.keys import QueueKeys
-from tests.faults.flow_jobs import FlowJobs, declare_shared
+from tests.faults.flow_jobs import CHANGED, REPLACED, FlowJobs, declare_shared
 from tests.faults.flow_process import COUNT, DONE, EXCEEDED, ORDER
 from tests.gates import assert_empty, look_at_gate
 from tests.servers import ROOT, RunningServer
@@ -118,6 +119,7 @@ class FlowRun:
         self.rng = Random(seed)  # noqa: S311 - jobs and deaths
         self.jobs = FlowJobs(self.rng)
         self.added: set[str] = set()
+        self.replaceable: set[str] = set()  # those of them that may be dropped
         self.cancelled: set[str] = set()
         self.looks = 0
         self.has_peers = False  # what they settle is noticed a little later
@@ -126,28 +128,56 @@ class FlowRun:
         """Look at the gate; how many jobs wait there."""
         state = look_at_gate(self.admin, self.keys)
         self.looks += 1
-        assert not state.problems
+        # More may run than a limit allows that was lowered meanwhile, but not than it ever allowed.
+        lowered = tuple(f"too many {name}" for name in CHANGED)
+        assert not [problem for problem in state.problems if not problem.startswith(lowered)]
         assert self.has_peers or not state.gone
         return state.lined
 
     def make_job(self) -> NewJob:
         job = self.jobs.make()
-        if not job.ordered and self.rng.random() < 0.15:
+        if not job.ordered and job.debounce is None and self.rng.random() < 0.15:
             job = replace(job, delay=self.rng.random() * 0.5)
         if self.rng.random() < 0.05:
             job = replace(job, job_id=f"own-{self.rng.getrandbits(60)}")
         return job
 
     async def step(self) -> None:
-        """Add some jobs, cancel some, and look."""
+        """Add some jobs, cancel some, change something, and look."""
         count = self.rng.choice((1, 5, 40))
         added = await self.queue.add_many([self.make_job() for _ in range(count)])
         self.added |= {job.id for job in added}
+        self.replaceable |= {job.id for job in added if job.name in REPLACED}
         if self.rng.random() < 0.2:
             some = [job.id for job in self.rng.sample(added, min(2, count))]
             self.cancelled |= set(some)
             await self.queue.cancel_many(some)
+        if self.rng.random() < 0.3:
+            await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
         self.look()
+
+    async def _set_limit(self) -> None:
+        """Set a limit to no more than what the jobs themselves count."""
+        name = self.rng.choice(sorted(CHANGED))
+        await self.queue.limits.set(name, Concurrency(self.rng.randint(1, CHANGED[name])))
+        self.look()
+        value = self.rng.randrange(3)
+        await self.queue.limits.set("n2(t)", Concurrency(self.rng.randint(1, 2)), value=value)
+
+    async def _weigh(self) -> None:
+        await self.queue.limits.weigh(f"k{self.rng.randrange(5)}", self.rng.choice((0.5, 3, None)))
+
+    async def _pause(self) -> None:
+        until = self.rng.choice(("50ms", "200ms"))
+        what = {"task": f"n{self.rng.randrange(4)}", "key": f"k{self.rng.randrange(3)}"}
+        for name in self.rng.sample(sorted(what), self.rng.choice((1, 1, 2))):
+            await self.queue.pause(until=until, **{name: what[name]})
+        if self.rng.random() < 0.3:
+            await self.queue.resume(**what)
+
+    async def _forget(self) -> None:
+        """The server forgets its scripts."""
+        self.admin.script_flush()
 
     async def go(self, seconds: float, *, kills: bool = True) -> None:
         """Steps for a while, in which workers die."""
@@ -171,6 +201,7 @@ class FlowRun:
         assert_empty(self.admin, self.keys)
         ended = {each.decode() for each in self._outside.smembers(DONE)}
         lost = self.added - ended - self.cancelled - (done_elsewhere or set())
+        lost -= await self._dropped(lost & self.replaceable)
         dead = self.admin.xlen(self.keys.dead)
         letters = self.admin.xrange(self.keys.dead, count=3)
         assert (len(lost), dead) == (0, 0), f"lost {sorted(lost)[:5]}, dead {letters}"
@@ -181,6 +212,11 @@ class FlowRun:
             order = [int(number) for number in self._outside.lrange(ORDER + key, 0, -1)]
             firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
             assert firsts == sorted(firsts), f"{key} is out of order"
+
+    async def _dropped(self, ids: set[str]) -> set[str]:
+        """Those of these jobs that were dropped, as the queue says."""
+        states = {each: (await self.queue.job(each).info()).state for each in sorted(ids)}
+        return {each for each, state in states.items() if state is JobState.CANCELLED}
 
     def is_over(self) -> bool:
         """Whether no job waits, runs or is delayed."""
