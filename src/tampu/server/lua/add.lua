@@ -110,7 +110,7 @@ end
 local weights = {}
 
 -- What the rules of jobs say about lines, if some have rules.
-local KEPT_S, dropped, dropped_now, rules = 3600, {}, 0, nil
+local KEPT_S, dropped, rules = 3600, {}, nil
 if shape == 'lined' then
     for i = first + 9, #ARGV, width do
         if ARGV[i] ~= '' then rules = {} end
@@ -129,7 +129,8 @@ if rules then
         if not lengths[line] then lengths[line] = redis.call('LLEN', gate_key .. ':line:' .. line) end
         return lengths[line]
     end
-    function rules.tell_dropped(member)
+    function rules.drop(member)
+        dropped[#dropped + 1] = drop(member, KEPT_S)
         local name, envelope = split_job(member)
         local now = redis.call('TIME')
         local stamp = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
@@ -151,8 +152,7 @@ if rules then
                 old = table.remove(mine, 1)
                 if not old then break end
             end
-            dropped[#dropped + 1] = drop(old, KEPT_S)
-            rules.tell_dropped(old)
+            rules.drop(old)
         end
         return true
     end
@@ -161,8 +161,7 @@ if rules then
         local key = gate_key .. ':debounce:' .. name
         local since, old = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
         if old and redis.call('ZREM', delayed, old) == 1 then
-            dropped[#dropped + 1] = drop(old, KEPT_S)
-            rules.tell_dropped(old)
+            rules.drop(old)
         else
             since = string.format('%.0f', now)
         end
@@ -220,8 +219,7 @@ else
         elseif due == '' and (kind == 'most' or kind == 'last') and not rules.make_room(line, kind, a, b) then
             flags[#flags + 1] = '2'
             taken = true
-            dropped_now = dropped_now + 1
-            rules.tell_dropped(body)
+            rules.drop(body)
         else
             flags[#flags + 1] = '1'
             local place = '1'
@@ -266,8 +264,8 @@ if has_gate then
         if wanted ~= '' then add_flags(gate_key, wanted) end
         for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8]) end
     end
-    if #dropped + dropped_now > 0 then
-        redis.call('HINCRBY', gate_key, 'dropped', #dropped + dropped_now)
+    if #dropped > 0 then
+        redis.call('HINCRBY', gate_key, 'dropped', #dropped)
         rules.announce()
     end
     local gate = open_gate(gate_key)
