@@ -17,6 +17,13 @@ _SHARED_MOST: Final = 4
 _LEVELS: Final = (None, None, 0, 9)
 CHANGED: Final = {"n2(t)": 2, "n3()": 6, SHARED: _SHARED_MOST}  # limits that are set by hand too
 REPLACED: Final = ("n10", "n11", "n12")  # jobs of these names may be dropped for newer ones
+RULED: Final = ("quiet", "latest", "once", "late", "drop_old", "drop_new", "wait", "fragile")
+BATCHED: Final = "batched"
+NAMES: Final = (
+    "ordered",
+    *(f"n{kind}" for kind in range(15)),
+    *RULED,
+)  # of all jobs that run alone
 
 
 def declare_shared(admin: redis.Redis, keys: QueueKeys) -> None:

@@ -115,11 +115,10 @@ class FlowRun:
     def __init__(self, queue: Queue, workers: Workers, admin: Any, outside: Any, seed: int) -> None:  # noqa: ANN401
         self.keys = QueueKeys(queue.name)
         self.queue, self.workers = queue, workers
-        self.admin, self._outside = admin, outside
+        self.admin, self.outside = admin, outside
         self.rng = Random(seed)  # noqa: S311 - jobs and deaths
         self.jobs = FlowJobs(self.rng)
-        self.added: set[str] = set()
-        self.replaceable: set[str] = set()  # those of them that may be dropped
+        self.added: dict[str, NewJob] = {}  # by id
         self.cancelled: set[str] = set()
         self.looks = 0
         self.has_peers = False  # what they settle is noticed a little later
@@ -145,9 +144,9 @@ class FlowRun:
     async def step(self) -> None:
         """Add some jobs, cancel some, change something, and look."""
         count = self.rng.choice((1, 5, 40))
-        added = await self.queue.add_many([self.make_job() for _ in range(count)])
-        self.added |= {job.id for job in added}
-        self.replaceable |= {job.id for job in added if job.name in REPLACED}
+        made = [self.make_job() for _ in range(count)]
+        added = await self.queue.add_many(made)
+        self.added |= {job.id: new for job, new in zip(added, made, strict=True)}
         if self.rng.random() < 0.2:
             some = [job.id for job in self.rng.sample(added, min(2, count))]
             self.cancelled |= set(some)
@@ -185,7 +184,7 @@ class FlowRun:
         while (now := time.monotonic()) < began + seconds:
             if len(self.added) < 200 + JOBS_A_S * (now - began):
                 await self.step()
-            if kills and now > killed_at + KILL_EVERY_S and self.workers.kill_one(self._outside):
+            if kills and now > killed_at + KILL_EVERY_S and self.workers.kill_one(self.outside):
                 killed_at = now
                 self.workers.start()
             self.look()
@@ -195,25 +194,34 @@ class FlowRun:
         self, done_elsewhere: set[str] | None = None, *, is_counted: bool = True
     ) -> None:
         """Return when all is done; fail if something is left, lost or was too much at a time."""
+        await self.end(is_counted=is_counted)
+        lost = self.added.keys() - self.done() - self.cancelled - (done_elsewhere or set())
+        lost -= await self.dropped({each for each in lost if self.added[each].name in REPLACED})
+        dead = self.admin.xlen(self.keys.dead)
+        letters = self.admin.xrange(self.keys.dead, count=3)
+        assert (len(lost), dead) == (0, 0), (
+            f"lost {[(each, self.added[each]) for each in lost][:3]}, dead {letters}"
+        )
+        for key in self.jobs.of_key:
+            order = [int(number) for number in self.outside.lrange(ORDER + key, 0, -1)]
+            firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
+            assert firsts == sorted(firsts), f"{key} is out of order"
+
+    async def end(self, *, is_counted: bool = True) -> None:
+        """Return when no job is left; fail if a slot or a line is, or if a limit was exceeded."""
         await self.workers.all_started()
         await wait_until(self.is_over, within=REST_LIMIT_S, sentence="all jobs have ended")
         await wait_until(self._is_free, within=REST_LIMIT_S, sentence="nobody dead has room")
         assert_empty(self.admin, self.keys)
-        ended = {each.decode() for each in self._outside.smembers(DONE)}
-        lost = self.added - ended - self.cancelled - (done_elsewhere or set())
-        lost -= await self._dropped(lost & self.replaceable)
-        dead = self.admin.xlen(self.keys.dead)
-        letters = self.admin.xrange(self.keys.dead, count=3)
-        assert (len(lost), dead) == (0, 0), f"lost {sorted(lost)[:5]}, dead {letters}"
         await wait_until(self._none_within, within=REST_LIMIT_S, sentence="no handler runs")
         exceeded = self._exceeded() if is_counted else []
         assert not exceeded, f"{len(exceeded)} times, first: {exceeded[:4]}"
-        for key in self.jobs.of_key:
-            order = [int(number) for number in self._outside.lrange(ORDER + key, 0, -1)]
-            firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
-            assert firsts == sorted(firsts), f"{key} is out of order"
 
-    async def _dropped(self, ids: set[str]) -> set[str]:
+    def done(self) -> set[str]:
+        """The ids of the jobs whose handlers have said that they are done."""
+        return {each.decode() for each in self.outside.smembers(DONE)}
+
+    async def dropped(self, ids: set[str]) -> set[str]:
         """Those of these jobs that were dropped, as the queue says."""
         states = {each: (await self.queue.job(each).info()).state for each in sorted(ids)}
         return {each for each, state in states.items() if state is JobState.CANCELLED}
@@ -234,7 +242,7 @@ class FlowRun:
 
     def _none_within(self) -> bool:
         """Whether the handlers themselves say that none of them runs."""
-        found = [self._outside.hgetall(key) for key in self._outside.scan_iter(COUNT + "*")]
+        found = [self.outside.hgetall(key) for key in self.outside.scan_iter(COUNT + "*")]
         within = {
             pid.decode() for counts in found for pid, count in counts.items() if count != b"0"
         }
@@ -243,7 +251,7 @@ class FlowRun:
     def _exceeded(self) -> list[Any]:
         """Where workers that were alive had more jobs than a limit allows."""
         found = []
-        for text in self._outside.lrange(EXCEEDED, 0, -1):
+        for text in self.outside.lrange(EXCEEDED, 0, -1):
             at, key, most, flat = json.loads(text)
             counts = dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
             for pid, count in counts.items():
@@ -262,9 +270,10 @@ async def flow_run(
     *,
     outside: RunningServer | None = None,
     url: str | None = None,
+    count: int = WORKERS,
     **options: Unpack[QueueOptions],
 ) -> AsyncIterator[FlowRun]:
-    """A run whose workers are at work; `outside` is where they count, if that is another server."""
+    """A run with so many workers; `outside` is where they count, if that is another server."""
     outside, url = outside or server, url or server.url
     with server.admin() as admin, outside.admin() as counts:
         # A name of its own: nothing that another test has left can take its jobs.
@@ -275,7 +284,7 @@ async def flow_run(
             run = FlowRun(queue, workers, admin, counts, seed)
             declare_shared(admin, run.keys)
             try:
-                for _ in range(WORKERS):
+                for _ in range(count):
                     workers.start()
                 await workers.all_started()
                 yield run
