@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from tampu import JobState, NewJob, Queue
+from tampu import Job, JobState, NewJob, Queue, QueueFull
 from tampu.limits import Concurrency
 from tampu.producer.options import QueueOptions
 from tampu.wire.keys import QueueKeys
@@ -121,6 +121,7 @@ class FlowRun:
         self.added: dict[str, NewJob] = {}  # by id
         self.cancelled: set[str] = set()
         self.looks = 0
+        self.refused = 0  # calls that a server at its memory limit refused
         self.has_peers = False  # what they settle is noticed a little later
 
     def look(self) -> int:
@@ -144,16 +145,24 @@ class FlowRun:
     async def step(self) -> None:
         """Add some jobs, cancel some, change something, and look."""
         count = self.rng.choice((1, 5, 40))
-        made = [self.make_job() for _ in range(count)]
-        added = await self.queue.add_many(made)
-        self.added |= {job.id: new for job, new in zip(added, made, strict=True)}
-        if self.rng.random() < 0.2:
+        added = await self.add([self.make_job() for _ in range(count)])
+        if added and self.rng.random() < 0.2:
             some = [job.id for job in self.rng.sample(added, min(2, count))]
             self.cancelled |= set(some)
             await self.queue.cancel_many(some)
         if self.rng.random() < 0.3:
             await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
         self.look()
+
+    async def add(self, made: list[NewJob]) -> list[Job[Any]]:
+        """Add jobs, and note which; none if the server is at its memory limit."""
+        try:
+            added = await self.queue.add_many(made)
+        except QueueFull:
+            self.refused += 1
+            return []
+        self.added |= {job.id: new for job, new in zip(added, made, strict=True)}
+        return added
 
     async def _set_limit(self) -> None:
         """Set a limit to no more than what the jobs themselves count."""
@@ -197,6 +206,7 @@ class FlowRun:
         await self.end(is_counted=is_counted)
         lost = self.added.keys() - self.done() - self.cancelled - (done_elsewhere or set())
         lost -= await self.dropped({each for each in lost if self.added[each].name in REPLACED})
+        assert self.refused == 0 or self.done() <= self.added.keys(), "a refused job has run"
         dead = self.admin.xlen(self.keys.dead)
         letters = self.admin.xrange(self.keys.dead, count=3)
         assert (len(lost), dead) == (0, 0), (
@@ -270,6 +280,7 @@ async def flow_run(
     *,
     outside: RunningServer | None = None,
     url: str | None = None,
+    name: str = "",
     count: int = WORKERS,
     **options: Unpack[QueueOptions],
 ) -> AsyncIterator[FlowRun]:
@@ -277,7 +288,7 @@ async def flow_run(
     outside, url = outside or server, url or server.url
     with server.admin() as admin, outside.admin() as counts:
         # A name of its own: nothing that another test has left can take its jobs.
-        name = f"flow-{os.urandom(6).hex()}"
+        name = name or f"flow-{os.urandom(6).hex()}"
         async with Queue(name, url, **options) as queue:
             dying = Random(seed)  # noqa: S311 - who dies
             workers = Workers(url, outside, queue=name, directory=directory, rng=dying)

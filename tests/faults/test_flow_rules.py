@@ -224,7 +224,6 @@ def check_breaker(record: Record, *, down_s: float) -> None:
     assert 4 <= failed <= at_once + down_s / COOLDOWN_S + 26 * len(record.killed)
 
 
-@pytest.mark.every_server
 @pytest.mark.timeout(300 + RULES_S)
 async def test_rules_hold_while_producers_compete_and_workers_die(
     running: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
