@@ -139,6 +139,10 @@ class TestFullLines:
             await harness.queue.add("x", n, max_waiting=2, on_full="drop_new") for n in range(4)
         ]
         assert [job.dropped for job in jobs] == [False, False, True, True]
+        for job in jobs[2:]:
+            with pytest.raises(JobCancelled):
+                await job.result(SOON)
+            assert (await job.info()).state is JobState.CANCELLED
         assert (await harness.queue.counts()).waiting == 2
         assert dropped(harness) == 2
         assert [each.job_id for each in harness.events()] == [job.id for job in jobs[2:]]

@@ -166,7 +166,7 @@ else
         elseif due == '' and (kind == 'most' or kind == 'last') and not rules.make_room(line, body, kind, a, b) then
             flags[#flags + 1] = '2'
             taken = true
-            rules.tell_dropped(body)
+            rules.drop(body)
         else
             flags[#flags + 1] = '1'
             local place = '1'

@@ -37,7 +37,7 @@
                     local other, held_by = line .. '|!:' .. what, count_resources().resource('!:' .. what)
                     if call('RPUSH', LINE .. other, member) == 1 then counts.park(other, tag, held_by) end
                 elseif deadline and deadline * 1000 < clock() then
-                    pass(member)  -- the worker buries it; it takes no slot and no token
+                    pass(member, nil, nil, true)  -- the worker buries it; it takes no slot and no token
                     through = through + 1
                 else
                     able[#able + 1] = member

@@ -93,18 +93,14 @@ local function open_rules(key, gate, pending)
         local kind, a, b, c = string.match(text, '^(%S+) ?(%S*) ?(%S*) ?(.*)$')
         return kind, a, b, c
     end
-    -- Tells that a job was dropped before it was added.
-    function rules.tell_dropped(member)
+    -- Drops a job that waited, was to be added, or was to run again.
+    function rules.drop(member)
+        dropped[#dropped + 1] = drop(member, KEPT_S)
         local name, envelope = split_job(member)
         local now = redis.call('TIME')
         local stamp = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
         emit_event('dropped', job_id_of(envelope), name, stamp)
         count = count + 1
-    end
-    -- Drops a job that waited, or was to run again.
-    function rules.drop(member)
-        dropped[#dropped + 1] = drop(member, KEPT_S)
-        rules.tell_dropped(member)
     end
     -- How many jobs wait in a line, over all priorities.
     function rules.count_waiting(line)
