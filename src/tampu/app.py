@@ -18,9 +18,7 @@ from msgspec.structs import replace
 
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
-from tampu.flows.batch import FlowBatch, queue_of_batch
-from tampu.flows.flow import RESULT_TTL, Flow
-from tampu.flows.run import FlowRun
+from tampu.flows.starting import FlowRouter
 from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import JobRules, Request
@@ -30,19 +28,17 @@ from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
 from tampu.tasks.app_options import AppOptions, AppSettings, queue_options, worker_defaults
-from tampu.tasks.calls import Call
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
-from tampu.tasks.drafts import Draft, gate_needs
+from tampu.tasks.drafts import Draft
 from tampu.tasks.execution import Runtime, app_dependencies
 from tampu.tasks.handlers import check_override
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
-from tampu.util.clock import Duration
 from tampu.util.lifecycle import Shared, in_own_task
 from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
-from tampu.wire.names import check_job_id, check_job_name, check_name, check_queue_name
+from tampu.wire.names import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
 _RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
@@ -105,7 +101,7 @@ class _LoopQueues:
                 stack.push_async_callback(queue.close)
 
 
-class App(Router):
+class App(FlowRouter):
     """Declares tasks and adds their jobs; an `AppWorker` runs them.
 
     It connects on first use. `url` and the options are those of its queues, as for `Queue`. A task
@@ -247,16 +243,6 @@ class App(Router):
         rules = parse_options(QueueSettings, "Queue", self._options).job_rules
         return replace(rules, limits=self.limits)
 
-    async def prepare_gates(self, drafts: Iterable[Draft]) -> None:
-        """Make known to the queues what flow control needs for jobs that are added later."""
-        by_queue: dict[str, list[Request]] = {}
-        for each in drafts:
-            by_queue.setdefault(each.queue, []).append(each.request)
-        for queue, requests in by_queue.items():
-            needs = gate_needs(requests)
-            if needs is not None:
-                await self.queue(queue).flows.prepare_gate(needs)
-
     async def add_draft(self, draft: Draft, following: Sequence[Draft]) -> None:
         """Add a job whose request has its id; make known what those need that follow it."""
         await self.prepare_gates(following)
@@ -284,57 +270,6 @@ class App(Router):
                 found = running[loop] = _LoopQueues(share(self.url, self.credentials))
                 self._by_loop = running
         return found
-
-    # --- flows ------------------------------------------------------------------------------------
-
-    def flow(
-        self,
-        name: str = "flow",
-        *,
-        queue: str | None = None,
-        fail_fast: bool = False,
-        result_ttl: Duration = RESULT_TTL,
-    ) -> Flow:
-        """A graph of jobs, to be started when it is complete; see `Flow`.
-
-        `queue` keeps its state, the default queue unless you say otherwise; its jobs are added to
-        the queues of their tasks. Once it is done, it and its result are kept for `result_ttl`.
-        """
-        name, queue = check_job_name(name), self._home_queue(queue)
-        return Flow(name, self, queue=queue, fail_fast=fail_fast, result_ttl=result_ttl)
-
-    def flow_run(self, flow_id: str, *, queue: str | None = None) -> FlowRun[Any]:
-        """A flow that was started, by its id and the queue that keeps it."""
-        return FlowRun(self, self._home_queue(queue), check_job_id(flow_id))
-
-    def batch(
-        self,
-        *,
-        on_success: Call[Any] | None = None,
-        on_complete: Call[Any] | None = None,
-        name: str = "batch",
-        queue: str | None = None,
-    ) -> FlowBatch:
-        """Jobs that are added one after the other, for `async with`; see `FlowBatch`.
-
-        `on_success` is called when all of them are done, `on_complete` when all have ended. All of
-        them are of one queue, the default one unless you say otherwise.
-        """
-        home = self._home_queue(queue)
-        flow = Flow(check_job_name(name), self, queue=home)
-        nodes = flow.open_batch()
-        if on_success is not None:
-            flow.add_call(on_success).needs(nodes)
-        if on_complete is not None:
-            flow.add_call(on_complete).after(nodes)
-        return FlowBatch(self, home, flow=flow)
-
-    def own_batch(self) -> FlowBatch:
-        """The batch that the calling job belongs to, to add more jobs to it, for `async with`."""
-        return FlowBatch(self, queue_of_batch(), flow=None)
-
-    def _home_queue(self, given: str | None) -> str:
-        return self._default_queue if given is None else check_queue_name(given)
 
     # --- lifespan -------------------------------------------------------------------------------
 

@@ -247,11 +247,16 @@ async def test_a_task_of_an_app_has_a_breaker_and_so_do_its_schedules(
         calls += 1
         raise ConnectionError("the service is down")
 
+    async def is_stopped() -> bool:
+        return bool(await app.queue().limits.stopped_tasks())
+
     async def waits() -> bool:
-        return (await app.queue().counts()).waiting > 0
+        counts = await app.queue().counts()
+        return counts.waiting > 0 and counts.active == 0
 
     async with working(app):
-        await wait_until(waits, within=SOON, sentence="jobs of the schedule wait")
+        await wait_until(is_stopped, within=SOON, sentence="the task is stopped")
+        await wait_until(waits, within=SOON, sentence="jobs of the schedule wait, and none runs")
         ran = calls
         (stopped,) = await app.queue().limits.stopped_tasks()
         assert stopped.task == "call"

@@ -254,6 +254,22 @@ async def test_an_expired_job_takes_no_slot_and_no_token(harness: Harness) -> No
     await until_empty(harness)
 
 
+async def test_an_expired_job_does_not_run_beside_the_limit_on_a_worker_whose_clock_is_slow(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    await harness.start_worker(gate)
+    await harness.queue.add("j", "first", limits=LIMIT)
+    await gate.until(1)
+    await harness.queue.add_each("j", ["late"] * 5, limits=LIMIT, expires=0.05)
+    await asyncio.sleep(0.1)  # they expire
+    monkeypatch.setattr("tampu.consumer.feed.now_ms", lambda: round(time.time() * 1000) - 60_000)
+    gate.open.set()
+    await harness.dead_letters(5)
+    await until_empty(harness)
+    assert gate.data == ["first"]
+
+
 async def test_entries_that_a_peer_settled_give_their_slots_back(harness: Harness) -> None:
     """Whoever leads finds them; a peer's worker acknowledges and deletes, and knows no gate."""
     gate = Gate()

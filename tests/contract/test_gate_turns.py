@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tampu import NewJob
+from tampu import Every, NewJob
 from tampu.limits import Concurrency
+from tampu.queue import Queue
 from tests.gates import ManualGate, slots
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.every_server
 
@@ -161,3 +163,31 @@ async def test_lines_with_a_free_limit_are_not_held_up_by_one_that_is_full(
     assert [job.data for job in gate.read()] == list(range(49, 98))
     assert slots(gate.admin, gate.keys) == {"j()": "1+9/full|j()"}
     gate.sound()
+
+
+async def test_weights_of_keys_that_are_used_no_more_are_forgotten(
+    gate: ManualGate, queue: Queue
+) -> None:
+    weights = gate.keys.gate + b":weight"
+    today = gate.admin.time()[0] // 86_400
+    await gate.queue.add("j", key="usual", weight=1)
+    assert not gate.admin.exists(weights), "a weight of 1 is no entry"
+    await gate.queue.add("j", key="was-heavy", weight=3)
+    await gate.queue.add("j", key="was-heavy", weight=1)
+    assert not gate.admin.exists(weights)
+    await gate.queue.add("j", key="heavy", weight=3)
+    assert gate.admin.hgetall(weights) == {b"heavy": b"3.0 %d" % (today + 30)}
+    await queue.schedules.add("j", Every("1d"), key="daily", job_key="rare", weight=2)
+    await queue.limits.weigh("by-hand", 4)
+    await queue.limits.weigh("reset", 4)
+    await queue.limits.weigh("reset", None)
+    gate.admin.hset(weights, mapping={f"old-{n}": f"2.0 {today - 1}" for n in range(50)})
+    kept = {b"heavy", b"rare", b"by-hand"}
+
+    async def is_clean() -> bool:
+        await gate.audit()
+        return set(gate.admin.hkeys(weights)) == kept
+
+    await wait_until(is_clean, within=60, sentence="the old ones are removed")
+    shares = {each.key: each.weight for each in await queue.limits.keys()}
+    assert shares == {"usual": 1, "was-heavy": 1, "heavy": 3}

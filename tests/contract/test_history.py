@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Bury, Job, NewJob, Retry, Snooze
+from tampu import Bury, Concurrency, Job, NewJob, Retry, Snooze
 from tampu.admin.browsing import slowest_attempts
 from tampu.admin.history import (
     add_mark,
@@ -16,6 +16,7 @@ from tampu.admin.history import (
     read_history,
     read_marks,
     read_totals,
+    read_unknown,
 )
 from tampu.consumer import history as recording
 from tampu.consumer.recorder import Recorder
@@ -26,9 +27,13 @@ from tampu.outcome import Failed
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.server.scripts.history import MAX_TASKS
+from tampu.server.scripts.script import Script
 from tampu.wire.dead import Failure
 from tampu.wire.keys import MARKS
+from tests.contract.cli import tampu
 from tests.contract.workers import GROUP, KEYS, SOON, Boom, Calls, Gate, Harness
+from tests.dashboards import Visit
+from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.unit.consumer.deliveries import delivery as make_delivery
 from tests.waiting import wait_until
@@ -176,6 +181,47 @@ async def test_times_that_a_full_server_refuses_are_recorded_later(
     assert [each.count for each in await failure_groups(lane, KEYS)] == [3]
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_jobs_whose_count_may_have_arrived_are_counted_as_unknown(
+    lane: Lane, proxy: Proxy, *, arrives: bool
+) -> None:
+    async with await connect(proxy.url) as server, await Lane.open(server, KEYS.stream) as weak:
+        recorder, batch = Recorder(weak, KEYS), [make_delivery()] * 5
+        for unknown in (5, 10):
+            await weak.call("PING")
+            proxy.hold_replies, proxy.hold_requests = arrives, not arrives
+            swallowed = proxy.swallowed
+            recorder.ack_times += [1_000_000] * len(batch)
+            recorder.count_acks(batch)
+            await wait_until(
+                lambda swallowed=swallowed: proxy.swallowed > swallowed,  # type: ignore[misc]
+                within=SOON,
+                sentence="the count or its reply is lost",
+            )
+            proxy.hold_replies = proxy.hold_requests = False
+            proxy.cut()
+            await wait_until(
+                lambda unknown=unknown: recorder.unknown_jobs == unknown,  # type: ignore[misc]
+                within=SOON,
+                sentence="the worker has noticed",
+            )
+        await recorder.flush()
+    totals = await read_totals(lane, KEYS)
+    assert totals.unknown == await read_unknown(lane, KEYS) == 10
+    assert sum(each.done for each in totals.tasks.values()) == (10 if arrives else 0)
+
+
+async def test_a_worker_has_loaded_its_scripts_before_it_settles_anything(
+    harness: Harness, lane: Lane
+) -> None:
+    harness.admin.script_flush()
+    worker = await harness.start_worker(Calls())
+    scripts = [Script(name) for name in ("ack", "finish", "retry", "bury", "close", "count")]
+    digests = [each.text(lane.server.dialect).digest.decode() for each in scripts]
+    assert harness.admin.script_exists(*digests) == [True] * len(scripts)
+    await worker.stop()
+
+
 async def test_counts_survive_forgotten_scripts(harness: Harness, lane: Lane) -> None:
     worker = await harness.start_worker({"a": Calls(), "b": Calls()})
     for _ in range(5):
@@ -241,6 +287,32 @@ async def test_the_leader_records_gauges(harness: Harness, lane: Lane) -> None:
     gauges = await measure_gauges(lane, KEYS, GROUP.encode())
     assert (gauges.waiting + gauges.active, gauges.slots, gauges.busy) == (10, 2, 2)
     gate.open.set()
+    await worker.stop()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+async def test_jobs_that_flow_control_holds_are_a_gauge_wherever_gauges_are_shown(
+    harness: Harness, lane: Lane, visit: Visit
+) -> None:
+    gate = Gate()
+    worker = await harness.start_worker(gate, concurrency=5)
+    await harness.queue.add_many([NewJob("x", 1, limits=[Concurrency(1)])] * 5)
+    await gate.until(1)
+
+    async def are_recorded() -> bool:
+        last = (await read_history(lane, KEYS, Span.HOUR)).buckets[-1].last
+        return last is not None and (last.waiting, last.active, last.in_lines) == (4, 1, 4)
+
+    await wait_until(are_recorded, within=SOON, sentence="the gauges are in the history")
+    shown = await tampu("stats", KEYS.name, url=harness.running.url)
+    assert "4 waiting (4 in lines), the oldest for" in shown.out
+    client = visit()
+    assert 'tampu_queue_in_lines{queue="work"} 4' in (await client.get("/metrics")).text
+    page = (await client.get(f"/queue?name={KEYS.name}")).text
+    assert "In lines" in page
+    gate.open.set()
+    await harness.until_settled()
+    assert (await measure_gauges(lane, KEYS, GROUP.encode())).in_lines == 0
     await worker.stop()
 
 

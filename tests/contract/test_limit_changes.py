@@ -1,5 +1,6 @@
 """Limits, weights and pauses that are changed while workers run."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,3 +245,17 @@ async def test_a_weight_that_is_set_by_hand_wins_over_that_of_jobs(harness: Harn
     await harness.start_worker(calls, concurrency=1)
     await until_empty(harness)
     assert calls.data[:40].count("big") in range(29, 32)
+
+
+@pytest.mark.parametrize(
+    "weight", [0, -1, 1e-9, 1e7, 10**400, math.nan, math.inf, -math.inf, "2", True, b"3", [1]]
+)
+async def test_a_weight_that_no_task_may_have_is_refused(
+    harness: Harness,
+    weight: Any,  # noqa: ANN401 - anything
+) -> None:
+    with pytest.raises(OptionError, match=r"Invalid weight .* expected a number above 0"):
+        await harness.queue.limits.weigh("big", weight)
+    with pytest.raises(OptionError, match=r"Invalid weight .* expected a number above 0"):
+        await harness.queue.add("x", key="big", weight=weight)
+    assert not harness.admin.exists(KEYS.gate)

@@ -56,6 +56,29 @@ class TestDebounce:
         assert due - 20_000 <= later < due, "60 s after the first one"
         assert (await first.info()).state is JobState.CANCELLED
 
+    async def test_without_a_worker_a_job_that_is_due_is_still_replaced(
+        self, harness: Harness
+    ) -> None:
+        rule, calls = Debounce("0.01s"), Calls()
+        kept = KEYS.gate + b":debounce:index"
+        await harness.queue.add("index", 1, debounce=rule)
+        assert harness.admin.pttl(kept) > 20 * 86_400_000, "it outlives a worker that is away"
+        ((member, due),) = harness.admin.zrange(KEYS.delayed, 0, -1, withscores=True)
+        harness.admin.zadd(KEYS.delayed, {member: due - 86_400_000})
+        await harness.queue.add("index", 2, debounce=rule)
+        assert harness.admin.zcard(KEYS.delayed) == 1
+        await harness.start_worker(calls)
+        await until_empty(harness)
+        assert calls.data == [2]
+        assert not harness.admin.exists(kept), "nothing is left of it"
+        last = await harness.queue.add("index", 3, debounce=Debounce("1h"))
+        assert harness.admin.exists(kept)
+        assert await last.run_now()
+        assert not harness.admin.exists(kept)
+        await (await harness.queue.add("index", 4, debounce=Debounce("1h"))).cancel()
+        assert not harness.admin.exists(kept)
+        await until_empty(harness)
+
     async def test_producers_that_add_at_once_leave_one_job(self, harness: Harness) -> None:
         rule = Debounce("1h")
         await asyncio.gather(
@@ -116,6 +139,10 @@ class TestFullLines:
             await harness.queue.add("x", n, max_waiting=2, on_full="drop_new") for n in range(4)
         ]
         assert [job.dropped for job in jobs] == [False, False, True, True]
+        for job in jobs[2:]:
+            with pytest.raises(JobCancelled):
+                await job.result(SOON)
+            assert (await job.info()).state is JobState.CANCELLED
         assert (await harness.queue.counts()).waiting == 2
         assert dropped(harness) == 2
         assert [each.job_id for each in harness.events()] == [job.id for job in jobs[2:]]

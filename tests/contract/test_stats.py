@@ -5,7 +5,9 @@ import pytest
 from tampu import OptionError, Queue, SyncQueue
 from tampu.metrics import FailureGroup, Figures, History, Span
 from tests.contract.cli import tampu
+from tests.contract.workers import KEYS as WORK_KEYS
 from tests.contract.workers import QUEUE, Boom, Calls, Harness
+from tests.dashboards import Visit
 from tests.servers import RunningServer
 
 KEYS = ["queue", "step_s", "total", "tasks", "steps", "now", "failures", "processes", "marks"]
@@ -78,6 +80,26 @@ async def test_stats_shows_queues_tasks_failures_and_processes(
     assert [found["tasks"]["fails"][name] for name in COUNTS] == [0, 3, 0, 3, 0, 0]
     assert sum(step["done"] for step in found["steps"]) == 20
     assert found["unknown"] == 0
+
+
+@pytest.mark.parametrize(("unknown", "words"), [(1, "1 job"), (12, "12 jobs")])
+async def test_jobs_that_may_be_missing_in_the_counts_are_shown(
+    running: RunningServer, harness: Harness, visit: Visit, unknown: int, words: str
+) -> None:
+    await run_some(harness)
+    sentence = f"Since recording began, {words} may be missing in the counts"
+    pages, client = ("/", f"/queue?name={QUEUE}"), visit()
+    for path in pages:
+        assert "may be missing" not in (await client.get(path)).text
+    harness.admin.hset(WORK_KEYS.totals, "unknown", unknown)
+    for arguments in ((), (QUEUE,)):
+        shown = await tampu("stats", *arguments, url=running.url)
+        assert sentence in " ".join(shown.out.split())
+    (found,) = (await tampu("stats", "--json", url=running.url)).json["queues"]
+    assert found["unknown"] == unknown
+    client = visit()
+    for path in pages:
+        assert sentence in (await client.get(path)).text
 
 
 async def test_stats_of_what_does_not_exist_is_an_error_that_helps(

@@ -12,14 +12,17 @@ from tampu import (
     Bury,
     CancelState,
     JobExists,
+    JobState,
     NewJob,
     Queue,
     Snooze,
     SyncQueue,
     Unique,
 )
+from tampu.admin.conflicts import Conflicts
 from tampu.admin.queues import PurgeCounts, purge_jobs
 from tampu.job import Job
+from tampu.producer.request import Request
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.waiting import wait_until
 
@@ -113,6 +116,23 @@ class TestConflicts:
                 await queue.close()
         assert len({job.id for job in jobs}) == 1
         assert sum(not job.duplicate for job in jobs) == 1
+
+    async def test_a_key_that_is_freed_meanwhile_is_taken_by_the_job_with_its_own_id(
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        resolve = Conflicts.resolve
+
+        async def resolve_late(self: Conflicts, request: Request, refused: Job[Any]) -> Job[Any]:
+            await first.cancel()
+            return await resolve(self, request, refused)
+
+        first = await harness.queue.add("mail", 1, unique=DONE)
+        monkeypatch.setattr(Conflicts, "resolve", resolve_late)
+        second = await harness.queue.add("mail", 1, job_id="mine", unique=DONE)
+        assert (second.id, second.duplicate) == ("mine", False)
+        assert (await second.info()).state is JobState.WAITING
+        again = await harness.queue.add("mail", 2, job_id="mine", unique=DONE)
+        assert (again.id, again.data, again.duplicate) == ("mine", 1, True)
 
     async def test_code_without_an_event_loop_gets_the_same(self, harness: Harness) -> None:
         def add_twice() -> tuple[str, str]:

@@ -4,6 +4,7 @@ import pytest
 
 from tampu import Backoff, Breaker, Concurrency, Rate, WaitsFor
 from tampu.limits import RateLimited
+from tampu.wire.lines import FOREVER_MS
 from tests.contract.cli import tampu
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.gates import look_at_gate
@@ -113,6 +114,36 @@ async def test_a_busy_worker_a_delay_a_retry_and_a_dead_letter(harness: Harness)
     )
     assert (await retrying.why()).sentence.startswith("Attempt 1 failed; the next one is due at ")
     harness.admin.delete(KEYS.delayed)
+
+
+async def test_a_pause_and_a_closed_limit_are_named_while_all_workers_are_busy(
+    harness: Harness,
+) -> None:
+    gate, api = Gate(), [Concurrency(9)]
+    await harness.start_worker(gate, concurrency=1)
+    jobs = [await harness.queue.add("x", n, key="a") for n in range(20)]
+    await gate.until(1)
+    paused = await harness.queue.add("mail", key="a")
+    ordinary = await harness.queue.add("x", key="a")
+    closed = await harness.queue.add("api", key="b", priority=0, limits=api)
+    ahead = look_at_gate(harness.admin, KEYS).lined - 3
+    assert 0 < ahead < len(jobs)
+    assert (await paused.why()).waits_for is WaitsFor.TURN
+    assert (await ordinary.why()).sentence.startswith(f"{ahead + 1} jobs of its line come first")
+    await harness.queue.pause(task="mail")
+    await harness.queue.pause(key="b", until="1h")
+    why = await paused.why()
+    assert (why.waits_for, str(why)) == (WaitsFor.RESUME, "Its task mail is paused.")
+    why = await closed.why()
+    assert why.waits_for is WaitsFor.RESUME
+    assert str(why).startswith("Its key b is paused until ")
+    await harness.queue.resume(key="b")
+    harness.admin.hset(KEYS.gate + b":over", "api()", f"- {FOREVER_MS}")
+    assert (await closed.why()).waits_for is WaitsFor.CLOSED
+    assert (await ordinary.why()).waits_for is WaitsFor.TURN
+    harness.admin.hdel(KEYS.gate + b":over", "api()")
+    await harness.queue.resume(task="mail")
+    gate.open.set()
 
 
 async def test_the_command_line_says_the_same(running: RunningServer, harness: Harness) -> None:

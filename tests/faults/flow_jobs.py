@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import redis
 
-from tampu import NewJob
+from tampu import Breaker, Debounce, NewJob, Unique
 from tampu.limits import Concurrency, Limit, Rate
 from tampu.limits.model import AnyLimit
 from tampu.wire.keys import QueueKeys
@@ -15,6 +15,15 @@ from tampu.wire.keys import QueueKeys
 SHARED: Final = "shared"
 _SHARED_MOST: Final = 4
 _LEVELS: Final = (None, None, 0, 9)
+CHANGED: Final = {"n2(t)": 2, "n3()": 6, SHARED: _SHARED_MOST}  # limits that are set by hand too
+REPLACED: Final = ("n10", "n11", "n12")  # jobs of these names may be dropped for newer ones
+RULED: Final = ("quiet", "latest", "once", "late", "drop_old", "drop_new", "wait", "fragile")
+BATCHED: Final = "batched"
+NAMES: Final = (
+    "ordered",
+    *(f"n{kind}" for kind in range(15)),
+    *RULED,
+)  # of all jobs that run alone
 
 
 def declare_shared(admin: redis.Redis, keys: QueueKeys) -> None:
@@ -48,6 +57,11 @@ class FlowJobs:
             lambda _: {"limits": [Rate("300/s", strict=True)]},
             lambda _: {"limits": [Limit(SHARED), Concurrency(3, by="g")]},
             lambda _: {"limits": [Limit(SHARED)], "expires": 600},
+            lambda t: {"key": f"k{t}", "keep": "latest", "limits": [Concurrency(1, by="t")]},
+            lambda t: {"key": f"k{t}", "max_waiting": 2, "on_full": "drop_old"},
+            lambda _: {"debounce": Debounce("50ms", max="200ms", by="t")},
+            lambda t: {"unique": Unique(key=f"u{t}"), "limits": [Concurrency(3, by="g")]},
+            lambda _: {"breaker": Breaker(failures=0.5, of=4, cooldown="50ms")},
         ]
 
     def make(self) -> NewJob:
@@ -62,6 +76,8 @@ class FlowJobs:
             return NewJob("ordered", data, key=key, ordered=True)
         options = self._kinds[kind](tenant)
         data["counts"] = dict(_counted(f"n{kind}", limit, data) for limit in _of(options))
+        if unique := options.get("unique"):
+            data["counts"][f"unique {unique.key}"] = 1
         priority = self._rng.choice(_LEVELS)
         return NewJob(f"n{kind}", data, priority=priority, **options)
 

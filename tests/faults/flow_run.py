@@ -14,10 +14,11 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from tampu import NewJob, Queue
+from tampu import Job, JobState, NewJob, Queue, QueueFull
+from tampu.limits import Concurrency
 from tampu.producer.options import QueueOptions
 from tampu.wire.keys import QueueKeys
-from tests.faults.flow_jobs import FlowJobs, declare_shared
+from tests.faults.flow_jobs import CHANGED, REPLACED, FlowJobs, declare_shared
 from tests.faults.flow_process import COUNT, DONE, EXCEEDED, ORDER
 from tests.gates import assert_empty, look_at_gate
 from tests.servers import ROOT, RunningServer
@@ -114,40 +115,77 @@ class FlowRun:
     def __init__(self, queue: Queue, workers: Workers, admin: Any, outside: Any, seed: int) -> None:  # noqa: ANN401
         self.keys = QueueKeys(queue.name)
         self.queue, self.workers = queue, workers
-        self.admin, self._outside = admin, outside
+        self.admin, self.outside = admin, outside
         self.rng = Random(seed)  # noqa: S311 - jobs and deaths
         self.jobs = FlowJobs(self.rng)
-        self.added: set[str] = set()
+        self.added: dict[str, NewJob] = {}  # by id
         self.cancelled: set[str] = set()
         self.looks = 0
+        self.refused = 0  # calls that a server at its memory limit refused
         self.has_peers = False  # what they settle is noticed a little later
 
     def look(self) -> int:
         """Look at the gate; how many jobs wait there."""
         state = look_at_gate(self.admin, self.keys)
         self.looks += 1
-        assert not state.problems
+        # More may run than a limit allows that was lowered meanwhile, but not than it ever allowed.
+        lowered = tuple(f"too many {name}" for name in CHANGED)
+        assert not [problem for problem in state.problems if not problem.startswith(lowered)]
         assert self.has_peers or not state.gone
         return state.lined
 
     def make_job(self) -> NewJob:
         job = self.jobs.make()
-        if not job.ordered and self.rng.random() < 0.15:
+        if not job.ordered and job.debounce is None and self.rng.random() < 0.15:
             job = replace(job, delay=self.rng.random() * 0.5)
         if self.rng.random() < 0.05:
             job = replace(job, job_id=f"own-{self.rng.getrandbits(60)}")
         return job
 
     async def step(self) -> None:
-        """Add some jobs, cancel some, and look."""
+        """Add some jobs, cancel some, change something, and look."""
         count = self.rng.choice((1, 5, 40))
-        added = await self.queue.add_many([self.make_job() for _ in range(count)])
-        self.added |= {job.id for job in added}
-        if self.rng.random() < 0.2:
+        added = await self.add([self.make_job() for _ in range(count)])
+        if added and self.rng.random() < 0.2:
             some = [job.id for job in self.rng.sample(added, min(2, count))]
             self.cancelled |= set(some)
             await self.queue.cancel_many(some)
+        if self.rng.random() < 0.3:
+            await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
         self.look()
+
+    async def add(self, made: list[NewJob]) -> list[Job[Any]]:
+        """Add jobs, and note which; none if the server is at its memory limit."""
+        try:
+            added = await self.queue.add_many(made)
+        except QueueFull:
+            self.refused += 1
+            return []
+        self.added |= {job.id: new for job, new in zip(added, made, strict=True)}
+        return added
+
+    async def _set_limit(self) -> None:
+        """Set a limit to no more than what the jobs themselves count."""
+        name = self.rng.choice(sorted(CHANGED))
+        await self.queue.limits.set(name, Concurrency(self.rng.randint(1, CHANGED[name])))
+        self.look()
+        value = self.rng.randrange(3)
+        await self.queue.limits.set("n2(t)", Concurrency(self.rng.randint(1, 2)), value=value)
+
+    async def _weigh(self) -> None:
+        await self.queue.limits.weigh(f"k{self.rng.randrange(5)}", self.rng.choice((0.5, 3, None)))
+
+    async def _pause(self) -> None:
+        until = self.rng.choice(("50ms", "200ms"))
+        what = {"task": f"n{self.rng.randrange(4)}", "key": f"k{self.rng.randrange(3)}"}
+        for name in self.rng.sample(sorted(what), self.rng.choice((1, 1, 2))):
+            await self.queue.pause(until=until, **{name: what[name]})
+        if self.rng.random() < 0.3:
+            await self.queue.resume(**what)
+
+    async def _forget(self) -> None:
+        """The server forgets its scripts."""
+        self.admin.script_flush()
 
     async def go(self, seconds: float, *, kills: bool = True) -> None:
         """Steps for a while, in which workers die."""
@@ -155,7 +193,7 @@ class FlowRun:
         while (now := time.monotonic()) < began + seconds:
             if len(self.added) < 200 + JOBS_A_S * (now - began):
                 await self.step()
-            if kills and now > killed_at + KILL_EVERY_S and self.workers.kill_one(self._outside):
+            if kills and now > killed_at + KILL_EVERY_S and self.workers.kill_one(self.outside):
                 killed_at = now
                 self.workers.start()
             self.look()
@@ -165,22 +203,38 @@ class FlowRun:
         self, done_elsewhere: set[str] | None = None, *, is_counted: bool = True
     ) -> None:
         """Return when all is done; fail if something is left, lost or was too much at a time."""
+        await self.end(is_counted=is_counted)
+        lost = self.added.keys() - self.done() - self.cancelled - (done_elsewhere or set())
+        lost -= await self.dropped({each for each in lost if self.added[each].name in REPLACED})
+        assert self.refused == 0 or self.done() <= self.added.keys(), "a refused job has run"
+        dead = self.admin.xlen(self.keys.dead)
+        letters = self.admin.xrange(self.keys.dead, count=3)
+        assert (len(lost), dead) == (0, 0), (
+            f"lost {[(each, self.added[each]) for each in lost][:3]}, dead {letters}"
+        )
+        for key in self.jobs.of_key:
+            order = [int(number) for number in self.outside.lrange(ORDER + key, 0, -1)]
+            firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
+            assert firsts == sorted(firsts), f"{key} is out of order"
+
+    async def end(self, *, is_counted: bool = True) -> None:
+        """Return when no job is left; fail if a slot or a line is, or if a limit was exceeded."""
         await self.workers.all_started()
         await wait_until(self.is_over, within=REST_LIMIT_S, sentence="all jobs have ended")
         await wait_until(self._is_free, within=REST_LIMIT_S, sentence="nobody dead has room")
         assert_empty(self.admin, self.keys)
-        ended = {each.decode() for each in self._outside.smembers(DONE)}
-        lost = self.added - ended - self.cancelled - (done_elsewhere or set())
-        dead = self.admin.xlen(self.keys.dead)
-        letters = self.admin.xrange(self.keys.dead, count=3)
-        assert (len(lost), dead) == (0, 0), f"lost {sorted(lost)[:5]}, dead {letters}"
         await wait_until(self._none_within, within=REST_LIMIT_S, sentence="no handler runs")
         exceeded = self._exceeded() if is_counted else []
         assert not exceeded, f"{len(exceeded)} times, first: {exceeded[:4]}"
-        for key in self.jobs.of_key:
-            order = [int(number) for number in self._outside.lrange(ORDER + key, 0, -1)]
-            firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
-            assert firsts == sorted(firsts), f"{key} is out of order"
+
+    def done(self) -> set[str]:
+        """The ids of the jobs whose handlers have said that they are done."""
+        return {each.decode() for each in self.outside.smembers(DONE)}
+
+    async def dropped(self, ids: set[str]) -> set[str]:
+        """Those of these jobs that were dropped, as the queue says."""
+        states = {each: (await self.queue.job(each).info()).state for each in sorted(ids)}
+        return {each for each, state in states.items() if state is JobState.CANCELLED}
 
     def is_over(self) -> bool:
         """Whether no job waits, runs or is delayed."""
@@ -198,7 +252,7 @@ class FlowRun:
 
     def _none_within(self) -> bool:
         """Whether the handlers themselves say that none of them runs."""
-        found = [self._outside.hgetall(key) for key in self._outside.scan_iter(COUNT + "*")]
+        found = [self.outside.hgetall(key) for key in self.outside.scan_iter(COUNT + "*")]
         within = {
             pid.decode() for counts in found for pid, count in counts.items() if count != b"0"
         }
@@ -207,7 +261,7 @@ class FlowRun:
     def _exceeded(self) -> list[Any]:
         """Where workers that were alive had more jobs than a limit allows."""
         found = []
-        for text in self._outside.lrange(EXCEEDED, 0, -1):
+        for text in self.outside.lrange(EXCEEDED, 0, -1):
             at, key, most, flat = json.loads(text)
             counts = dict(zip(flat[::2], map(int, flat[1::2]), strict=True))
             for pid, count in counts.items():
@@ -226,20 +280,22 @@ async def flow_run(
     *,
     outside: RunningServer | None = None,
     url: str | None = None,
+    name: str = "",
+    count: int = WORKERS,
     **options: Unpack[QueueOptions],
 ) -> AsyncIterator[FlowRun]:
-    """A run whose workers are at work; `outside` is where they count, if that is another server."""
+    """A run with so many workers; `outside` is where they count, if that is another server."""
     outside, url = outside or server, url or server.url
     with server.admin() as admin, outside.admin() as counts:
         # A name of its own: nothing that another test has left can take its jobs.
-        name = f"flow-{os.urandom(6).hex()}"
+        name = name or f"flow-{os.urandom(6).hex()}"
         async with Queue(name, url, **options) as queue:
             dying = Random(seed)  # noqa: S311 - who dies
             workers = Workers(url, outside, queue=name, directory=directory, rng=dying)
             run = FlowRun(queue, workers, admin, counts, seed)
             declare_shared(admin, run.keys)
             try:
-                for _ in range(WORKERS):
+                for _ in range(count):
                     workers.start()
                 await workers.all_started()
                 yield run

@@ -1,8 +1,10 @@
 """Jobs that the ledger knows of, and where they are."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from tampu import Queue
+from tampu.job import JobOptions
 from tests.faults.conftest import QUEUE
 from tests.faults.ledger import Ledger
 from tests.servers import RunningServer
@@ -11,11 +13,13 @@ STREAM = f"{{chasqui:{QUEUE}}}:stream"
 GROUP = "default"
 
 
-async def add_all(queue: Queue, ledger: Ledger, name: str, tags: Sequence[int]) -> list[str]:
+async def add_all(
+    queue: Queue, ledger: Ledger, name: str, tags: Sequence[int], **options: Unpack[JobOptions]
+) -> list[str]:
     """Add a job for each tag; their ids."""
     for tag in tags:
         ledger.sent(tag)
-    jobs = await queue.add_each(name, tags)
+    jobs = await queue.add_each(name, tags, **options)
     for tag in tags:
         ledger.added(tag)
     return [job.id for job in jobs]

@@ -1,7 +1,9 @@
-"""Flow control on servers that are replaced, and in a cluster whose slots move."""
+"""Flow control on servers that are replaced or full, and in a cluster whose slots move."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from tampu.limits import Concurrency
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.wire.keys import QueueKeys
+from tests.conftest import Start
 from tests.faults.conftest import QUEUE
-from tests.faults.flow_run import FLOW_S, flow_run
+from tests.faults.flow_run import FLOW_S, FlowRun, flow_run
 from tests.gates import ManualGate, assert_empty, look_at_gate
 from tests.servers import RunningServer
 from tests.topology import Cluster, cluster, watched
@@ -39,6 +42,89 @@ async def test_after_a_failover_no_slot_is_left(
             # What passed last on the old master may be known to workers only.
             await run.rest(is_counted=False)
             await run.workers.stop()
+
+
+@pytest.mark.timeout(240 + FLOW_S)
+async def test_after_a_master_has_died_nothing_is_lost_that_its_replica_had(
+    binary: Path, running: RunningServer, tmp_path: Path
+) -> None:
+    with watched(binary, tmp_path) as group, group.replica.admin() as admin:
+        given = {"outside": running, "url": group.url, "durability": "replica"}
+        async with flow_run(group.master, tmp_path, 12, **given) as run:  # type: ignore[arg-type]
+            await run.go(FLOW_S / 4, kills=False)
+            await asyncio.to_thread(group.master.kill)
+            await wait_until(
+                lambda: admin.role()[0] == b"master", within=60, sentence="there is a new master"
+            )
+            await asyncio.to_thread(group.master.restart)
+            await wait_until(
+                lambda: "online" in str(admin.info("replication").get("slave0")),
+                within=60,
+                sentence="the old master follows the new one",
+            )
+            run.admin = admin
+            await run.go(FLOW_S / 4)
+            await run.rest(is_counted=False)
+            await run.workers.stop()
+
+
+@pytest.mark.timeout(240 + FLOW_S)
+async def test_a_server_at_its_memory_limit_refuses_jobs_and_finishes_those_it_has(
+    running: RunningServer, start: Start, tmp_path: Path
+) -> None:
+    server = start("--maxmemory-policy", "noeviction")
+    async with flow_run(server, tmp_path, 13, outside=running) as run:
+        filling = asyncio.create_task(fill_now_and_then(run))
+        await run.go(FLOW_S / 2)
+        filling.cancel()
+        await asyncio.wait([filling])
+        run.admin.config_set("maxmemory", 0)
+        await run.rest()
+        await run.workers.stop()
+        assert run.refused > 1
+
+
+async def fill_now_and_then(run: FlowRun) -> None:
+    """Let the server have no memory left, again and again."""
+    for limit in cycle((1, 0)):
+        run.admin.config_set("maxmemory", limit)
+        await asyncio.sleep(run.rng.random())
+
+
+@pytest.mark.timeout(240 + FLOW_S)
+async def test_while_the_slot_of_a_queue_moves_nothing_is_lost_and_no_limit_exceeded(
+    binary: Path, running: RunningServer, tmp_path: Path
+) -> None:
+    with cluster(binary) as nodes:
+        name, is_over = f"flow-{os.urandom(6).hex()}", asyncio.Event()
+        stream = QueueKeys(name).stream
+        given = {"outside": running, "url": nodes.url, "name": name}
+        async with flow_run(nodes.owner(stream), tmp_path, 14, **given) as run:  # type: ignore[arg-type]
+            adding = asyncio.create_task(add_until(run, is_over))
+            for _ in range(round(FLOW_S / 2)):
+                await asyncio.to_thread(nodes.move, stream, nodes.other(stream))
+                run.workers.kill_one(run.outside)
+                run.workers.start()
+                with nodes.owner(stream).admin() as admin:
+                    run.admin = admin
+                    before = len(run.added)
+                    await wait_until(
+                        lambda before=before: len(run.added) > before + 200,  # type: ignore[misc]
+                        within=60,
+                        sentence="the producer goes on",
+                    )
+                    run.look()
+            is_over.set()
+            await adding
+            with nodes.owner(stream).admin() as run.admin:
+                await run.rest()
+            await run.workers.stop()
+
+
+async def add_until(run: FlowRun, is_over: asyncio.Event) -> None:
+    while not is_over.is_set():
+        await run.add([run.make_job() for _ in range(20)])
+        await asyncio.sleep(0.02)  # what workers do in that time is the subject
 
 
 @pytest.fixture

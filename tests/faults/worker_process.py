@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
-from tampu import Backoff, Batch, Bury, Handler, Job, JobBatch, Retry
+from tampu import Backoff, Batch, Bury, Handler, Job, JobBatch, Retry, Snooze
 from tampu.consumer.cancellations import Cancellations
 from tampu.worker import Worker
 from tests.faults.ledger import Ledger
@@ -46,9 +46,12 @@ class Handlers:
 
     def by_name(self) -> dict[str, Callable[[Job[Any]], Awaitable[object]]]:
         """The handlers."""
-        handlers = (self.short, self.hang, self.value, self.bury, self.retry, self.hold)
-        deadly = (self.exit, self.kill, self.segfault)
-        return {handler.__name__: self._recorded(handler) for handler in (*handlers, *deadly)}
+        handlers = (
+            *(self.short, self.gated, self.hang, self.stay, self.value),
+            *(self.bury, self.retry, self.snooze, self.hold),
+            *(self.exit, self.kill, self.segfault),
+        )
+        return {handler.__name__: self._recorded(handler) for handler in handlers}
 
     def _recorded(
         self, handler: Callable[[Job[Any]], Awaitable[object]]
@@ -85,6 +88,15 @@ class Handlers:
         """A millisecond of work."""
         await asyncio.sleep(0.001)
 
+    async def gated(self, job: Job[Any]) -> None:
+        """The same, for a job with a limit."""
+        await self.short(job)
+
+    async def stay(self, job: Job[Any]) -> None:
+        """Never done, in no attempt: somebody cancels it."""
+        await asyncio.sleep(_LONGEST_S)
+        raise AssertionError("nobody has cancelled it")
+
     async def hang(self, job: Job[Any]) -> None:
         """Never done in the first attempt, done at once in any other."""
         if job.attempt == 1:
@@ -105,6 +117,13 @@ class Handlers:
         await self._pass_gate(job)
         if job.attempt <= 2:
             raise Retry("as it was told to", after=0.05)
+
+    async def snooze(self, job: Job[Any]) -> None:
+        """Come back later once, whoever runs it then."""
+        seen = self._ledger.path.with_suffix(f".snoozed-{job.data}")
+        if not seen.exists():
+            seen.touch()
+            raise Snooze(0.05)
 
     async def _pass_gate(self, job: Job[Any]) -> None:
         """The first attempt waits for gate 1; the second, of every other job, for gate 2."""

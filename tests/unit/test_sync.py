@@ -27,7 +27,7 @@ TYPES = {
     "abc.Iterator": "abc.AsyncIterator",
 }
 # Called by jobs, not by users; and what a producer's job does not have.
-HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge"}
+HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge", "read_results"}
 HANDLER_ONLY = {
     *("attempt", "cancelled", "created_at_ms", "extras", "headers", "host", "progress"),
     *("charge", "is_batch", "key", "priority", "schedule_key", "scheduled_at", "tenant"),

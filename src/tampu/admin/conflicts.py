@@ -59,8 +59,8 @@ class Conflicts:
         finder = JobFinder(lane, self._keys)
         holder = None if unique is None else await self._holder(unique)
         if unique is None or holder is None:
-            if request.job_id is None:
-                return None  # its key has been freed meanwhile
+            if request.job_id is None or not await self._is_taken(request.job_id):
+                return None  # what it needs has been freed meanwhile
             found = (await finder.find([request.job_id])).get(request.job_id)
             return _duplicate(refused, request.job_id, found)
         found = await _find_for_sure(finder, holder)
@@ -74,6 +74,11 @@ class Conflicts:
         if replaced is not None and await self._control.remove(replaced):
             return None
         return _duplicate(refused, holder, found)
+
+    async def _is_taken(self, job_id: str) -> bool:
+        """Whether an id is taken; it may be, but its job asked for a unique key too."""
+        lane = (await self._connect()).lane
+        return await values_of(lane, [self._keys.marker(job_id)]) != [None]
 
     async def _holder(self, unique: UniqueRequest) -> str | None:
         """The job that has a unique key."""

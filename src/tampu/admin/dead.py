@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tampu.admin.dead_filter import (
+    LetterFilter,
+    LetterOptions,
+    LetterSettings,
+    StoredLetter,
+    stamp_ms,
+)
 from tampu.errors import DecodeError, OptionError
 from tampu.server.scripts.flows import replay_members
 from tampu.server.scripts.settling import Replay, replay
@@ -22,15 +28,16 @@ from tampu.server.streams import (
     server_time_ms,
     trim_before,
 )
-from tampu.util.clock import Duration, instant, now_ms, to_ms
+from tampu.util.clock import instant, now_ms
 from tampu.util.options import at_least, parse_options
 from tampu.wire.dead import BuryReason, DeadEntry, Failure, decode_dead
 from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.flow import awaited_id, decode_shown, parse_member
+from tampu.wire.flow import awaited_id, parse_member
 from tampu.wire.payload import decode_payload, encode_payload
+from tampu.wire.placeholders import decode_shown
 
 if TYPE_CHECKING:
     from tampu.producer.connection import QueueConnection
@@ -64,77 +71,6 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
         return f"<DeadLetter {self.dead_id} {self.name!r} {self.reason}>"
 
 
-class _StoredLetter(Struct, frozen=True):
-    """A dead letter and its id."""
-
-    dead_id: bytes
-    entry: DeadEntry
-
-
-class LetterOptions(TypedDict, total=False):
-    """Filters for dead letters, as keywords; `LetterSettings` explains them."""
-
-    name: str | None
-    reason: BuryReason | str | None
-    error: str | None
-    newer_than: Duration | None
-    older_than: Duration | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterSettings:
-    """Filters for dead letters, validated. None matches all; the server's clock counts."""
-
-    name: str | None = None  # of the job
-    reason: BuryReason | str | None = None
-    error: str | None = None  # a part of the error's type or message
-    newer_than: Duration | None = None  # buried less long ago
-    older_than: Duration | None = None  # buried longer ago
-
-    def __post_init__(self) -> None:
-        for option in ("newer_than", "older_than"):
-            if getattr(self, option) is not None:
-                to_ms(option, getattr(self, option))
-
-    @property
-    def asks_for_time(self) -> bool:
-        """Whether it depends on when a job was buried."""
-        return self.newer_than is not None or self.older_than is not None
-
-    def at(self, now_ms: int) -> _LetterFilter:
-        """The filter, by the server's clock."""
-        newer, older = self.newer_than, self.older_than
-        return _LetterFilter(
-            name=self.name,
-            reason=None if self.reason is None else _reason_text(self.reason),
-            error=self.error,
-            after_ms=None if newer is None else now_ms - to_ms("newer_than", newer),
-            before_ms=None if older is None else now_ms - to_ms("older_than", older),
-        )
-
-
-class _LetterFilter(Struct, frozen=True, kw_only=True):
-    """Selects dead letters; None matches all."""
-
-    name: str | None = None
-    reason: str | None = None
-    error: str | None = None
-    after_ms: int | None = None
-    before_ms: int | None = None
-
-    def matches(self, stored: _StoredLetter) -> bool:
-        letter, at_ms = stored.entry, _stamp_ms(stored.dead_id)
-        if self.name is not None and letter.name != self.name:
-            return False
-        if self.reason is not None and _reason_text(letter.reason) != self.reason:
-            return False
-        if self.error is not None and self.error.lower() not in _error_text(letter).lower():
-            return False
-        if self.after_ms is not None and at_ms < self.after_ms:
-            return False
-        return self.before_ms is None or at_ms < self.before_ms
-
-
 class DeadLetters:
     """The dead letters of a queue: jobs that will not run again, each with its reason."""
 
@@ -158,7 +94,7 @@ class DeadLetters:
             found += [
                 read_dead_letter(dead_id, flat or [])
                 for dead_id, flat in page
-                if chosen.matches(_StoredLetter(dead_id, decode_dead(flat or [])))
+                if chosen.matches(StoredLetter(dead_id, decode_dead(flat or [])))
             ]
             if len(found) >= count:
                 break
@@ -212,7 +148,7 @@ class DeadLetters:
         (fields,) = await fields_of(connection.lane, self._keys.dead, [raw])
         if fields is None:
             return False
-        letter = _StoredLetter(raw, decode_dead(fields))
+        letter = StoredLetter(raw, decode_dead(fields))
         envelope, extras = _decode_letter(letter.entry, check=False)
         new = self._as_new(letter, replace(envelope, payload=payload), extras)
         return bool(await self._replay(connection, [new]))
@@ -243,10 +179,10 @@ class DeadLetters:
             return await trim_before(lane, self._keys.dead, b"%d" % chosen.before_ms)
         return await self._delete(lane, chosen, chosen_ids)
 
-    async def _filter(self, lane: Lane, settings: LetterSettings) -> _LetterFilter:
+    async def _filter(self, lane: Lane, settings: LetterSettings) -> LetterFilter:
         return settings.at(await server_time_ms(lane) if settings.asks_for_time else 0)
 
-    async def _delete(self, lane: Lane, chosen: _LetterFilter, ids: list[bytes] | None) -> int:
+    async def _delete(self, lane: Lane, chosen: LetterFilter, ids: list[bytes] | None) -> int:
         deleted = 0
         async for page in self._pages(lane, ids):
             if found := [each.dead_id for each in page if chosen.matches(each)]:
@@ -255,21 +191,21 @@ class DeadLetters:
 
     async def _pages(
         self, lane: Lane, ids: list[bytes] | None
-    ) -> AsyncIterator[list[_StoredLetter]]:
+    ) -> AsyncIterator[list[StoredLetter]]:
         """The letters with these ids that exist, or all of them, oldest first."""
         dead = self._keys.dead
         if ids is not None:
             for first in range(0, len(ids), PAGE):
                 part = ids[first : first + PAGE]
                 found = zip(part, await fields_of(lane, dead, part), strict=True)
-                yield [_StoredLetter(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
+                yield [StoredLetter(dead_id, decode_dead(flat)) for dead_id, flat in found if flat]
             return
         start = b"-"
         while page := await entries_from(lane, dead, start=start, count=PAGE):
-            yield [_StoredLetter(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
+            yield [StoredLetter(dead_id, decode_dead(flat or [])) for dead_id, flat in page]
             start = b"(" + page[-1][0]
 
-    def _to_replay(self, stored: _StoredLetter) -> Replay | None:
+    def _to_replay(self, stored: StoredLetter) -> Replay | None:
         """The letter as a new job; None if it cannot be decoded."""
         try:
             envelope, extras = _decode_letter(stored.entry)
@@ -277,7 +213,7 @@ class DeadLetters:
             return None
         return self._as_new(stored, envelope, extras)
 
-    def _as_new(self, stored: _StoredLetter, envelope: Envelope, extras: bytes) -> Replay:
+    def _as_new(self, stored: StoredLetter, envelope: Envelope, extras: bytes) -> Replay:
         fresh = Envelope(envelope.id, envelope.payload, envelope.created_at_ms, 0, envelope.retry)
         return Replay(
             stored.dead_id,
@@ -345,10 +281,10 @@ def read_dead_letter(dead_id: bytes, fields: Sequence[bytes]) -> DeadLetter:
     """The dead letter in an entry of the dead stream."""
     letter = decode_dead(fields)
     job_id, data = _content(letter)
-    stamp_ms = letter.buried_at_ms
+    buried_ms = letter.buried_at_ms
     return DeadLetter(
         dead_id=dead_id.decode(),
-        buried_at=instant(_stamp_ms(dead_id) if stamp_ms is None else stamp_ms),
+        buried_at=instant(stamp_ms(dead_id) if buried_ms is None else buried_ms),
         name=letter.name,
         reason=letter.reason,
         detail=letter.detail,
@@ -378,22 +314,6 @@ def _replayed_event(letter: Replay, now: int) -> EventFields:
     job_id = decode_envelope(letter.body).id
     name = decode_text(letter.name)
     return encode_event(EventKind.REPLAYED, job_id=job_id, ts_ms=now, name=name)
-
-
-def _stamp_ms(dead_id: bytes) -> int:
-    """When a letter was written, by the server's clock."""
-    return int(dead_id.partition(b"-")[0])
-
-
-def _error_text(letter: DeadEntry) -> str:
-    """What a letter says about its error: type, message, or the detail of the reason."""
-    failure = letter.failure
-    texts = (letter.detail,) if failure is None else (failure.error_type, failure.message)
-    return ": ".join(text for text in texts if text)
-
-
-def _reason_text(reason: BuryReason | str) -> str:
-    return reason.value if isinstance(reason, BuryReason) else reason
 
 
 def _check_ids(ids: Sequence[str] | None) -> list[bytes] | None:

@@ -20,7 +20,7 @@ from tampu.server.scripts.flows import (
     stop_flow,
 )
 from tampu.util.options import at_least
-from tampu.wire.flow import split_value
+from tampu.wire.placeholders import split_value
 from tampu.wire.result import decode_result, encode_cancelled
 
 if TYPE_CHECKING:

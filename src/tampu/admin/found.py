@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -12,22 +13,23 @@ from tampu.errors import DecodeError
 from tampu.job import JobInfo, JobState
 from tampu.server.gates import members_of_line, read_gate
 from tampu.server.inspection import entries_down_from
-from tampu.server.scripts.gate import list_lines
+from tampu.server.scripts.gate import pages_of_lines, search_lines
 from tampu.server.streams import entries_from, fields_of, scan_members, score_of, values_of
 from tampu.util.clock import instant, instant_if_any
-from tampu.util.ids import time_of_id
+from tampu.util.ids import is_own_id, time_of_id
 from tampu.wire.dead import Failure
 from tampu.wire.entry import decode_entry, decode_member
 from tampu.wire.envelope import Envelope, decode_envelope
 from tampu.wire.extras import Extras, decode_extras, split_extras
-from tampu.wire.flow import decode_shown
 from tampu.wire.keys import MARKER_VALUE
 from tampu.wire.lines import PLAIN_LINE, parse_line
+from tampu.wire.placeholders import decode_shown
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tampu.server.lane import Lane
+    from tampu.server.scripts.gate import LineSearch, LineState
     from tampu.server.streams import RawEntry
     from tampu.wire.keys import QueueKeys
 
@@ -35,6 +37,8 @@ MAX_SEARCHED: Final = 100_000
 """How many jobs of each kind are looked at for an id that leads to no place."""
 _PAGE: Final = 1000
 _NEAR_PAGES: Final = 8  # around the time in an id: at full speed, some 20 ms of adding
+_COMPARED_THERE: Final = 20  # jobs in lines cost so much less than those that are sent to us
+_LINES_A_CALL: Final = 500
 _MOST_NEAR: Final = 20  # for more ids than this, one pass over the stream comes first
 
 
@@ -117,13 +121,15 @@ class JobFinder:
 
     A job that tampu delayed has an index by its id; the marker of an id that a user chose holds the
     job's entry; and an id of our own holds the time at which it was added. For all others up to
-    `most` delayed jobs and as many entries are searched; None searches all.
+    `most` delayed jobs and as many entries are searched, and 20 times as many jobs in lines, where
+    the server compares the ids; None searches all.
     """
 
     def __init__(self, lane: Lane, keys: QueueKeys, *, most: int | None = MAX_SEARCHED) -> None:
         self._lane = lane
         self._keys = keys
         self._most = most
+        self._compared = 0  # jobs in lines
         self.searched_all = True
 
     async def find(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
@@ -231,14 +237,43 @@ class JobFinder:
     async def _in_lines(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
         """Search the lines in front of the stream."""
         found: dict[str, FoundJob] = {}
-        searched = 0
-        for each in await list_lines(self._lane, self._keys, most=MAX_SEARCHED):
-            async for job in jobs_in_line(self._lane, self._keys, each.line):
-                if job.id in job_ids:
-                    found[job.id] = job
-                searched += 1
-                if len(found) == len(job_ids) or self._is_enough(searched):
-                    return found
+        self._compared = 0
+        async with aclosing(pages_of_lines(self._lane, self._keys)) as pages:
+            async for page in pages:
+                found.update(await self.find_in_lines(page, set(job_ids) - found.keys()))
+                if len(found) == len(job_ids) or not self.searched_all:
+                    break
+        return found
+
+    async def find_in_lines(
+        self, lines: Sequence[LineState], job_ids: Collection[str]
+    ) -> dict[str, FoundJob]:
+        """Those of the jobs that wait in these lines. The server compares the ids."""
+        found = await self._near_in_lines(lines, job_ids)
+        names, place = [each.line for each in lines], 0
+        while names and len(found) < len(job_ids):
+            if self._is_enough(self._compared // _COMPARED_THERE):
+                break
+            part, left = names[:_LINES_A_CALL], set(job_ids) - found.keys()
+            search = await search_lines(self._lane, self._keys, part, job_ids=left, place=place)
+            found.update(_hits(part, search))
+            names, place = names[search.lines :], search.place
+            self._compared += search.searched
+        return found
+
+    async def _near_in_lines(
+        self, lines: Sequence[LineState], job_ids: Collection[str]
+    ) -> dict[str, FoundJob]:
+        """Jobs in long lines that are where they were added: in the order of their ids."""
+        own = {job_id for job_id in job_ids if is_own_id(job_id)}
+        names = [each.line for each in lines if each.length > _PAGE]
+        found: dict[str, FoundJob] = {}
+        while own and names and len(own) <= _MOST_NEAR:
+            part = names[:_LINES_A_CALL]
+            search = await search_lines(self._lane, self._keys, part, job_ids=own, place=None)
+            found.update(_hits(part, search))
+            own -= found.keys()
+            names = names[search.lines :]
         return found
 
     def _is_enough(self, searched: int) -> bool:
@@ -251,6 +286,11 @@ class JobFinder:
 def _wanted_in(page: list[RawEntry], wanted: Collection[str]) -> dict[str, FoundJob]:
     jobs = (read_entry(entry_id, fields) for entry_id, fields in page)
     return {job.id: job for job in jobs if job is not None and job.id in wanted}
+
+
+def _hits(lines: Sequence[bytes], part: LineSearch) -> dict[str, FoundJob]:
+    jobs = ((lines[number], read_member(member)) for number, member in part.found)
+    return {job.id: replace(job, line=line) for line, job in jobs if job is not None}
 
 
 async def jobs_in_line(lane: Lane, keys: QueueKeys, line: bytes) -> AsyncIterator[FoundJob]:

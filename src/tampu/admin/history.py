@@ -91,6 +91,12 @@ async def read_totals(lane: Lane, keys: QueueKeys) -> Totals:
     return Totals(_tasks(fields), unknown, dead, missed)
 
 
+async def read_unknown(lane: Lane, keys: QueueKeys) -> int:
+    """How many jobs were settled, but may be missing in the counts; `Totals.unknown` alone."""
+    found: Any = await lane.call("HGET", keys.totals, UNKNOWN_FIELD)
+    return int(found or 0)
+
+
 def _missed(fields: dict[bytes, bytes]) -> dict[str, int]:
     packed = fields.get(MISSED_FIELD)
     try:
@@ -155,7 +161,8 @@ async def measure_gauges(
     calls = [lane.send(pack(*command), repeatable=True) for command in commands]
     length, delayed, dead, lined = [int(await call or 0) for call in calls]  # type: ignore[arg-type]
     if since is not None and not length + lined:
-        nothing = replace(since, waiting=0, active=0, delayed=delayed, dead=dead, oldest_ms=0)
+        sizes = Gauges(delayed=delayed, dead=dead, memory_bytes=since.memory_bytes)
+        nothing = replace(sizes, workers=since.workers, slots=since.slots, busy=since.busy)
         if since == nothing:
             return since
     groups = await groups_of(lane, keys.stream)
@@ -176,6 +183,7 @@ async def measure_gauges(
         slots=sum(each.slots for _, each in processes),
         busy=sum(each.busy for _, each in processes),
         memory_bytes=0 if since is None else since.memory_bytes,
+        in_lines=lined,
     )
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from tampu.errors import OptionError
 from tampu.limits.model import Concurrency, Rate, check_any_limit, define
-from tampu.limits.placing import check_key
+from tampu.limits.placing import check_key, check_weight
 from tampu.server.gates import (
     read_limits,
     read_overrides,
@@ -152,9 +151,7 @@ class Limits:
 
     async def weigh(self, key: str | int, weight: float | None) -> None:
         """Give a key another share than its jobs say; None: as they say again."""
-        if weight is not None and not (isfinite(weight) and weight > 0):
-            raise OptionError("weight", weight, "expected a number above 0")
-        share = "" if weight is None else repr(float(weight))
+        share = "" if weight is None else repr(check_weight(weight))
         await self._tune(Change("weight", escape(check_key("key", key)), share))
 
     async def declare(self, limits: Mapping[str, LimitDefinition]) -> Mapping[str, LimitDefinition]:
@@ -252,7 +249,8 @@ def _backlogs(lines: Sequence[LineState]) -> dict[str, int]:
 
 def _key_backlog(key: str, waiting: int, weight: str | None) -> KeyBacklog:
     stored = weight or "1"
-    return KeyBacklog(key, waiting, float(stored.lstrip("=")), stored.startswith("="))
+    share = float(stored.lstrip("=").partition(" ")[0])
+    return KeyBacklog(key, waiting, share, stored.startswith("="))
 
 
 def _halted(overrides: Mapping[str, str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.admin.found import FoundJob, jobs_in_line, read_member
+from tampu.admin.found import FoundJob, JobFinder, read_member
 from tampu.admin.limits import key_of
 from tampu.server.gates import members_of_line
 from tampu.server.scripts.gate import LineState, list_lines
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 20_000
 """How many lines of a queue are looked through: as many as the jobs that one search looks at."""
-_MOST_PICKED: Final = 100_000
 _LINES_AT_A_TIME: Final = 100
 _HEADS: Final = 100  # of lines that are asked for their oldest job
 _CURSOR: Final = re.compile(r"[0-9]-[0-9a-f]{16}:[0-9]{1,9}")
@@ -90,17 +89,11 @@ class LineReader:
         for row in rows:
             digest, _, job_id = row.partition(":")
             wanted.setdefault(digest, set()).add(job_id)
-        found: dict[str, FoundJob] = {}
-        searched = 0
+        finder, found = JobFinder(self._lane, self._keys, most=None), dict[str, FoundJob]()
         for line in await self._lines() if wanted else ():
-            left = wanted.get(digest_of(line.name), set())
-            async for job in jobs_in_line(self._lane, self._keys, line.name):
-                if job.id in left:
-                    found[row_of(job)] = job
-                    left.remove(job.id)
-                searched += 1
-                if not left or searched >= _MOST_PICKED:
-                    break
+            ids = wanted.get(digest_of(line.name))
+            for job in (await finder.find_in_lines([line.state], ids)).values() if ids else ():
+                found[row_of(job)] = job
         return found
 
     async def _lines(self) -> list[_Line]:

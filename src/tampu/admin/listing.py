@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from tampu.admin.found import jobs_in_line, read_entry, read_member
@@ -16,7 +17,7 @@ from tampu.server.inspection import (
     holders_from,
     last_delivered,
 )
-from tampu.server.scripts.gate import list_lines
+from tampu.server.scripts.gate import pages_of_lines
 from tampu.server.streams import entries_from, fields_of
 from tampu.util.options import at_least
 from tampu.wire.names import check_job_name
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 MAX_LISTED: Final = 10_000
 _PAGE: Final = 500
-_MOST_LINES: Final = 10_000
 LISTABLE: Final = (
     JobState.ACTIVE,
     JobState.WAITING,
@@ -100,9 +100,11 @@ class JobListing:
             job = read_entry(entry_id, fields)
             if job is not None:
                 yield job.info(JobState.WAITING)
-        for each in await list_lines(lane, self._keys, most=_MOST_LINES):
-            async for job in jobs_in_line(lane, self._keys, each.line):
-                yield job.info(JobState.WAITING)
+        async with aclosing(pages_of_lines(lane, self._keys)) as pages:
+            async for page in pages:
+                for each in page:
+                    async for job in jobs_in_line(lane, self._keys, each.line):
+                        yield job.info(JobState.WAITING)
 
     async def _active(self, lane: Lane) -> AsyncIterator[JobInfo]:
         stream = self._keys.stream

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
@@ -11,11 +12,11 @@ from tampu.admin.found import FoundJob, read_entry, read_member
 from tampu.admin.lines import oldest_in_lines_ms
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.server.connect import Server
-from tampu.server.gates import GateState, pop_line, read_gate
+from tampu.server.gates import GateState, read_gate
 from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
 from tampu.server.scripts.control import is_paused
-from tampu.server.scripts.gate import list_lines
+from tampu.server.scripts.gate import pages_of_lines, purge_line
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
@@ -167,7 +168,6 @@ def is_drained(counts: Counts, *, delayed: bool = False) -> bool:
 
 
 _JOBS_PER_CALL: Final = 500
-_MOST_LINES: Final = 1_000_000
 
 
 class Purgeable(Word):
@@ -205,8 +205,10 @@ async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
     while entries := await purge(lane, keys, count=_JOBS_PER_CALL):
         removed += len(entries)
         await _free(lane, keys, [read_entry(b"", fields) for fields in entries])
-    for each in await list_lines(lane, keys, most=_MOST_LINES):
-        while members := await pop_line(lane, keys, each.line, count=_JOBS_PER_CALL):
+    async with aclosing(pages_of_lines(lane, keys)) as pages:
+        lines = [each.line async for page in pages for each in page]
+    for line in lines:
+        while members := await purge_line(lane, keys, line, count=_JOBS_PER_CALL):
             removed += len(members)
             await _free(lane, keys, [read_member(member) for member in members])
     return removed

@@ -11,14 +11,15 @@ from tampu.job import JobState
 from tampu.limits.reasons import WaitsFor, Why
 from tampu.server.gates import (
     holders,
-    members_of_line,
+    place_in_line,
     read_gate,
+    read_holds,
     read_pauses,
     read_resource,
+    resource_of_line,
 )
 from tampu.server.inspection import groups_of, was_delivered
 from tampu.server.scripts.control import is_paused
-from tampu.server.scripts.gate import list_lines
 from tampu.server.streams import fields_of, server_time_ms, sizes
 from tampu.util.clock import instant
 from tampu.wire.lines import (
@@ -28,6 +29,8 @@ from tampu.wire.lines import (
     limit_of,
     parse_breaker,
     parse_definition,
+    parse_line,
+    pauses_of,
     unescape,
 )
 
@@ -41,9 +44,7 @@ if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
     from tampu.wire.lines import BreakerDefinition
 
-_MOST_LINES: Final = 100_000
 _MOST_HOLDERS: Final = 5
-_MOST_AHEAD: Final = 10_000
 
 
 async def why_waiting(lane: Lane, keys: QueueKeys, job_id: str, *, group: bytes) -> Why | None:
@@ -145,11 +146,9 @@ async def _why_in_line(asking: _Asking) -> Why:
     reason = await _why_nothing_runs(asking)
     if reason is not None:
         return reason
-    lines = await list_lines(lane, keys, most=_MOST_LINES)
-    state = next((each for each in lines if each.line == line), None)
-    resource = "" if state is None else state.resource.decode("utf-8", "replace")
-    if not resource:
-        return await _why_not_its_turn(asking, 0 if state is None else state.length)
+    resource = await _what_holds(asking, line)
+    if resource is None:
+        return await _why_not_its_turn(asking)
     limit, _ = limit_of(resource)
     if limit == PAUSED:
         what = resource.partition(":")[2]
@@ -163,6 +162,28 @@ async def _why_in_line(asking: _Asking) -> Why:
     if breaker is not None:
         return _stopped(asking, facts, ids, breaker=breaker)
     return await _limited(asking, facts, ids)
+
+
+async def _what_holds(asking: _Asking, line: bytes) -> str | None:
+    """The resource that a job waits for; None if it waits for its turn.
+
+    A line without room does not come up, so nobody may have noted yet that it is paused or closed.
+    """
+    lane, keys = asking.lane, asking.keys
+    parsed = parse_line(line.decode("utf-8", "replace"))
+    paused = await read_holds(lane, keys)
+    for what in pauses_of(asking.job.name, parsed.key):
+        if what in paused:
+            return f"{PAUSED}:{what}"
+    noted = await resource_of_line(lane, keys, line)
+    if noted is not None:
+        return noted
+    now_ms = await server_time_ms(lane)
+    for name in parsed.resources:
+        closed_until_ms = (await read_resource(lane, keys, name)).closed_until_ms
+        if closed_until_ms is not None and closed_until_ms > now_ms:
+            return name
+    return None
 
 
 def _paused(asking: _Asking, what: str, until_ms: int) -> Why:
@@ -231,10 +252,10 @@ async def _limited(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) 
     )
 
 
-async def _why_not_its_turn(asking: _Asking, length: int) -> Why:
+async def _why_not_its_turn(asking: _Asking) -> Why:
     """The answer for a job whose line waits for nothing but room."""
     lane, keys, line = asking.lane, asking.keys, asking.job.line
-    ahead = await _place_in_line(asking, length)
+    ahead = await place_in_line(lane, keys, line=line, member=asking.job.member)
     before = "It is the first of its line" if not ahead else f"{ahead} jobs of its line come first"
     gate = await read_gate(lane, keys)
     if gate is not None and gate.room == 0:
@@ -243,19 +264,6 @@ async def _why_not_its_turn(asking: _Asking, length: int) -> Why:
     sentence = f"{before}; {total} jobs wait in all lines, and workers have no free slot."
     waits_for = WaitsFor.SLOT if not ahead and line == b"5" else WaitsFor.TURN
     return asking.answer(waits_for, sentence)
-
-
-async def _place_in_line(asking: _Asking, length: int) -> int:
-    """How many jobs of its line come before it, as far as that was looked for."""
-    page_size, start = 1000, 0
-    while start < min(length, _MOST_AHEAD):
-        page = await members_of_line(
-            asking.lane, asking.keys, asking.job.line, start=start, count=page_size
-        )
-        if asking.job.member in page:
-            return start + page.index(asking.job.member)
-        start += page_size
-    return start
 
 
 async def _job_ids(lane: Lane, keys: QueueKeys, entry_ids: list[bytes]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.dead import DeadLetter, LetterOptions, LetterSettings
+from tampu.admin.dead import DeadLetter
+from tampu.admin.dead_filter import LetterOptions, LetterSettings
 from tampu.cli.command import add_group, command
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm, usage_error

@@ -14,7 +14,7 @@ from tampu.admin.history import (
     processes_of,
     read_history,
     read_marks,
-    read_totals,
+    read_unknown,
 )
 from tampu.admin.queues import queue_names
 from tampu.cli.command import command
@@ -107,7 +107,7 @@ async def _read_stats(
             failures=[each for each in failures if each.last_at >= first],
             processes=processes,
             marks=marks,
-            unknown=(await read_totals(lane, keys)).unknown,
+            unknown=await read_unknown(lane, keys),
         )
 
 

@@ -162,8 +162,9 @@ def _lines(stats: QueueStats) -> list[tuple[str, object]]:
 
 def _now(stats: QueueStats) -> list[tuple[str, object]]:
     now = stats.now
+    lined = f" ({now.in_lines} in lines)" if now.in_lines else ""
     oldest = f", the oldest for {format_duration(now.oldest_ms / 1000)}" if now.waiting else ""
-    jobs = f"{now.waiting} waiting{oldest}, {now.active} active, {now.delayed} delayed"
+    jobs = f"{now.waiting} waiting{lined}{oldest}, {now.active} active, {now.delayed} delayed"
     return [
         ("Now", f"{jobs}, {now.dead} dead"),
         ("Workers", f"{now.workers}, with {now.busy} of {count_of(now.slots, 'slot')} busy"),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from tampu.errors import ServerError
 from tampu.server.outage import Trouble
@@ -17,27 +17,40 @@ T = TypeVar("T")
 _LINGER_S: Final = 0.002
 
 
+async def _prepare_nothing() -> None:
+    pass
+
+
+class SendSteps(NamedTuple, Generic[T]):
+    """What is done with a batch: `prepare` and `send` each time, `before` once, between them.
+
+    `send` must be safe to repeat. What `before` writes leaves together with the batch.
+    """
+
+    send: Callable[[list[T]], Awaitable[None]]
+    prepare: Callable[[], Awaitable[None]] = _prepare_nothing
+    before: Callable[[list[T]], None] | None = None
+
+
 class BatchSender(Background, Generic[T]):
     """Sends what is put in, in batches of at most `most`, until the server has taken it.
 
-    After an error the batch is sent again, with growing pauses: `send` must be safe to repeat.
-    `awaited` says that somebody may wait for the items to be sent. `before` is called with each
-    batch once, right before it is sent for the first time.
+    After an error the batch is sent again, with growing pauses. `awaited` says that somebody may
+    wait for the items to be sent.
     """
 
     def __init__(
         self,
         name: str,
-        send: Callable[[list[T]], Awaitable[None]],
+        steps: SendSteps[T],
         *,
         trouble: Trouble,
         most: int,
         awaited: bool = False,
-        before: Callable[[list[T]], None] | None = None,
     ) -> None:
         self.name = name
-        self._send = send
-        self._before = before
+        self._send, self._prepare, self._before = steps
+        self._is_new = True  # `before` has not been called yet
         self._trouble = trouble
         self._most = most
         self._awaited = awaited
@@ -89,8 +102,7 @@ class BatchSender(Background, Generic[T]):
                 self._wake = self._loop.create_future()
                 await self._wake
             self._in_flight = self._next_batch()
-            if self._before is not None:
-                self._before(self._in_flight)
+            self._is_new = self._before is not None
             await self._send_batch()
             self._in_flight = []
             if self._may_gather():
@@ -125,6 +137,10 @@ class BatchSender(Background, Generic[T]):
     async def _send_until_taken(self, batch: list[T]) -> None:
         while True:
             try:
+                await self._prepare()
+                if self._is_new and self._before is not None:
+                    self._is_new = False
+                    self._before(self._in_flight)
                 await self._send(batch)
             except ServerError as error:
                 await asyncio.sleep(self._trouble.begin(error))

@@ -94,7 +94,7 @@ class QueueEngine:
         reporter = Reporter(self._writer, SafeSink(settings.metrics), queue=keys.name)
         recorder = Recorder(work, keys) if settings.history else NoRecorder()
         self._gate = GateRoom(work, keys, consumer=config.consumer)
-        self._lanes = QueueLanes(parts, work, keys)
+        self._lanes = QueueLanes(work, keys, shared=parts.connections)
         self._settler = self._make_settler(work, reporter, recorder)
         control = job_control(work, keys, self._writer, group=settings.group)
         host = WorkerHost(reporter, control, gate=self._gate, lanes=self._lanes)
@@ -174,7 +174,7 @@ class QueueEngine:
 
     async def learn(self) -> None:
         """Learn what was cancelled, and whether the queue is paused."""
-        await self._control.learn()
+        await run_all((self._control.learn(), self._settler.prepare()))
 
     def start(self) -> None:
         """Begin to work."""

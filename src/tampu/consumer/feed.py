@@ -8,14 +8,14 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
 from tampu.wire.entry import is_from_the_delayed_set
 from tampu.wire.flow import is_parked_group
-from tampu.wire.lines import breakers_of, escape
+from tampu.wire.lines import breakers_of, pauses_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class UniqueStarts:
         self._keys = keys
         trouble = lane.server.outage.part(f"unique keys of queue {keys.name!r}")
         self._sender: BatchSender[Delivery] = BatchSender(
-            "unique keys", self._free, trouble=trouble, most=_KEYS_A_CALL, awaited=True
+            "unique keys", SendSteps(self._free), trouble=trouble, most=_KEYS_A_CALL, awaited=True
         )
         self._start: Callable[[list[Delivery]], None] = list.clear
         self._awaited: dict[bytes, asyncio.Future[bool]] = {}  # by entry: a batch waits for it
@@ -128,9 +128,7 @@ class Holds:
 
     def covers(self, job: Job[Any]) -> bool:
         """Whether a job is held."""
-        name, key = escape(job.name), job.key
-        names = [name] if key is None else [name, f"/{escape(key)}", f"{name}/{escape(key)}"]
-        names += breakers_of(job.extras.line)
+        names = pauses_of(job.name, job.key) + breakers_of(job.extras.line)
         return any(self._is_held(each) for each in names)
 
     def _is_held(self, what: str) -> bool:

@@ -15,7 +15,7 @@ from tampu.admin.history import measure_gauges, read_memory
 from tampu.server.scripts.history import record
 from tampu.server.service import Background, Service
 from tampu.server.streams import server_time_ms, store_for
-from tampu.util.clock import now_ms, until_tick
+from tampu.util.clock import until_tick
 from tampu.wire.history import Gauges, PackedProcess, PackedRun, encode_history
 
 if TYPE_CHECKING:
@@ -66,12 +66,14 @@ class ProcessMeter(Background):
             self._cpu_at, self._cpu_s = now, cpu_s
             self._lag_s, self._longest_lag_s = self._longest_lag_s, 0.0
 
-    def report(self, running: list[PackedRun], *, slots: int, busy: int) -> PackedProcess:
+    def report(
+        self, running: list[PackedRun], *, at_ms: int, slots: int, busy: int
+    ) -> PackedProcess:
         """The state of the process, with the jobs of one queue."""
         self.measure()
         lag_ms = round(max(self._lag_s, self._longest_lag_s) * 1000, 1)
         return PackedProcess(
-            at_ms=now_ms(),
+            at_ms=at_ms,
             host=socket.gethostname(),
             pid=os.getpid(),
             rss_bytes=resident_bytes(),
@@ -151,17 +153,12 @@ class HistoryService(Service):
     async def _report(self) -> None:
         running = self._pool.running()
         oldest = sorted(running, key=lambda each: each.read_at)[:_MOST_RUNNING]
-        shown = [self._packed_run(each) for each in oldest]
-        report = self._meter.report(shown, slots=self._pool.size, busy=len(running))
+        at_ms = self._recorder.server_ms()
+        shown = [_pack_run(each, at_ms) for each in oldest]
+        report = self._meter.report(shown, at_ms=at_ms, slots=self._pool.size, busy=len(running))
         self._reported_at = monotonic()
         key = self._keys.process(self._member.consumer)
         await store_for(self._lane, key, encode_history(report), ttl_ms=REPORT_TTL_MS)
-
-    def _packed_run(self, delivery: Delivery) -> PackedRun:
-        # When a handler starts is not kept, because that costs time. It was after the entry was
-        # read, and mostly at once.
-        job, age_s = delivery.job, monotonic() - delivery.read_at
-        return PackedRun(job.id, job.name, job.attempt, now_ms() - round(age_s * 1000))
 
     async def _record_gauges(self) -> None:
         """Record the gauges if they have changed, and at least once a minute."""
@@ -172,7 +169,16 @@ class HistoryService(Service):
             gauges = gauges.with_memory(await read_memory(self._lane))
         if gauges == before and not self._recorder.has_news:
             return
-        await record(self._lane, self._keys, {}, at_s=self._recorder.server_s(), gauges=gauges)
+        await record(
+            self._lane, self._keys, {}, at_s=self._recorder.server_ms() / 1000, gauges=gauges
+        )
         self._gauges = gauges
         if is_stale:
             self._gauges_at = monotonic()
+
+
+def _pack_run(delivery: Delivery, at_ms: int) -> PackedRun:
+    # When a handler starts is not kept, because that costs time. It was after the entry was read,
+    # and mostly at once.
+    job, age_s = delivery.job, monotonic() - delivery.read_at
+    return PackedRun(job.id, job.name, job.attempt, at_ms - round(age_s * 1000))

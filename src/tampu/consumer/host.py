@@ -11,7 +11,7 @@ from tampu.admin.control import JobControl, OpenQueue
 from tampu.errors import WrongContext
 from tampu.producer.options import QueueSettings
 from tampu.server.flows import FlowReader, pair_results
-from tampu.wire.flow import split_value
+from tampu.wire.placeholders import split_value
 from tampu.wire.result import decode_result
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.consumer.intake import Accepted
 from tampu.errors import DecodeError
 from tampu.server.flows import FlowReader
-from tampu.wire.flow import Inputs, parse_member, placeholders_of
+from tampu.wire.flow import parse_member
+from tampu.wire.placeholders import Inputs, placeholders_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ class InputReader:
         self._intake = intake
         trouble = lanes.own.server.outage.part(f"values for jobs of queue {keys.name!r}")
         self._sender: BatchSender[Delivery] = BatchSender(
-            "values", self._read_all, trouble=trouble, most=_MOST, awaited=True
+            "values", SendSteps(self._read_all), trouble=trouble, most=_MOST, awaited=True
         )
         self._take: Callable[[Accepted], None] = _drop
 

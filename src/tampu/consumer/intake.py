@@ -29,7 +29,6 @@ from tampu.wire.extras import (
     decode_extras,
     split_extras,
 )
-from tampu.wire.flow import Inputs, read_own_payload
 from tampu.wire.keys import UniqueUntil
 from tampu.wire.msgpack import MAX_DEPTH
 from tampu.wire.payload import (
@@ -39,6 +38,7 @@ from tampu.wire.payload import (
     decode_small,
     is_own_payload,
 )
+from tampu.wire.placeholders import Inputs, read_own_payload
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -236,7 +236,7 @@ class Intake:
             arrival.read_at,
             plan.timeout_s if extras.timeout_ms is None else extras.timeout_ms / 1000,
         )
-        _check_runnable(delivery, arrival)
+        _check_runnable(delivery, arrival, is_expired=entry.is_expired)
         return delivery
 
     def _decode(self, payload: bytes) -> object:
@@ -351,8 +351,11 @@ def _oversize(size: int, most: int, envelope: Envelope | None = None) -> _Refusa
     return _Refusal(BuryReason.OVERSIZE_PAYLOAD, problem, envelope)
 
 
-def _check_runnable(delivery: Delivery, arrival: Arrival) -> None:
-    """Refuse a job that has no attempts left, or whose deadline has passed."""
+def _check_runnable(delivery: Delivery, arrival: Arrival, *, is_expired: bool) -> None:
+    """Refuse a job that has no attempts left, or whose deadline has passed.
+
+    What the gate says counts, not our clock: the job holds nothing, so it must not run.
+    """
     job, envelope = delivery.job, delivery.envelope
     if job.attempt > delivery.budget:
         if arrival.deliveries > 1:
@@ -360,6 +363,6 @@ def _check_runnable(delivery: Delivery, arrival: Arrival) -> None:
             raise _Refusal(BuryReason.CRASHED, detail, envelope)
         raise _Refusal(BuryReason.RETRIES_EXHAUSTED, None, envelope)
     deadline_ms = job.extras.deadline_ms
-    if deadline_ms is not None and arrival.now_ms > deadline_ms:
-        late_ms = arrival.now_ms - deadline_ms
+    if deadline_ms is not None and (is_expired or arrival.now_ms > deadline_ms):
+        late_ms = max(0, arrival.now_ms - deadline_ms)
         raise _Refusal(BuryReason.EXPIRED, f"its deadline passed {late_ms} ms ago", envelope)

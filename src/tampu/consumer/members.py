@@ -18,9 +18,11 @@ from tampu.wire.dead import encode_dead
 from tampu.wire.result import encode_failure
 
 if TYPE_CHECKING:
+    from tampu.consumer.batch_sender import BatchSender
     from tampu.consumer.intake import Delivery
+    from tampu.consumer.recorder import NoRecorder
     from tampu.consumer.settle import AdvanceEntry
-    from tampu.consumer.settlement_calls import SettlementCalls
+    from tampu.consumer.settlement_calls import SettlementCalls, SettleTarget
     from tampu.wire.keys import QueueKeys
 
 Member: TypeAlias = "EndMember | BuryEntry"
@@ -44,7 +46,6 @@ class MemberCalls:
     async def _send_members(self, part: list[tuple[Member, MemberEntry]]) -> None:
         members = [each for each, _ in part]
         claim = self._calls.claim([_claimed(each) for each in members])
-        await self._calls.breakers.tell()
         flags = await settle_members(
             self._calls.lane,
             MemberTarget(self._keys, claim, self._max_dead),
@@ -63,8 +64,19 @@ class MemberCalls:
         for part in parts_of(batch, lambda each: len(each.step.envelope)):
             entries = [NextStep(each.delivery.entry_id, each.step) for each in part]
             claim = self._calls.claim([each.delivery for each in part])
-            await self._calls.breakers.tell()
             await advance_chain(self._calls.lane, claim, entries)
+
+
+def member_senders(
+    calls: SettlementCalls, target: SettleTarget, recorder: NoRecorder
+) -> tuple[BatchSender[Member], BatchSender[AdvanceEntry]]:
+    """The senders of jobs of flows, and of steps of chains."""
+    own = MemberCalls(calls, target.keys, max_dead=target.dead_max_len)
+    members, steps = recorder.count_members, recorder.count_steps
+    return (
+        calls.sender("jobs of flows", own.send_members, awaited=True, before=members),
+        calls.sender("steps of chains", own.send_steps, awaited=True, before=steps),
+    )
 
 
 def entry_id_of(member: Member) -> bytes:

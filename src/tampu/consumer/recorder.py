@@ -13,9 +13,9 @@ from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING, Final
 
+from tampu.consumer.sampling import Sampler, TaskTimes
 from tampu.consumer.settle import Ack, EndMember, MemberEnd
 from tampu.errors import ServerError, Verdict
-from tampu.metrics.history import bucket_of
 from tampu.outcome import Failed, Released, UnrecoverableFailure
 from tampu.server.errors import ScriptUnknown
 from tampu.server.scripts.history import (
@@ -29,11 +29,11 @@ from tampu.server.scripts.history import (
 from tampu.util.clock import now_ms
 from tampu.wire.dead import MAX_MESSAGE_BYTES
 from tampu.wire.fields import cut_text, cut_text_front
-from tampu.wire.history import PackedFailures, PackedTimes
+from tampu.wire.history import PackedFailures
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tampu.consumer.intake import BuryEntry, Delivery
     from tampu.consumer.settle import (
@@ -55,85 +55,9 @@ _DONE, _FAILED, _RETRIED, _DEAD, _SNOOZED, _CANCELLED, _UNKNOWN = "dfrxscu"
 _BURIED: Final = "b"  # followed by the reason
 _ONCE_A_JOB: Final = (_DONE, _RETRIED, _DEAD, _SNOOZED, _CANCELLED)
 _OTHER: Final = "other"
-_ALL_UP_TO: Final = 1000  # jobs of a task a second: more of them are sampled
-_WINDOW_MS: Final = 100
-_ALL_A_WINDOW: Final = _ALL_UP_TO * _WINDOW_MS // 1000
 _MAX_TRACEBACK_BYTES: Final = 4096
 _FRAME: Final = re.compile(r'File "([^"]+)", line \d+, in (\S+)')
 _FRAMES: Final = 3
-
-
-class TaskTimes:
-    """How long the attempts of one task ran and waited."""
-
-    __slots__ = ("run", "run_us", "wait", "wait_us")
-
-    def __init__(self) -> None:
-        self.run: Counter[int] = Counter()
-        self.wait: Counter[int] = Counter()
-        self.run_us = self.wait_us = 0
-
-    def add(self, run_us: int, wait_us: int, weight: int) -> None:
-        """Add an attempt that stands for `weight` of them."""
-        self.run[bucket_of(run_us)] += weight
-        self.wait[bucket_of(wait_us)] += weight
-        self.run_us += run_us * weight
-        self.wait_us += wait_us * weight
-
-    def merge(self, other: TaskTimes) -> None:
-        """Add all times of another."""
-        self.run.update(other.run)
-        self.wait.update(other.wait)
-        self.run_us += other.run_us
-        self.wait_us += other.wait_us
-
-    def pack(self) -> PackedTimes:
-        """The times as the server takes them."""
-        run, wait = _flatten(self.run), _flatten(self.wait)
-        return PackedTimes(self.run_us, self.wait_us, run, wait)
-
-
-def _flatten(counts: Counter[int]) -> list[int]:
-    return [number for pair in counts.items() for number in pair]
-
-
-class Sampler:
-    """Chooses which jobs of a batch are timed: all of a task, or one of so many of a busy one."""
-
-    def __init__(self) -> None:
-        self._steps: dict[str, int] = {}  # of busy tasks
-        self._counts: dict[str, int] = {}  # since `_began_ms`
-        self._began_ms = 0
-        self._phase = 0
-
-    def choose(
-        self, names: list[str], counts: Mapping[str, int], now_ms: int
-    ) -> Iterable[tuple[int, int]]:
-        """Positions in the batch, and for how many jobs each of them stands."""
-        self._adapt(counts, now_ms)
-        steps = self._steps
-        busy = [steps[name] for name in counts if name in steps]
-        if not busy:
-            return [(position, 1) for position in range(len(names))]
-        step, phase = min(busy), self._phase
-        self._phase = (phase - len(names)) % step
-        chosen = [(at, step) for at in range(phase % step, len(names), step) if names[at] in steps]
-        if len(counts) > len(busy):
-            chosen += [(at, 1) for at, name in enumerate(names) if name not in steps]
-        return chosen
-
-    def _adapt(self, counts: Mapping[str, int], now_ms: int) -> None:
-        """Choose steps from the counts of the last tenth of a second, and of this one so far."""
-        if now_ms - self._began_ms >= _WINDOW_MS:
-            allowed = _ALL_UP_TO * (now_ms - self._began_ms) // 1000
-            seen, self._counts, self._began_ms = self._counts, {}, now_ms
-            self._steps = {
-                name: 1 + number // allowed for name, number in seen.items() if number > allowed
-            }
-        for name, number in counts.items():
-            total = self._counts[name] = self._counts.get(name, 0) + number
-            if total > _ALL_A_WINDOW:
-                self._steps[name] = max(self._steps.get(name, 0), 1 + total // _ALL_A_WINDOW)
 
 
 class NoRecorder:
@@ -292,7 +216,7 @@ class Recorder(NoRecorder):
         if type(settlement) is Ack:
             self.ack_times.append(duration_ns)
         elif type(outcome) is not Released:
-            self._add_time(delivery, duration_ns, now_ms() + self._ahead_ms)
+            self._add_time(delivery, duration_ns, self.server_ms())
         if isinstance(outcome, Failed | UnrecoverableFailure):
             self._note_failure(delivery, outcome.failure)
 
@@ -312,7 +236,7 @@ class Recorder(NoRecorder):
             if len(self._fingerprints) >= MAX_FAILURE_GROUPS:
                 self._fingerprints.clear()
             fingerprint = self._fingerprints[known] = fingerprint_of(failure)
-        at_ms, job = now_ms() + self._ahead_ms, delivery.job
+        at_ms, job = self.server_ms(), delivery.job
         before = self._failures.get(fingerprint)
         if before is None and len(self._failures) >= MAX_FAILURE_GROUPS:
             return
@@ -339,6 +263,11 @@ class Recorder(NoRecorder):
     # --- recording ------------------------------------------------------------------------------
 
     @property
+    def unknown_jobs(self) -> int:
+        """Jobs that may be missing in the counts, and about which the server does not know yet."""
+        return self._refused[_UNKNOWN]
+
+    @property
     def has_news(self) -> bool:
         """Whether there is something to record."""
         return bool(self._times or self._failures or self._refused)
@@ -353,7 +282,7 @@ class Recorder(NoRecorder):
     async def _flush_times(self) -> None:
         times, self._times = self._times, {}
         packed = {name: each.pack() for name, each in times.items()}
-        at_ms, at_s = now_ms(), self.server_s()
+        at_ms, at_s = now_ms(), self.server_ms() / 1000
         try:
             server_ms = await record(self._lane, self._keys, packed, at_s=at_s)
         except ServerError as error:
@@ -379,9 +308,9 @@ class Recorder(NoRecorder):
         """Know how far the server's clock is ahead."""
         self._ahead_ms = server_ms - now_ms()
 
-    def server_s(self) -> float:
-        """The time of the server's clock."""
-        return (now_ms() + self._ahead_ms) / 1000
+    def server_ms(self) -> int:
+        """The time of the server's clock, in milliseconds since 1970."""
+        return now_ms() + self._ahead_ms
 
 
 def fingerprint_of(failure: Failure) -> str:

@@ -28,17 +28,10 @@ from tampu.wire.dead import BuryReason, DeadEntry, Failure
 from tampu.wire.entry import join_member
 from tampu.wire.envelope import encode_envelope
 from tampu.wire.extras import append_raw_extras, encode_extras
-from tampu.wire.flow import (
-    StepEntry,
-    StepPayload,
-    is_of_flow,
-    next_step,
-    parse_member,
-    parse_step,
-    read_own_payload,
-)
+from tampu.wire.flow import is_of_flow, parse_member, parse_step
 from tampu.wire.keys import UniqueUntil
 from tampu.wire.lines import ORDERED, limit_of, parse_breaker, parse_line
+from tampu.wire.placeholders import StepEntry, StepPayload, next_step, read_own_payload
 from tampu.wire.result import encode_cancelled, encode_failure, encode_result
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
-from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.consumer.breakers import Breakers
 from tampu.consumer.gate import GateRoom
 from tampu.consumer.settle import ReleaseEntry
@@ -26,6 +26,7 @@ from tampu.server.scripts.settling import (
     bury,
     close,
     finish,
+    load_settling,
     retry,
     unique_marker,
 )
@@ -107,13 +108,17 @@ class SettlementCalls:
     ) -> BatchSender[T]:
         """A sender of batches that logs its trouble under a name."""
         trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        return BatchSender(name, send, trouble=trouble, most=most, awaited=awaited, before=before)
+        steps = SendSteps(send, prepare=self.breakers.tell, before=before)
+        return BatchSender(name, steps, trouble=trouble, most=most, awaited=awaited)
+
+    async def load(self) -> None:
+        """Let the server know the scripts, so that each call leaves together with its count."""
+        await load_settling(self._lane)
 
     async def send_acks(self, batch: list[Delivery]) -> None:
         """Acknowledge entries whose jobs are done."""
         claim = self.claim(batch)
         ids = [each.entry_id for each in batch]
-        await self.breakers.tell()
         if claim.owner or self._target.gate.is_open:
             await ack(self._lane, claim, ids)
         else:
@@ -129,7 +134,6 @@ class SettlementCalls:
         keys = self._target.keys
         deliveries = [each.delivery for each in part]
         ids = [each.job.id for each in deliveries]
-        await self.breakers.tell()
         entries = [
             FinishedEntry(each.delivery.entry_id, each.result, key)
             for each, key in zip(part, self._result_keys(part, ids), strict=True)
@@ -151,7 +155,6 @@ class SettlementCalls:
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self.claim([each.delivery for each in part])
             entries = [self._retried_entry(each) for each in part]
-            await self.breakers.tell()
             flags = await retry(
                 self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
             )
@@ -178,7 +181,6 @@ class SettlementCalls:
         ids = [awaited_id(each.job_id) for each, entry in part if entry.failure]
         notice = encode_notice(ids) if ids else b""
         claim = self.claim(burials)
-        await self.breakers.tell()
         flags = await bury(self._lane, claim, entries, target=dead, notice=notice)
         for each, flag in zip(burials, flags, strict=True):
             if flag == _SETTLED:
@@ -197,7 +199,6 @@ class SettlementCalls:
         results = ResultTarget(notices=keys.notices, notice=notice, ttl_s=ttl_s)
         entries = [self._closed_entry(each) for each in part]
         claim = self.claim([each.delivery for each in part])
-        await self.breakers.tell()
         flags = await close(self._lane, claim, entries, target=results, requests=keys.cancelled)
         for each, flag in zip(part, flags, strict=True):
             if flag == _SETTLED and each.cancelled:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.cancellations import Cancellations
 from tampu.consumer.intake import BuryEntry
-from tampu.consumer.members import MemberCalls, entry_id_of
+from tampu.consumer.members import entry_id_of, member_senders
 from tampu.consumer.settle import (
     Ack,
     AckWithResult,
@@ -91,16 +91,8 @@ class Settler:
         self._closings = calls.sender(
             "closings", calls.send_closings, awaited=True, before=recorder.count_closings
         )
-        members = MemberCalls(calls, target.keys, max_dead=target.dead_max_len)
-        self._members = calls.sender(
-            "jobs of flows", members.send_members, awaited=True, before=recorder.count_members
-        )
-        self._steps = calls.sender(
-            "steps of chains", members.send_steps, awaited=True, before=recorder.count_steps
-        )
-        settling = (self._acks, self._results, self._burials, self._closings)
-        flows = (self._members, self._steps)
-        self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling, *flows)
+        self._members, self._steps = member_senders(calls, target, recorder)
+        self._load = calls.load
         self._by_kind: dict[type[Settlement], BatchSender[Any]] = {
             AckWithResult: self._results,
             RetryEntry: self._retries,
@@ -110,8 +102,13 @@ class Settler:
             EndMember: self._members,
             AdvanceEntry: self._steps,
         }
+        self._senders = tuple(dict.fromkeys([*self._by_kind.values(), self._acks]))
         self._breakers = calls.breakers
         self.start = reporter.report_start if reporter.wants_starts else None
+
+    async def prepare(self) -> None:
+        """Let the server know what will be sent."""
+        await self._load()
 
     def open(self) -> None:
         """Begin to send."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.history import read_marks, read_steps
+from tampu.admin.history import read_marks, read_steps, read_unknown
 from tampu.dashboard.charts import ChartMark, Frame
 from tampu.metrics.history import (
     DAY_S,
@@ -138,6 +138,7 @@ class TrendStep:
     total: Figures
     waiting: int | None = None  # at most, in this step
     left: int | None = None  # waiting at its end
+    in_lines: int | None = None  # at most, of those waiting
     oldest_ms: int | None = None
 
     @classmethod
@@ -155,6 +156,7 @@ class TrendStep:
             sum_figures(tasks.values()),
             max((each.waiting for each in highest), default=None),
             last[-1].waiting if last else None,
+            max((each.in_lines for each in highest), default=None),
             max((each.oldest_ms for each in highest), default=None),
         )
 
@@ -166,6 +168,7 @@ class TrendStep:
             self.total + other.total,
             _sum(self.waiting, other.waiting),
             _sum(self.left, other.left),
+            _sum(self.in_lines, other.in_lines),
             max(_known((self.oldest_ms, other.oldest_ms)), default=None),
         )
 
@@ -218,6 +221,11 @@ class Trend:
         return [step.waiting for step in self.steps]
 
     @property
+    def in_lines(self) -> list[float | None]:
+        """The part of the backlog that flow control holds, for each step."""
+        return [step.in_lines for step in self.steps]
+
+    @property
     def oldest_s(self) -> list[float | None]:
         """How long the oldest waiting job had waited, for each step."""
         return [None if step.oldest_ms is None else step.oldest_ms / 1000 for step in self.steps]
@@ -262,6 +270,20 @@ async def read_task(source: DataSource, keys: QueueKeys, task: str, *, period: P
     trend = await read_trend(source, keys, period)
     steps = [TrendStep(step.at_ms, {}, step.tasks.get(task, NO_FIGURES)) for step in trend.steps]
     return make_trend(steps, period, marks=trend.marks, by_task=False)
+
+
+async def read_unknown_counts(source: DataSource, queues: Sequence[str]) -> int:
+    """How many jobs of these queues may be missing in the counts since recording began."""
+
+    async def read(keys: QueueKeys) -> int:
+        return await read_unknown(await source.lane(keys), keys)
+
+    return sum(
+        await run_all(
+            source.cached(("unknown", name), _FRESH_S, partial(read, QueueKeys(name)))
+            for name in queues
+        )
+    )
 
 
 async def read_now_s(source: DataSource) -> int:

@@ -15,16 +15,10 @@ from tampu.server.scripts.flows import FlowStart
 from tampu.util.clock import Duration, now_ms, to_ms
 from tampu.util.ids import new_id
 from tampu.util.options import check_flag
-from tampu.wire.flow import (
-    ITEM,
-    MAX_NODES,
-    MapDefinition,
-    MemberId,
-    NewMember,
-    encode_inputs,
-)
+from tampu.wire.flow import MAX_NODES, MemberId, NewMember
 from tampu.wire.names import check_job_name
 from tampu.wire.payload import encode_payload
+from tampu.wire.placeholders import ITEM, MapDefinition, encode_inputs
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ MAX_COST: Final = 4_294_967_295
 ON_FULL: Final = ("raise", "wait", "drop_new", "drop_old")
 _MAX_WAITING: Final = 1_000_000_000
 _NO_RULE: Final = (None, None, None)
+_LEAST_WEIGHT: Final = 0.000_001  # the turns of a key are 1/weight apart, as a float
 _MAX_WEIGHT: Final = 1_000_000
 
 
@@ -83,6 +84,11 @@ class Placement(Struct, frozen=True):
         """What the gate must look for in its lines because of jobs like this one."""
         flags = {b"e": expires, b"c": self.cost is not None, b"w": self.weight is not None}
         return {flag for flag, is_used in flags.items() if is_used}
+
+    @property
+    def own_rule(self) -> str | None:
+        """The rule as it travels with the job."""
+        return self.rule or None
 
     @property
     def weight_text(self) -> bytes:
@@ -166,8 +172,9 @@ def check_weight(given: object) -> float:
     """A valid share of a key."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise OptionError("weight", given, "expected a number above 0")
-    if not 0 < given <= _MAX_WEIGHT:
-        raise OptionError("weight", given, f"expected a number above 0, at most {_MAX_WEIGHT}")
+    if not _LEAST_WEIGHT <= given <= _MAX_WEIGHT:
+        problem = f"expected a number above 0: from {_LEAST_WEIGHT:f} to {_MAX_WEIGHT}"
+        raise OptionError("weight", given, problem)
     return float(given)
 
 
@@ -335,7 +342,7 @@ def _rule(name: str, data: object, options: FlowOptions) -> str:
         return "last"
     if options.max_waiting is not None:
         mode = options.on_full or "raise"
-        return f"most {options.max_waiting} {'raise' if mode == 'wait' else mode}"
+        return f"most {options.max_waiting} {mode}"
     debounce = options.debounce
     return "" if debounce is None else _quiet(name, data, debounce)
 

@@ -48,6 +48,9 @@ WAIT: Final = MetricFamily(
     "How long jobs waited until an attempt started, without deliberate delay.",
 )
 QUEUE_JOBS: Final = MetricFamily("tampu_queue_jobs", "gauge", "Jobs of a queue now.")
+IN_LINES: Final = MetricFamily(
+    "tampu_queue_in_lines", "gauge", "Waiting jobs in lines: flow control holds them."
+)
 OLDEST: Final = MetricFamily(
     "tampu_queue_oldest_seconds", "gauge", "How long the oldest waiting job has waited."
 )
@@ -66,7 +69,10 @@ UNKNOWN: Final = MetricFamily(
     "counter",
     "Jobs that were settled while the connection broke: they may be missing in the counts.",
 )
-FAMILIES: Final = (JOBS, RUN, WAIT, QUEUE_JOBS, OLDEST, WORKERS, SLOTS, DEAD, MISSED, UNKNOWN)
+FAMILIES: Final = (
+    *(JOBS, RUN, WAIT, QUEUE_JOBS, IN_LINES, OLDEST),
+    *(WORKERS, SLOTS, DEAD, MISSED, UNKNOWN),
+)
 
 
 class QueueMetrics(Struct, frozen=True):
@@ -105,6 +111,7 @@ class MetricsText:
         gauges = known.gauges
         for state in _STATES:
             self._add(QUEUE_JOBS, f'{own},state="{state}"', getattr(gauges, state))
+        self._add(IN_LINES, own, gauges.in_lines)
         self._add(OLDEST, own, gauges.oldest_ms / 1000)
         self._add(WORKERS, own, known.workers)
         self._add(SLOTS, f'{own},state="busy"', gauges.busy)

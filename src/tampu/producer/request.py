@@ -237,6 +237,7 @@ def _extras(
     extras = Extras(
         line=None if place is None else place.line,
         cost=None if place is None else place.cost,
+        rule=None if place is None else place.own_rule,
         timeout_ms=timeout_ms,
         deadline_ms=expires_ms,
         tenant=_tenant(job.tenant),

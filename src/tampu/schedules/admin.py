@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RawFields,
         ScheduleSnapshot,
     )
+    from tampu.wire.extras import Extras
     from tampu.wire.keys import QueueKeys
 
 Key = str | bytes
@@ -274,8 +275,13 @@ def _request(schedule: StoredSchedule, at_ms: int, now_ms: int) -> Request:
         raw_name=encode_name(schedule.spec.job_name),
         retry=schedule.retry,
         extras=replace(extras, headers={}),  # whoever adds it has its own
-        place=None if extras.line is None else Placement(extras.line, cost=extras.cost),
+        place=_place(extras),
     )
+
+
+def _place(extras: Extras) -> Placement | None:
+    rule = extras.rule or ""
+    return None if extras.line is None else Placement(extras.line, cost=extras.cost, rule=rule)
 
 
 def _data(schedule: StoredSchedule) -> object:

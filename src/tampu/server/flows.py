@@ -9,13 +9,13 @@ from tampu.server.protocol import pack
 from tampu.server.streams import entries_from
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.fields import decode_text
-from tampu.wire.flow import FlowValues
+from tampu.wire.placeholders import FlowValues
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
     from tampu.server.streams import RawEntry
-    from tampu.wire.flow import Placeholder
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.placeholders import Placeholder
 
 _PAGE: Final = 200
 

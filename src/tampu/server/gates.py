@@ -11,7 +11,7 @@ from tampu.server.protocol import pack
 from tampu.server.streams import server_time_ms
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.fields import decode_text
-from tampu.wire.lines import FOREVER_MS
+from tampu.wire.lines import FOREVER_MS, PAUSED, escape, parse_line
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -118,7 +118,7 @@ async def read_holds(lane: Lane, keys: QueueKeys) -> dict[str, int | None]:
 
 
 async def read_weights(lane: Lane, keys: QueueKeys) -> dict[str, str]:
-    """The weights of keys; those that were set by hand have a sign before them."""
+    """The weights of keys; those set by hand have a sign before them, others a day after them."""
     return await _hash(lane, keys.gate + b":weight")
 
 
@@ -157,15 +157,33 @@ async def members_of_line(
     return list(reply)
 
 
-async def pop_line(lane: Lane, keys: QueueKeys, line: bytes, *, count: int) -> list[bytes]:
-    """Remove and return jobs of a line, the next ones first. Not sent again."""
+async def resource_of_line(lane: Lane, keys: QueueKeys, line: bytes) -> str | None:
+    """The resource that a line waits for; None if it waits for its turn."""
+    name = decode_text(line)
+    parsed = parse_line(name)
+    needed = list(parsed.resources)
+    if parsed.key is not None:
+        needed.append(f"{PAUSED}:/{escape(parsed.key)}")
+    if not needed:
+        return None
+    runs: Any = await lane.call("HMGET", keys.gate + b":run", *needed, repeatable=True)
+    for resource, text in zip(needed, map(_text, runs), strict=True):
+        if text is None:
+            continue
+        if text.partition("+")[2] == name:
+            return resource
+        if text.endswith("*") and "+" not in text:
+            waiting = b"%b:wait:%b" % (keys.gate, resource.encode())
+            if await lane.call("ZSCORE", waiting, line, repeatable=True) is not None:
+                return resource
+    return None
+
+
+async def place_in_line(lane: Lane, keys: QueueKeys, *, line: bytes, member: bytes) -> int | None:
+    """How many jobs of its line come before one; None if it is not there."""
     key = b"%b:line:%b" % (keys.gate, line)
-    popping = lane.send(pack("LPOP", key, count))
-    reply: Any = await popping
-    popped: list[bytes] = list(reply or ())
-    if popped:
-        await lane.call("HINCRBY", keys.gate, "waiting", -len(popped))
-    return popped
+    reply: Any = await lane.call("LPOS", key, member, repeatable=True)
+    return None if reply is None else int(reply)
 
 
 async def _hash(lane: Lane, key: bytes) -> dict[str, str]:

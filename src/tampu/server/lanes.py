@@ -11,7 +11,6 @@ from tampu.server.client import CredentialCallback
 from tampu.server.connect import CONNECT_TIMEOUT_S, Server, Target, check_target, connect
 from tampu.server.connection import SharedConnections
 from tampu.server.lane import Lane, LaneOptions
-from tampu.server.listening import SharedParts
 from tampu.wire.keys import QueueKeys
 
 _MOST_OPEN: Final = 64
@@ -110,11 +109,13 @@ class Lanes:
 class QueueLanes:
     """Lanes to queues, for who has one to a queue of its own; those of other slots on demand."""
 
-    def __init__(self, parts: SharedParts, own: Lane, keys: QueueKeys) -> None:
+    def __init__(
+        self, own: Lane, keys: QueueKeys, *, shared: SharedConnections | None = None
+    ) -> None:
         self.own = own
-        self._parts = parts
-        self._server = parts.server
-        self._slot = parts.server.slot(keys.stream)
+        self._shared = shared
+        self._server = own.server
+        self._slot = own.server.slot(keys.stream)
         self._lanes: dict[int, Lane] = {}  # by slot
         self._opening = asyncio.Lock()
 
@@ -127,8 +128,8 @@ class QueueLanes:
         async with self._opening:
             lane = self._lanes.get(slot)
             if lane is None:
-                shared = self._parts.connections
-                lane = self._lanes[slot] = await Lane.open(self._server, keys.stream, shared=shared)
+                lane = await Lane.open(self._server, keys.stream, shared=self._shared)
+                self._lanes[slot] = lane
         return lane, keys
 
     async def close(self) -> None:

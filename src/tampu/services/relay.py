@@ -29,13 +29,11 @@ from tampu.wire.flow import (
     AskMessage,
     EndMessage,
     GrowMessage,
-    ItemTemplate,
     MemberId,
     ResumeMessage,
-    decode_map,
     decode_message,
-    split_list,
 )
+from tampu.wire.placeholders import ItemTemplate, decode_map, split_list
 from tampu.wire.result import encode_failure
 
 if TYPE_CHECKING:
@@ -46,8 +44,9 @@ if TYPE_CHECKING:
     from tampu.server.lane import Lane
     from tampu.server.lanes import QueueLanes
     from tampu.server.streams import RawEntry
-    from tampu.wire.flow import MapDefinition, Message
+    from tampu.wire.flow import Message
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.placeholders import MapDefinition
 
 logger = logging.getLogger(__name__)
 _PAGE: Final = 500

@@ -10,7 +10,8 @@ from msgspec import Raw, Struct
 from tampu.errors import OptionError
 from tampu.util.clock import now_ms
 from tampu.util.ids import new_id
-from tampu.wire.flow import MAX_STEPS, PREVIOUS, Step, StepId, encode_steps
+from tampu.wire.flow import MAX_STEPS, StepId
+from tampu.wire.placeholders import PREVIOUS, Step, encode_steps
 
 if TYPE_CHECKING:
     from tampu.job import Job

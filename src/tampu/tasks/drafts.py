@@ -12,7 +12,7 @@ from tampu.producer.batch import needs_of
 from tampu.producer.request import Request
 from tampu.server.scripts.flows import GateNeeds
 from tampu.wire.extras import encode_extras
-from tampu.wire.flow import Placeholder
+from tampu.wire.placeholders import Placeholder
 
 if TYPE_CHECKING:
     from tampu.wire.envelope import RetryOverride

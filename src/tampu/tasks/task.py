@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import (
@@ -22,13 +22,13 @@ from msgspec.structs import asdict, replace
 
 from tampu.consumer.handler import Function, Handler
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobActions, JobOptions, NewJob, NodeResults
+from tampu.job import Job, JobOptions, NewJob
 from tampu.limits.declared import NO_FLOW, check_declared
 from tampu.limits.model import NamedLimits
 from tampu.limits.placing import FlowOptions, limits_of
 from tampu.producer.request import JobRules, new_job, request_for
 from tampu.producer.sync_job import SyncJob
-from tampu.tasks.arguments import ReturnType
+from tampu.tasks.arguments import ConvertingHost, ReturnType
 from tampu.tasks.calls import Call, FirstStep
 from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
@@ -344,7 +344,7 @@ class Task(Generic[P, R]):
     def _convert_result(self, job: Job[Any]) -> Job[R]:
         """The job; its `result` converts the value if the return type needs it."""
         kind = self._lazy.return_type
-        return replace(job, host=_ConvertingHost(job.host, kind)) if kind.converts else job
+        return replace(job, host=ConvertingHost(job.host, kind)) if kind.converts else job
 
     def _check_plain_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """A plain call must give every argument, also those that a worker injects."""
@@ -377,34 +377,6 @@ class PlainTask(Task[P, R]):
         self._check_plain_call(args, kwargs)
         value: R = self._function(*args, **kwargs)
         return value
-
-
-class _ConvertingHost:
-    """The host of a job whose result is converted to the task's return type."""
-
-    def __init__(self, host: Host, return_type: ReturnType) -> None:
-        self._host, self._return_type = host, return_type
-
-    @property
-    def actions(self) -> JobActions:
-        """Passed on."""
-        return self._host.actions
-
-    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """The result, converted."""
-        return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
-
-    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
-        """Passed on."""
-        return self._host.read_results(of)
-
-    def charge(self, resources: list[str], tokens: int) -> None:
-        """Passed on."""
-        self._host.charge(resources, tokens)
-
-    def report_progress(self, job: Job[Any], percent: int) -> None:
-        """Passed on."""
-        self._host.report_progress(job, percent)
 
 
 def _module_name(module: str) -> str:

@@ -17,8 +17,8 @@ from tampu.util.clock import UNIT_MS, Duration, instant, instant_ms, now_ms, to_
 from tampu.wire.entry import decode_entry, decode_member
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.extras import decode_extras, split_extras
-from tampu.wire.flow import decode_shown
 from tampu.wire.keys import QueueKeys
+from tampu.wire.placeholders import decode_shown
 
 _PAGE: Final = 1000
 

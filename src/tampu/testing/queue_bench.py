@@ -30,7 +30,7 @@ from tampu.schedules.firing import FiringService
 from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
 from tampu.server.lanes import QueueLanes
-from tampu.server.listening import SharedParts, Wakeups
+from tampu.server.listening import Wakeups
 from tampu.server.scripts.control import free_unique, read_control
 from tampu.server.scripts.delayed import promote
 from tampu.server.scripts.gate import admit
@@ -124,7 +124,7 @@ class QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer, group=settings.group)
-        lanes = QueueLanes(SharedParts(lane.server), lane, keys)
+        lanes = QueueLanes(lane, keys)
         host = WorkerHost(reporter, actions, gate=self._gate, lanes=lanes)
         self._intake = config.make_intake(host, self._lane)
         self._inputs = InputReader(lanes, keys, self._intake)

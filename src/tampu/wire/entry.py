@@ -22,6 +22,7 @@ class Entry(Struct, frozen=True, gc=False):
     envelope: bytes | None
     raw_name: bytes = b""
     extras: bytes | None = None
+    is_expired: bool = False  # the gate found so, and let it pass to be buried: it holds nothing
 
     @property
     def name(self) -> str:
@@ -37,7 +38,7 @@ def decode_entry(flat: Sequence[bytes]) -> Entry:
     if len(flat) == 6 and (flat[0], flat[2], flat[4]) == _OUR_ORDER:
         return Entry(flat[1], flat[3], flat[5])  # as we write it: a quarter of the time
     fields = pair_fields(flat, what="stream entry")
-    return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"))
+    return Entry(fields.get(b"d"), fields.get(b"n", b""), fields.get(b"x"), b"e" in fields)
 
 
 def is_from_the_delayed_set(flat: Sequence[bytes]) -> bool:

@@ -56,10 +56,11 @@ class Extras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     None and empty values are not written; unknown ones are ignored.
     """
 
-    # The scripts of the gate read the first three, which therefore stay the first.
+    # The scripts of the gate read the first four, which therefore stay the first.
     line: str | None = None  # where the job waits, if flow control applies to it
     deadline_ms: Uint64 | None = None
     cost: Uint32 | None = None  # tokens that it takes of a rate; None: 1
+    rule: str | None = None  # what it says about others that wait in its line
     timeout_ms: Uint64 | None = None
     scheduled_at_ms: Uint64 | None = None
     schedule_key: str | None = None

@@ -61,6 +61,7 @@ class Gauges(Struct, frozen=True, array_like=True):
     slots: int = 0  # of all workers together
     busy: int = 0  # slots with a running job
     memory_bytes: int = 0  # of the server
+    in_lines: int = 0  # of the waiting jobs, those that flow control holds
 
     def with_memory(self, memory_bytes: int) -> "Gauges":
         """The same with the memory of the server."""

@@ -210,7 +210,7 @@ _EXPIRING: Final = (
     b"tampu:failures",
     b"tampu:process:",
     b"tampu:alerts",
-    *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:")),
+    *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:", b"latest:")),
     b"tampu:flows:lock",
     b"tampu:outbox:bell",
     b"tampu:delivered:",

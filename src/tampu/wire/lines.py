@@ -121,6 +121,12 @@ def parse_line(text: str) -> Line:
     )
 
 
+def pauses_of(name: str, key: str | None) -> list[str]:
+    """How the gate names the pauses that hold a job: of its task, its key, and both."""
+    task = escape(name)
+    return [task] if key is None else [task, f"/{escape(key)}", f"{task}/{escape(key)}"]
+
+
 def limit_of(resource: str) -> tuple[str, str | None]:
     """The limit of a resource, and the value that it is for, if any."""
     limit, colon, value = resource.partition(":")

@@ -177,6 +177,7 @@ class ScheduleExtras(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_ms: Uint64 | None = None
     line: str | None = None  # where its jobs wait, if flow control applies to them
     cost: Uint32 | None = None
+    rule: str | None = None
     grace_ms: Uint64 | None = None
     catch_up_ms: Uint64 | None = None
     declared_by: str = ""  # the task of an app that declares it; empty: stored by hand

@@ -1,12 +1,12 @@
 """Deliveries for tests."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from tampu.backoff import Backoff
 from tampu.consumer.handler import NOTHING_KEPT, HandlerPlan, KeptResults, Place, Runner
 from tampu.consumer.intake import Delivery
-from tampu.job import Job, JobActions
+from tampu.job import Job, JobActions, NodeResults
 from tampu.outcome import Done, Outcome
 from tampu.util.clock import Duration
 from tampu.wire.envelope import Envelope, RetryOverride
@@ -27,6 +27,9 @@ class NoHost:
         raise NotImplementedError
 
     def charge(self, resources: list[str], tokens: int) -> None:
+        raise NotImplementedError
+
+    def read_results(self, of: NodeResults) -> AsyncIterator[object]:
         raise NotImplementedError
 
     def report_progress(self, job: Job[Any], percent: int) -> None:

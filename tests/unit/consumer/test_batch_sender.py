@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tampu.consumer.batch_sender import BatchSender
+from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.errors import ConnectionLost, ServerBusy
 from tampu.server.outage import Outage, Trouble
 from tests.waiting import wait_until
@@ -60,14 +60,16 @@ async def running(sender: BatchSender[int]) -> AsyncIterator[BatchSender[int]]:
 
 @pytest.fixture
 async def sender(server: FakeServer) -> AsyncIterator[BatchSender[int]]:
-    async with running(BatchSender("tests", server.send, trouble=trouble(), most=10)) as sender:
+    async with running(
+        BatchSender("tests", SendSteps(server.send), trouble=trouble(), most=10)
+    ) as sender:
         yield sender
 
 
 @pytest.fixture
 async def awaited(server: FakeServer) -> AsyncIterator[BatchSender[int]]:
     async with running(
-        BatchSender("tests", server.send, trouble=trouble(), most=10, awaited=True)
+        BatchSender("tests", SendSteps(server.send), trouble=trouble(), most=10, awaited=True)
     ) as sender:
         yield sender
 
@@ -187,3 +189,30 @@ class TestTrouble:
         sender.put(6)
         await server.until(6)
         assert await sender.drain(SOON)
+
+
+class TestSteps:
+    async def test_a_batch_is_noted_once_right_before_it_is_sent_for_the_first_time(
+        self, server: FakeServer
+    ) -> None:
+        told: list[object] = []
+
+        async def prepare() -> None:
+            told.append("prepared")
+            if told.count("prepared") == 1:
+                raise ServerBusy("here", "BUSY", "busy")
+
+        async def send(batch: list[int]) -> None:
+            told.append("sent")
+            await server.send(batch)
+
+        server.errors = [ServerBusy("here", "BUSY", "busy"), TypeError("cannot be packed")]
+        steps = SendSteps(send, prepare, before=lambda batch: told.append(list(batch)))
+        sender = BatchSender("tests", steps, trouble=trouble(), most=10)
+        for number in (1, 2):
+            sender.put(number)
+        async with running(sender):
+            await server.until(2)
+        again = ["prepared", "sent"]
+        assert told == ["prepared", "prepared", [1, 2], "sent", *again, *again, *again]
+        assert server.batches == [[1], [2]]

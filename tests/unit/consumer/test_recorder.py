@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from tampu.consumer.recorder import Sampler, fingerprint_of
+from tampu.consumer.recorder import fingerprint_of
+from tampu.consumer.sampling import Sampler
 from tampu.wire.dead import Failure
 
 TRACE = 'Traceback:\n  File "shop.py", line {line}, in send\n  File "mail.py", line 9, in {name}\n'

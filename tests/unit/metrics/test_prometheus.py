@@ -30,7 +30,15 @@ def test_every_metric_is_there_with_its_type_even_without_a_queue() -> None:
 def test_each_value_stands_under_its_labels() -> None:
     figures = Figures(done=7, failed=3, retried=2, dead=1, snoozed=4, cancelled=5)
     gauges = Gauges(
-        waiting=11, active=12, delayed=13, dead=14, oldest_ms=1500, workers=9, slots=20, busy=8
+        waiting=11,
+        active=12,
+        delayed=13,
+        dead=14,
+        oldest_ms=1500,
+        workers=9,
+        slots=20,
+        busy=8,
+        in_lines=10,
     )
     totals = Totals({"send": figures}, unknown=6, dead={"expired": 1}, missed=15)
     text = metrics_text([QueueMetrics("emails", totals, gauges, 2)])
@@ -42,6 +50,7 @@ def test_each_value_stands_under_its_labels() -> None:
         assert told("jobs_total", task="send", outcome=outcome) == getattr(figures, outcome)
     for state in ("waiting", "active", "delayed", "dead"):
         assert told("queue_jobs", state=state) == getattr(gauges, state)
+    assert told("queue_in_lines") == 10
     assert told("queue_oldest_seconds") == 1.5
     assert told("workers") == 2
     assert (told("slots", state="busy"), told("slots", state="free")) == (8, 12)

@@ -70,6 +70,23 @@ def test_root_modules_are_counted_without_folders() -> None:
     assert found["files"] == 4
 
 
+def test_the_limits_are_those_of_the_decision() -> None:
+    page = Path("docs/decisions/0029-one-house.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \|[^|]+\|[^|]+\| (\d+) \|$", page, re.MULTILINE)
+    named = {name.partition(",")[0]: int(limit) for name, limit in rows}
+    assert named == {
+        "files under `src/tampu`": _limit("files"),
+        "modules in the package root": _limit("modules in the root"),
+        "levels of imports": _limit("import levels"),
+        "class names defined twice": _limit("class names defined twice"),
+    }
+
+
+def _limit(name: str) -> int | None:
+    found = figures({"tampu": ""})
+    return next(each.limit for each in found if each.name == name)
+
+
 def test_the_package_is_read_from_the_sources() -> None:
     assert {"tampu", "tampu.errors", "tampu.wire.keys"} <= set(read_modules())
 

@@ -45,6 +45,14 @@ def test_the_first_value_of_a_repeated_field_wins() -> None:
     assert decode_entry([b"d", b"1", b"d", b"2"]).envelope == b"1"
 
 
+def test_the_mark_of_an_expired_job_is_read() -> None:
+    fields = [b"d", b"envelope", b"n", b"name", b"x", b"extras"]
+    assert decode_entry(fields) == Entry(b"envelope", b"name", b"extras")
+    assert decode_entry([*fields, b"e", b"1"]) == Entry(
+        b"envelope", b"name", b"extras", is_expired=True
+    )
+
+
 def test_an_absent_name_is_empty() -> None:
     assert decode_entry([b"d", b"E"]).name == ""
     assert decode_entry([b"d", b"E", b"n", b""]).name == ""

@@ -15,6 +15,7 @@ from tampu.dashboard.history import (
     Trend,
     read_now_s,
     read_trends,
+    read_unknown_counts,
 )
 from tampu.dashboard.page import Nav, Page, View, bad_request
 from tampu.dashboard.pages.alerts import alerts_of, is_active, told
@@ -132,6 +133,7 @@ async def load(view: View) -> Mapping[str, object]:
         "sums": Sums.of(rows),
         "trend": trends.total,
         "charts": queue_charts(trends.total),
+        "unknown": await read_unknown_counts(view.source, names),
         **period_choices(view, trends.total),
         "server": (await view.source.server()).name if view.access.sees_all else "",
     }
@@ -194,7 +196,7 @@ def queue_charts(trend: Trend) -> list[object]:
             [Series("Done", "blue", trend.done), Series("Failed", "red", trend.failed)],
         ),
         wait_chart(trend),
-        line_chart("Backlog", frame, [Series("Waiting", "blue", trend.waiting)], unit=format_count),
+        line_chart("Backlog", frame, _backlog_lines(trend), unit=format_count),
         line_chart(
             "Age of the oldest waiting job",
             frame,
@@ -202,6 +204,13 @@ def queue_charts(trend: Trend) -> list[object]:
             unit=format_seconds,
         ),
     ]
+
+
+def _backlog_lines(trend: Trend) -> list[Series]:
+    """All waiting jobs, and those in lines if there were any."""
+    lines = [Series("Waiting", "blue", trend.waiting)]
+    lined = [Series("In lines", "violet", trend.in_lines)] if any(trend.in_lines) else []
+    return lines + lined
 
 
 def wait_chart(trend: Trend) -> object:

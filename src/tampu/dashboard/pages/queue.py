@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tampu.dashboard.access import Action
-from tampu.dashboard.history import Period, drain_s, read_trend
+from tampu.dashboard.history import Period, drain_s, read_trend, read_unknown_counts
 from tampu.dashboard.page import Answer, Operation, Page, View, link
 from tampu.dashboard.pages.limits import load_limits
 from tampu.dashboard.pages.overview import (
@@ -31,6 +31,7 @@ async def load(view: View) -> Mapping[str, object]:
         "trend": trend,
         "drain": drain_text(drain_s(recent, summary.counts.waiting), summary.counts.waiting),
         "charts": queue_charts(trend),
+        "unknown": await read_unknown_counts(view.source, [keys.name]),
         "tasks": [(task, task_spark(task.name, task)) for task in trend.tasks],
         **period_choices(view, trend),
         "may_pause": view.may(Action.PAUSE, keys.name),

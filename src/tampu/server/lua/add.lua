@@ -13,7 +13,7 @@
 --                  for each limit  name, definition ('': declared elsewhere)
 --                  then for each job  as in 'full', but the body is always a member, and its name
 --                  and extras are empty;  line ('': none), weight ('': 1), rule ('': none):
---                  most <n> <mode>: with so many jobs in its line, <mode> is raise, drop_new, drop_old
+--                  most <n> <mode>: with so many in its line, <mode> is raise, wait, drop_new, drop_old
 --                  last: it replaces all that wait in its line
 --                  quiet <ms> <longest ms> <name>: it replaces the delayed job of the same name, and
 --                  is due after that time without another one
@@ -69,7 +69,6 @@ end
 -- All that follows is for jobs with options and for queues with a gate: to make its functions takes
 -- as long as to add a few plain jobs.
 local tag = string.sub(stream, 1, -8)
-local events = tag .. ':events'
 -- with parts/wakeup
 -- with parts/member
 -- with parts/gate
@@ -109,83 +108,30 @@ local function wait_in(line, member)
 end
 local weights = {}
 
--- What the rules of jobs say about lines, if some have rules.
-local KEPT_S, dropped, dropped_now, rules = 3600, {}, 0, nil
+-- What the rules of jobs say about others that wait, if some have rules.
+local rules
 if shape == 'lined' then
     for i = first + 9, #ARGV, width do
         if ARGV[i] ~= '' then rules = {} end
     end
 end
 if rules then
-    local lengths = {}
-    -- with parts/announce
-    -- with parts/drop
-    -- with parts/emit_event
-    function rules.read(text)
-        local kind, a, b, c = string.match(text, '^(%S+) ?(%S*) ?(%S*) ?(.*)$')
-        return kind, a, b, c
-    end
-    local function length_of(line)
-        if not lengths[line] then lengths[line] = redis.call('LLEN', gate_key .. ':line:' .. line) end
-        return lengths[line]
-    end
-    function rules.tell_dropped(member)
-        local name, envelope = split_job(member)
-        local now = redis.call('TIME')
-        local stamp = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
-        emit_event('dropped', job_id_of(envelope), name, stamp)
-    end
-    -- Makes room in a line for one more job; false if the job itself is dropped.
-    function rules.make_room(line, kind, most, mode)
-        local key, mine = gate_key .. ':line:' .. line, lines[line] or {}
-        local least = kind == 'last' and 0 or tonumber(most) - 1
-        if kind == 'most' and mode == 'drop_new' and length_of(line) + #mine > least then return false end
-        if kind == 'most' and mode == 'raise' then return true end
-        while length_of(line) + #mine > least do
-            local old = redis.call('LPOP', key)
-            if old then
-                lengths[line] = lengths[line] - 1
-                redis.call('HINCRBY', gate_key, 'waiting', -1)
-            else
-                lengths[line] = 0
-                old = table.remove(mine, 1)
-                if not old then break end
-            end
-            dropped[#dropped + 1] = drop(old, KEPT_S)
-            rules.tell_dropped(old)
-        end
-        return true
-    end
-    -- When a job with a rule `quiet` is due: it replaces the one that waits.
-    function rules.replace_delayed(member, now, quiet, longest, name)
-        local key = gate_key .. ':debounce:' .. name
-        local since, old = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
-        if old and redis.call('ZREM', delayed, old) == 1 then
-            dropped[#dropped + 1] = drop(old, KEPT_S)
-            rules.tell_dropped(old)
-        else
-            since = string.format('%.0f', now)
-        end
-        local at = now + quiet
-        if longest ~= '0' and at > since + longest then at = math.max(now, since + longest) end
-        redis.call('SET', key, since .. ' ' .. member, 'PX', string.format('%.0f', at - now + 60000))
-        return at
-    end
-
-    function rules.announce() announce_dropped(dropped, KEPT_S) end
+    -- with parts/line_rules
+    rules = open_rules(gate_key, nil, function(line) return lines[line] end)
     -- Before anything is written: `QUEUEFULL` refuses all.
+    local coming = {}
     for i = first, #ARGV, width do
         local kind, most, mode = rules.read(ARGV[i + 9])
         if kind == 'quiet' then is_timed = true end
         if kind == 'most' and ARGV[i + 3] == '' then
             local line = ARGV[i + 7]
-            if mode == 'raise' and length_of(line) + 1 > tonumber(most) then
+            local rest = string.sub(line, 2)
+            coming[rest] = (coming[rest] or rules.count_waiting(line)) + 1
+            if (mode == 'raise' or mode == 'wait') and coming[rest] > tonumber(most) then
                 return redis.error_reply('QUEUEFULL its line has reached its max_waiting')
             end
-            lengths[line] = length_of(line) + 1
         end
     end
-    lengths = {}
 end
 
 local answer = ''
@@ -217,11 +163,10 @@ else
         if not free then
             flags[#flags + 1] = '0'
             taken = true
-        elseif due == '' and (kind == 'most' or kind == 'last') and not rules.make_room(line, kind, a, b) then
+        elseif due == '' and (kind == 'most' or kind == 'last') and not rules.make_room(line, body, kind, a, b) then
             flags[#flags + 1] = '2'
             taken = true
-            dropped_now = dropped_now + 1
-            rules.tell_dropped(body)
+            rules.drop(body)
         else
             flags[#flags + 1] = '1'
             local place = '1'
@@ -264,14 +209,13 @@ if has_gate then
         if not in_lines then create_gate(gate_key, ARGV[6]) end
         local wanted = ARGV[5] .. declare(gate_key, 8, tonumber(ARGV[7]))
         if wanted ~= '' then add_flags(gate_key, wanted) end
-        for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8]) end
+        for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8], 30) end
     end
-    if #dropped + dropped_now > 0 then
-        redis.call('HINCRBY', gate_key, 'dropped', #dropped + dropped_now)
-        rules.announce()
-    end
+    if rules then rules.finish() end
     local gate = open_gate(gate_key)
-    for _, line in ipairs(order) do gate.enter(line, lines[line]) end
+    for _, line in ipairs(order) do
+        if lines[line][1] then gate.enter(line, lines[line]) end  -- a rule may have emptied it
+    end
     gate.pass()
 end
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- audit: free what entries hold that were settled by a peer, which knows nothing of the gate; count
--- the room that workers and peers really have.
+-- the room that workers and peers really have; forget weights that nobody has used for long.
 -- KEYS  1 stream   2 gate (hash)
 -- ARGV  1 group   2 cursor ('0': from the start)   3 about how many entries to look at
 -- reply {the next cursor ('0': that was all), how many entries held something} | {}: there is no gate
@@ -27,6 +27,12 @@ if ARGV[2] == '0' then
     if peers > 0 then redis.call('HSET', key .. ':want', '', peers)
     else redis.call('HDEL', key .. ':want', '') end
     redis.call('HSET', key, 'room', room + (room > 0 and peers or 0))
+end
+-- Some weights are looked at each time: in a queue with many old ones, most of these are.
+local today, sample = redis.call('TIME')[1] / 86400, redis.call('HRANDFIELD', key .. ':weight', 20, 'WITHVALUES')
+for i = 1, #sample, 2 do
+    local last = string.match(sample[i + 1], '^[^=]%S* (%d+)$')
+    if last and tonumber(last) < today then redis.call('HDEL', key .. ':weight', sample[i]) end
 end
 local reply = redis.call('HSCAN', key .. ':held', ARGV[2], 'COUNT', ARGV[3])
 local gone = {}

@@ -10,12 +10,14 @@
 -- reply for each job  2 removed | 1 workers were asked to stop it | 0 neither
 -- Atomic because a job either is removed and never runs, or it runs and is not removed.
 local delayed, stream, control, requests, notices = unpack(KEYS, 1, 5)
+local tag = string.sub(stream, 1, -8)
 -- with parts/free
 -- with parts/announce
 -- with parts/waiting
 -- with parts/add_entry
 -- with parts/member
 -- with parts/gate
+-- with parts/line_rules
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', requests, '-inf', string.format('%.0f', now))
@@ -37,6 +39,8 @@ for i = 5, #ARGV, 6 do
     elseif member ~= '' and redis.call('ZREM', delayed, member) == 1 then
         code = 2
         if redis.call('GET', index) == member then redis.call('DEL', index) end
+        local extras = gate and extras_of(member) or ''
+        if has_rule(extras) then forget_debounced(KEYS[6], member, rule_of(extras)) end
     elseif entry ~= '' and is_waiting(entry) then
         code = redis.call('XDEL', stream, entry) == 1 and 2 or 0
         if code == 2 then gone[#gone + 1] = entry end

@@ -14,18 +14,21 @@
 -- Atomic because an instant must fire and be counted exactly once, whoever else leads.
 -- It has no #!lua line: at its memory limit a server refuses the first write, and nothing is done.
 local lock, schedules, stream, delayed, wakeup, events, counted = unpack(KEYS, 1, 7)
+local tag = string.sub(stream, 1, -8)
 -- with parts/add_entry
 -- with parts/wakeup
 -- with parts/emit_event
 -- with parts/member
 -- with parts/gate
+-- with parts/line_rules
 if redis.call('GET', lock) ~= ARGV[1] then return false end
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written
 local before, earliest, missed_by = first_due(), nil, {}
 local time = redis.call('TIME')
-local stamp = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stamp = string.format('%.0f', now)
 
-local gate, MOST_SEARCHED = open_gate(KEYS[8]), 5000
+local gate, rules, MOST_SEARCHED = open_gate(KEYS[8]), nil, 5000
 -- Whether the last job of a schedule waits or runs: it is known by its entry, or, if it had to wait in
 -- a line, by its id and that line.
 local function is_unfinished(last)
@@ -52,12 +55,23 @@ local function add_job(at)
     local due, body, name, extras, id = unpack(ARGV, at + 1, at + 5)
     if ARGV[2] ~= '0' then emit_event('fired', id, name, stamp) end
     if due == '' and gate then
-        local line = gate.line_of(extras)
-        gate.enter(line, { join_member(name, body, extras) })
-        return '@' .. id .. ' ' .. line
+        local line, member = gate.line_of(extras), join_member(name, body, extras)
+        local rule = rule_of(extras)
+        if rule then rules = rules or open_rules(KEYS[8], gate) end
+        local kind, a, b, c
+        if rule then kind, a, b, c = rules.read(rule) end
+        if kind == 'quiet' then
+            due = rules.replace_delayed(member, now, a, b, c)
+            body = member
+        elseif not rule or rules.enters(line, member, extras, true) then
+            gate.enter(line, { member })
+            return '@' .. id .. ' ' .. line
+        else
+            return nil
+        end
     end
     if due == '' then return add_entry(body, name, extras) end
-    redis.call('ZADD', delayed, due, body)
+    redis.call('ZADD', delayed, string.format('%.0f', due), body)
     due = tonumber(due)
     if not earliest or due < earliest then earliest = due end
 end
@@ -128,6 +142,7 @@ for n = 9, #KEYS do
 end
 wake(before, earliest)
 if gate and written then gate.pass() end
+if rules then rules.finish() end
 if #missed_by > 0 and ARGV[3] ~= '0' then
     for _, each in ipairs(missed_by) do redis.pcall('HINCRBY', counted, each[1], each[2]) end
     redis.pcall('EXPIRE', counted, ARGV[3])

@@ -10,10 +10,12 @@
 -- Atomic because a job must be in one place only, so that it is either promoted or cancelled; and
 -- because the event must be written before a worker can write that it runs the job.
 local delayed, stream, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local tag = string.sub(stream, 1, -8)
 -- with parts/add_entry
 -- with parts/member
 -- with parts/emit_event
 -- with parts/gate
+-- with parts/line_rules
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)
@@ -32,7 +34,18 @@ local function has_run(envelope, at)
     return made == 0xcf and attempt ~= nil and attempt ~= 0
 end
 
-local reply, moved, gate = { 0, 0, -1, '' }, 0, open_gate(KEYS[6])
+local reply, moved, gate, rules = { 0, 0, -1, '' }, 0, open_gate(KEYS[6]), nil
+-- Whether a job gets into its line; others that wait, or the job itself, may be dropped.
+local function enter(member)
+    local extras = extras_of(member)
+    local line = gate.line_of(extras)
+    if has_rule(extras) then
+        rules = rules or open_rules(KEYS[6], gate)
+        if not rules.enters(line, member, extras) then return false end
+    end
+    gate.enter(line, { member })
+    return true
+end
 -- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 1, 0) end
 for _, member in ipairs(due) do
@@ -46,11 +59,9 @@ for _, member in ipairs(due) do
             redis.pcall('HINCRBY', KEYS[5], 'bmalformed', 1)
             redis.pcall('EXPIRE', KEYS[5], ARGV[3])
         end
-    else
+    elseif not gate or enter(member) then
         local id, rest = job_id_of(envelope)
-        local entry = '1'
-        if gate then gate.enter(gate.line_of(extras_of(member)), { member })
-        else entry = add_entry(envelope, name, '') end
+        local entry = gate and '1' or add_entry(envelope, name, '')
         moved = moved + 1
         if id ~= '' and #id ~= 26 then
             reply[#reply + 1], reply[#reply + 2] = id, entry
@@ -63,6 +74,7 @@ end
 -- Last and in one go: the due ones come first in the set.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #due - 1) end
 if gate and #due > 0 then gate.pass() end
+if rules then rules.finish() end
 if moved > 0 and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end
 reply[1] = moved
 reply[2] = redis.call('ZCARD', delayed)

@@ -17,15 +17,15 @@ if most <= 0 then return 0 end
 local last, ids = string.format('%.0f-%.0f', last_ms, last_number), {}
 -- The newest first: each goes to the head of its line, so that they keep their order.
 for _, entry in ipairs(redis.call('XREVRANGE', stream, '+', '(' .. last, 'COUNT', most)) do
-    local fields = { d = '', n = '', x = '' }
+    local fields = { d = '', n = '', x = '', e = '' }
     for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
     local envelope, extras, passed = fields.d, fields.x, fields.x ~= ''
     if extras == '' then _, envelope, extras = split_job(join_member('', envelope, '')) end
     if envelope ~= '' and #fields.n < 65536 then
         ids[#ids + 1] = entry[1]
         gate.put_back(gate.line_of(extras), join_member(fields.n, envelope, extras))
-        -- With its extras in the envelope it came by a peer, past the gate.
-        if passed then gate.refund(extras, entry[1]) end
+        -- With its extras in the envelope it came by a peer, past the gate; an expired one took nothing.
+        if passed and fields.e == '' then gate.refund(extras, entry[1]) end
     end
 end
 if #ids > 0 then

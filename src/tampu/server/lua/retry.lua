@@ -9,14 +9,17 @@
 --           what the gate closes for as long as this job waits, in a line ('': nothing),
 --           '1' if it passed the gate and did not start: it gives back what it took from rates
 -- reply one flag per entry: '1' settled, '0' not pending or no longer ours
+-- A job with `keep` is dropped instead if a newer one has come into its line.
 -- Atomic because a job must be either in the old place or in the new one, whoever dies in between.
-local stream, delayed, wakeup = KEYS[1], KEYS[2], KEYS[3]
+local stream, delayed, wakeup, rules = KEYS[1], KEYS[2], KEYS[3], nil
+local tag = string.sub(stream, 1, -8)
 local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
 -- with parts/add_entry
 -- with parts/wakeup
 -- with parts/member
 -- with parts/gate
+-- with parts/line_rules
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local before, earliest = first_due(), nil  -- fails on a wrong type, before anything is written
@@ -29,27 +32,42 @@ local function is_newer(a, b)
 end
 for i = 4, #ARGV, 8 do ids[#ids + 1] = ARGV[i] end
 local flags, key, gate = settle(ids), 4, open_gate(KEYS[4])
+-- Whether a newer job has come into the line of one with `keep`, which then does not run again.
+local function is_replaced(line, name, body, extras)
+    local rule = has_rule(extras) and rule_of(extras)
+    if rule ~= 'last' and rule ~= 'again' then return false, false end
+    rules = rules or open_rules(KEYS[4], gate)
+    local member = join_member(name, body, extras)
+    if not rules.is_replaced(line, member) then return false, true end
+    rules.drop(member)
+    return true, true
+end
 for i, flag in ipairs(flags) do
-    local _, wait, body, name, extras, index, closes, refunds = unpack(ARGV, 8 * i - 4, 8 * i + 3)
+    local id, wait, body, name, extras, index, closes, refunds = unpack(ARGV, 8 * i - 4, 8 * i + 3)
     if index ~= '' then key = key + 2 end
     if flag == '1' then
-        settled[#settled + 1] = ids[i]
-        local entry = '1'
-        if gate and (wait == '' or closes ~= '') then
-            if wait ~= '' then
-                name, body, extras = split_job(body)
-                for resource in string.gmatch(closes, '[^|]+') do gate.close(resource, now + wait) end
-            end
-            back[#back + 1] = { ids[i], gate.line_of(extras), join_member(name, body, extras) }
-            if refunds == '1' then gate.refund(extras, ids[i]) end
+        settled[#settled + 1] = id
+        local entry, member, line, replaced, keeps = nil, body, nil, false, false
+        if gate then
+            if wait ~= '' then name, body, extras = split_job(body) end
+            line = gate.line_of(extras)
+            for resource in string.gmatch(closes, '[^|]+') do gate.close(resource, now + wait) end
+            if refunds == '1' then gate.refund(extras, id) end
+            replaced, keeps = is_replaced(line, name, body, extras)
+        end
+        if replaced then
+            entry = nil
+        elseif gate and (wait == '' or closes ~= '') then
+            back[#back + 1] = { id, line, join_member(name, body, extras) }
+            entry = '1'
         elseif wait == '' then
             entry = add_entry(body, name, extras)
         else
             local at = now + wait
-            redis.call('ZADD', delayed, string.format('%.0f', at), body)
-            if index ~= '' then redis.pcall('SET', KEYS[key - 1], body, 'EX', index) end
+            if keeps then member = rules.run_later(line, name, body, extras, wait) end
+            redis.call('ZADD', delayed, string.format('%.0f', at), member)
+            if index ~= '' then redis.pcall('SET', KEYS[key - 1], member, 'EX', index) end
             if not earliest or at < earliest then earliest = at end
-            entry = nil
         end
         if entry and index ~= '' then redis.pcall('SET', KEYS[key], entry, 'XX', 'KEEPTTL') end
     end
@@ -61,5 +79,6 @@ if gate then
     for _, each in ipairs(back) do gate.put_back(each[2], each[3]) end
     gate.let_go(settled)
     gate.pass()
+    if rules then rules.finish() end
 end
 return table.concat(flags)

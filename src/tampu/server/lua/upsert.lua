@@ -17,7 +17,7 @@ local function open_line()
     create_gate(gate_key, ARGV[6])
     local flag = declare(gate_key, 10, (#ARGV - 9) / 2)
     add_flags(gate_key, ARGV[7] .. flag)
-    if ARGV[9] ~= '' then set_weight(gate_key, ARGV[8], ARGV[9]) end
+    if ARGV[9] ~= '' then set_weight(gate_key, ARGV[8], ARGV[9], 36500) end
 end
 local active, paused = redis.call('ZSCORE', schedules, key), redis.call('ZSCORE', paused_schedules, key)
 local stored = redis.call('HGET', hash, 'spec') or ''

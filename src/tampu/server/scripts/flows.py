@@ -11,8 +11,8 @@ from tampu.server.scripts.script import Script, as_flags, as_number
 from tampu.server.scripts.settling import Claim, claim_args
 from tampu.wire.control import KEPT_MS
 from tampu.wire.fields import decode_text
-from tampu.wire.flow import StepEntry
 from tampu.wire.keys import QueueKeys
+from tampu.wire.placeholders import StepEntry
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -21,8 +22,12 @@ _AUDIT: Final = Script("audit")
 _CHARGE: Final = Script("charge")
 _NOTE_OUTCOMES: Final = Script("note_outcomes")
 _LIST_LINES: Final = Script("list_lines")
+_PURGE_LINE: Final = Script("purge_line")
 _REGATE: Final = Script("regate")
+_SEARCH_LINES: Final = Script("search_lines")
 _TUNE: Final = Script("tune")
+_LINES_A_CALL: Final = 5_000  # some 2 ms of the server
+_SEARCHED_A_CALL: Final = 4_000  # some 4 ms
 
 
 class Admitted(Struct, frozen=True):
@@ -105,10 +110,68 @@ class LineState(Struct, frozen=True):
     resource: bytes
 
 
+async def pages_of_lines(lane: Lane, keys: QueueKeys) -> AsyncGenerator[list[LineState]]:
+    """The lines in which jobs wait. One that changes its place between two pages may be missed."""
+    cursor, known = b"", set[bytes]()
+    while True:
+        args = (_LINES_A_CALL, cursor)
+        reply: Any = await _LIST_LINES.run(lane, (keys.gate,), args, repeatable=True)
+        cursor = bytes(reply[0])
+        states = [LineState(*reply[at : at + 3]) for at in range(1, len(reply), 3)]
+        page = {each.line: each for each in states if each.line not in known}
+        known.update(page)
+        yield list(page.values())
+        if not cursor:
+            return
+
+
 async def list_lines(lane: Lane, keys: QueueKeys, *, most: int) -> list[LineState]:
     """The lines in which jobs wait, at most so many."""
-    reply: Any = await _LIST_LINES.run(lane, (keys.gate,), (most,), repeatable=True)
-    return [LineState(*reply[at : at + 3]) for at in range(0, len(reply), 3)]
+    found: list[LineState] = []
+    async with aclosing(pages_of_lines(lane, keys)) as pages:
+        async for page in pages:
+            found += page
+            if len(found) >= most:
+                break
+    return found[:most]
+
+
+async def purge_line(lane: Lane, keys: QueueKeys, line: bytes, *, count: int) -> list[bytes]:
+    """Delete up to `count` jobs of a line, the next ones first; returns their members.
+
+    Not sent again after a lost connection: the reply would not name the jobs of the first time.
+    """
+    reply: Any = await _PURGE_LINE.run(lane, (keys.gate,), (line, count))
+    return list(reply)
+
+
+class LineSearch(Struct, frozen=True):
+    """How many lines were searched to their end, and how many jobs of the next one; the hits."""
+
+    lines: int
+    place: int
+    searched: int
+    found: list[tuple[int, bytes]]  # which of the lines, and the member
+
+
+async def search_lines(
+    lane: Lane,
+    keys: QueueKeys,
+    lines: Sequence[bytes],
+    *,
+    job_ids: Collection[str],
+    place: int | None,
+) -> LineSearch:
+    """Find jobs in lines; `place` is where to begin in the first one.
+
+    With None, it looks only where a job is that was added in the order of its id.
+    """
+    start = b"near" if place is None else place
+    args = (start, _SEARCHED_A_CALL, len(job_ids), *job_ids, *lines)
+    reply: Any = await _SEARCH_LINES.run(lane, (keys.gate,), args, repeatable=True)
+    done, stopped_at, searched, *flat = reply
+    hits = [(number - 1, member) for number, member in zip(flat[::2], flat[1::2], strict=True)]
+    return LineSearch(done, stopped_at, searched, hits)
 
 
 async def regate(lane: Lane, keys: QueueKeys, *, count: int) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha1
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tampu.errors import ServerError
 from tampu.server.errors import ScriptUnknown
 from tampu.server.protocol import pack
 from tampu.util.lifecycle import ignore_outcome
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tampu.server.dialect import Dialect
     from tampu.server.lane import Lane
     from tampu.server.protocol import Argument, Reply
@@ -116,10 +120,22 @@ class Script:
             pack(b"EVAL", body, *self._guard(lane, operands)), maybe_done=unknown.maybe_done
         )
 
-    def load(self, lane: Lane, *, limit_s: float | None = None) -> None:
+    @staticmethod
+    async def load_missing(lane: Lane, scripts: Sequence[Script]) -> None:
+        """Load those of some scripts that the server does not know; if it allows that."""
+        digests = [each.text(lane.server.dialect).digest for each in scripts]
+        with suppress(ServerError):
+            known: Any = await lane.call("SCRIPT", "EXISTS", *digests, repeatable=True)
+            missing = [each for each, is_known in zip(scripts, known, strict=True) if not is_known]
+            for loading in [script.load(lane) for script in missing]:
+                await loading
+
+    def load(self, lane: Lane, *, limit_s: float | None = None) -> asyncio.Future[Reply]:
         """Load the script before the next call; if that fails, the call will show it."""
         text = self.text(lane.server.dialect)
-        lane.send(text.load, repeatable=True, limit_s=limit_s).add_done_callback(ignore_outcome)
+        loading = lane.send(text.load, repeatable=True, limit_s=limit_s)
+        loading.add_done_callback(ignore_outcome)
+        return loading
 
 
 class _Text:

@@ -26,6 +26,11 @@ _PURGE = Script("purge")
 _EMIT = Script("emit")
 
 
+async def load_settling(lane: Lane) -> None:
+    """Load what workers settle with: a call that has to load its script first takes two trips."""
+    await Script.load_missing(lane, (_ACK, _FINISH, _RETRY, _BURY, _CLOSE))
+
+
 class Claim(Struct, frozen=True):
     """Whose entries are settled. With an `owner`, only those that it still holds."""
 

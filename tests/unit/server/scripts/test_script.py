@@ -26,5 +26,5 @@ def test_a_script_without_flags_is_the_same_for_all_servers() -> None:
 def test_a_shared_part_replaces_the_line_that_names_it() -> None:
     body = Script("retry").text(Dialect(version=(9, 1))).body.decode()
     assert "local function settle(ids)" in body
-    assert "local function add_entry(body, name, extras)" in body
+    assert "local function add_entry(body, name, extras, expired)" in body
     assert "-- with parts/" not in body

@@ -10,9 +10,9 @@
                 -- with parts/gate_sorting
                 return sorting
             end
-            local function pass(member, holds, windows)
+            local function pass(member, holds, windows, expired)
                 local name, envelope, extras = split_job(member)
-                local id = add_entry(envelope, name, extras)
+                local id = add_entry(envelope, name, extras, expired)
                 if holds then
                     held[#held + 1] = id
                     held[#held + 1] = holds

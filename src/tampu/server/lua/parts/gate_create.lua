@@ -48,11 +48,17 @@ local function add_flags(key, wanted)
     end
     if all ~= flags then redis.call('HSET', key, 'flags', all) end
 end
--- set_weight(key, line, weight): the weight of a line's key, unless somebody has set another one.
-local function set_weight(key, line, weight)
+-- set_weight(key, line, weight, days): the weight of a line's key, unless somebody has set another one.
+-- It is kept for so many days, with the day when that ends; a weight of 1 needs no entry.
+local function set_weight(key, line, weight, days)
     local weight_of = string.match(line, '^./([^|]*)')
     local stored = redis.call('HGET', key .. ':weight', weight_of)
-    if not stored or string.sub(stored, 1, 1) ~= '=' then
-        redis.call('HSET', key .. ':weight', weight_of, weight)
+    if stored and string.sub(stored, 1, 1) == '=' then return end
+    if tonumber(weight) == 1 then
+        if stored then redis.call('HDEL', key .. ':weight', weight_of) end
+        return
     end
+    local last = math.floor(redis.call('TIME')[1] / 86400) + days
+    local text = weight .. ' ' .. string.format('%.0f', last)
+    if text ~= stored then redis.call('HSET', key .. ':weight', weight_of, text) end
 end

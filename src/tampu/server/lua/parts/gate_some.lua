@@ -36,10 +36,8 @@
         function gate.override(name, own) count_resources().override(name, own) end
         function gate.refund(extras, id)
             if extras == '' or not has('r') then return end
-            local line, deadline, cost = facts_of(extras)
-            if line and not (deadline and deadline * 1000 < clock()) then
-                count_resources().refund(line, cost or 1, id)  -- an expired one took none
-            end
+            local line, _, cost = facts_of(extras)
+            if line then count_resources().refund(line, cost or 1, id) end
         end
         function gate.charge(name, tokens) return count_resources().charge(name, tokens) end
         function gate.set_room(consumer, count)

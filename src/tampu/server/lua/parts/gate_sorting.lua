@@ -29,14 +29,15 @@
                 local what = next(pauses) and pause_of(name, line)
                 if what and find(line, '|!:' .. what, 1, true) then what = nil end  -- its resource decides
                 local _, deadline, price = facts_of(extras)
-                if what and find(line, '|>:', 1, true) then
+                -- Lines whose jobs are counted, or run in order, wait as a whole: none leaves them.
+                if what and (find(line, '|>:', 1, true) or find(line, '|@:', 1, true)) then
                     for j = #members, i, -1 do call('LPUSH', LINE .. line, members[j]) end
                     return able, cost, count_resources().resource('!:' .. what)
                 elseif what then
                     local other, held_by = line .. '|!:' .. what, count_resources().resource('!:' .. what)
                     if call('RPUSH', LINE .. other, member) == 1 then counts.park(other, tag, held_by) end
                 elseif deadline and deadline * 1000 < clock() then
-                    pass(member)  -- the worker buries it; it takes no slot and no token
+                    pass(member, nil, nil, true)  -- the worker buries it; it takes no slot and no token
                     through = through + 1
                 else
                     able[#able + 1] = member

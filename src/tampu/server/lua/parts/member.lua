@@ -25,7 +25,7 @@ end
 -- split_job(member): name, envelope, extras ('': none) of a job that is known to be one.
 -- extras_of(member): only the extras.
 -- facts_of(extras): its line, its deadline in ms, its cost; nil for each that it does not have. They
--- are the first fields of extras, in this order.
+-- are the first fields of extras, in this order; also the position after them.
 local byte, sub, MAGIC = string.byte, string.sub, '\193TX\1'
 local function length_text(size)
     return string.char(size % 256, math.floor(size / 256) % 256, math.floor(size / 65536), 0)
@@ -74,6 +74,6 @@ local function facts_of(extras)
     if sub(extras, at, at + 11) == '\171deadline_ms' then
         deadline, at = number_at(extras, at + 12)
     end
-    if sub(extras, at, at + 4) == '\164cost' then cost = number_at(extras, at + 5) end
-    return line, deadline, cost
+    if sub(extras, at, at + 4) == '\164cost' then cost, at = number_at(extras, at + 5) end
+    return line, deadline, cost, at
 end
