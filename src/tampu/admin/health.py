@@ -9,7 +9,7 @@ from tampu.admin.queues import queue_names
 from tampu.admin.workers import WorkerInfo, WorkerState, count_alive, workers_of
 from tampu.server.connect import Server
 from tampu.server.dialect import USED
-from tampu.server.inspection import Node, groups_of, nodes_of
+from tampu.server.inspection import NodeServer, groups_of, nodes_of
 from tampu.server.lane import Lane
 from tampu.util.clock import now_ms
 from tampu.util.options import Word
@@ -80,7 +80,7 @@ async def examine(
     )
 
 
-async def _node_facts(node: Node, clock_ms: Callable[[], int]) -> NodeFacts:
+async def _node_facts(node: NodeServer, clock_ms: Callable[[], int]) -> NodeFacts:
     before = clock_ms()
     theirs = await node.time_ms()
     trip_ms = float(clock_ms() - before)
@@ -94,7 +94,7 @@ async def _node_facts(node: Node, clock_ms: Callable[[], int]) -> NodeFacts:
     )
 
 
-async def _missing_expiries(nodes: list[Node], most: int) -> MissingExpiries:
+async def _missing_expiries(nodes: list[NodeServer], most: int) -> MissingExpiries:
     found: list[str] = []
     checked = 0
     for node in nodes:

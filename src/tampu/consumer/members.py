@@ -10,7 +10,7 @@ from tampu.consumer.settlement_calls import extras_of, halted_by, parts_of
 from tampu.server.scripts.flows import (
     MemberEntry,
     MemberTarget,
-    NextStep,
+    StepEnd,
     advance_chain,
     settle_members,
 )
@@ -62,7 +62,7 @@ class MemberCalls:
     async def send_steps(self, batch: list[AdvanceEntry]) -> None:
         """Settle steps of chains, and add those that follow."""
         for part in parts_of(batch, lambda each: len(each.step.envelope)):
-            entries = [NextStep(each.delivery.entry_id, each.step) for each in part]
+            entries = [StepEnd(each.delivery.entry_id, each.step) for each in part]
             claim = self._calls.claim([each.delivery for each in part])
             await advance_chain(self._calls.lane, claim, entries)
 

@@ -21,7 +21,7 @@ _KEYS_A_SCAN: Final = 1000
 _LINE: Final = re.compile(rb"^([A-Za-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 
 
-class Node:
+class NodeServer:
     """One node of a server; it gets one command after the other."""
 
     def __init__(self, connection: Connection, server: Server) -> None:
@@ -100,11 +100,11 @@ class Node:
 
 
 @asynccontextmanager
-async def nodes_of(server: Server) -> AsyncIterator[list[Node]]:
+async def nodes_of(server: Server) -> AsyncIterator[list[NodeServer]]:
     """Every node that holds keys, each with its own connection."""
     connections = await server.open_all()
     try:
-        yield [Node(connection, server) for connection in connections]
+        yield [NodeServer(connection, server) for connection in connections]
     finally:
         for connection in connections:
             await connection.disconnect(nowait=True)

@@ -55,7 +55,7 @@ _MOST_BYTES: Final = 1_048_576
 _FORGET_S: Final = 60.0
 
 
-class _Noted(NamedTuple):
+class _Outgoing(NamedTuple):
     """A message and the id of its entry."""
 
     entry_id: bytes
@@ -179,11 +179,11 @@ class RelayService(LeaderService):
         return Upcoming(until_tick(_FORGET_S), None)
 
     async def _take(self, page: Sequence[RawEntry]) -> None:
-        noted: list[_Noted] = []
+        noted: list[_Outgoing] = []
         unreadable: list[bytes] = []
         for entry_id, flat in page:
             try:
-                noted.append(_Noted(entry_id, decode_message(flat or ())))
+                noted.append(_Outgoing(entry_id, decode_message(flat or ())))
             except DecodeError as error:
                 facts = {"queue": self._keys.name, "entry_id": entry_id.decode()}
                 logger.warning("ignored a message in the outbox: %s", error, extra=facts)
@@ -197,7 +197,7 @@ class RelayService(LeaderService):
             noted = noted[len(same) :]
             await self._bring(same)
 
-    async def _bring(self, noted: Sequence[_Noted]) -> None:
+    async def _bring(self, noted: Sequence[_Outgoing]) -> None:
         """Bring messages that go together, and delete them."""
         match noted[0].message:
             case AddMessage(to):
@@ -238,7 +238,7 @@ class RelayService(LeaderService):
         self._forget_at = 0 if kept is None else self._forget_at + kept
 
 
-def _go_together(first: _Noted, other: _Noted) -> bool:
+def _go_together(first: _Outgoing, other: _Outgoing) -> bool:
     one, two = first.message, other.message
     if isinstance(one, AddMessage) and isinstance(two, AddMessage):
         return one.to == two.to

@@ -11,7 +11,7 @@ from tampu.errors import OptionError
 from tampu.util.clock import now_ms
 from tampu.util.ids import new_id
 from tampu.wire.flow import MAX_STEPS, StepId
-from tampu.wire.placeholders import PREVIOUS, Step, encode_steps
+from tampu.wire.placeholders import PREVIOUS, ChainStep, encode_steps
 
 if TYPE_CHECKING:
     from tampu.job import Job
@@ -95,7 +95,8 @@ class Chain(Generic[R]):
         task, last = self._first.task, self._last
         first = task.draft((), self._first.arguments, check=False)
         steps = [
-            Step(each.name, Raw(each.template), each.extras, each.retry) for each in self._drafts
+            ChainStep(each.name, Raw(each.template), each.extras, each.retry)
+            for each in self._drafts
         ]
         at_ms = now_ms()
         step = StepId(new_id(at_ms), 1, 1 + len(steps))

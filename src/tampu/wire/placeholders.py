@@ -148,7 +148,7 @@ class Inputs(Struct, frozen=True):
     template: bytes
 
 
-class Step(Struct, frozen=True, array_like=True):
+class ChainStep(Struct, frozen=True, array_like=True):
     """A step of a chain that is still to come: its task, its arguments and options."""
 
     name: str
@@ -161,7 +161,7 @@ class StepPayload(Struct, frozen=True, array_like=True):
     """The arguments of a step, and the steps that follow it."""
 
     arguments: Raw
-    steps: list[Step]
+    steps: list[ChainStep]
 
 
 _step_payload: Final = Decoder(StepPayload)
@@ -172,7 +172,7 @@ def encode_inputs(template: bytes) -> bytes:
     return _encode(Ext(OWN_PAYLOAD, _INPUTS + template))
 
 
-def encode_steps(arguments: bytes, steps: Sequence[Step]) -> bytes:
+def encode_steps(arguments: bytes, steps: Sequence[ChainStep]) -> bytes:
     """The payload of a step of a chain; plain arguments if no step follows."""
     if not steps:
         return arguments

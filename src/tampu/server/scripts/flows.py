@@ -130,14 +130,14 @@ async def replay_members(
     return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, own, args))]
 
 
-class NextStep(Struct, frozen=True, gc=False):
+class StepEnd(Struct, frozen=True, gc=False):
     """An entry of a step of a chain, and the step that follows."""
 
     entry_id: bytes
     step: StepEntry
 
 
-async def advance_chain(lane: Lane, claim: Claim, entries: Sequence[NextStep]) -> bytes:
+async def advance_chain(lane: Lane, claim: Claim, entries: Sequence[StepEnd]) -> bytes:
     """Settle steps and add the next ones; one flag each, b"1" if the entry was ours to settle."""
     args: list[Argument] = claim_args(lane, claim)
     for each in entries:
