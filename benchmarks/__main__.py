@@ -19,6 +19,7 @@ from benchmarks import (
     envelope,
     fleet,
     flow,
+    flows,
     history,
     idle,
     lane_add,
@@ -59,6 +60,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "fleet": fleet.run,
     "history": history.run,
     "flow": flow.run,
+    "flows": flows.run,
     "busy": busy.run,
     "dashboard": dashboard.run,
 }
@@ -70,6 +72,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "envelope",
         "fleet",
         "flow",
+        "flows",
         "history",
         "idle",
         "lane_add",

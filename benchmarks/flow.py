@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -13,6 +12,7 @@ import redis
 from benchmarks.bench import Bench
 from benchmarks.figures import Comparison, Figure, Unit, Value, run_rounds
 from benchmarks.measuring import JobCounter, percentile
+from benchmarks.meter import Cost, Meter
 from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
 from tampu import Job, NewJob, Queue
 from tampu.limits import Concurrency, Rate
@@ -83,58 +83,25 @@ async def run(bench: Bench) -> list[Figure]:
     return [*figures, *await _overtake(bench), *await _change_live(bench)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
-    """Microseconds of the server for each job: for commands (None before Redis 7.2), and in all."""
-
-    commands: float | None
-    processor: float
-
-
 class _Run(NamedTuple):
     per_s: float
-    added: _Cost
-    ran: _Cost
-
-
-class _Meter:
-    """What the server has spent since the meter was made."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._before = self._read()
-
-    def cost(self, jobs: int) -> _Cost:
-        """What it spent for each of so many jobs."""
-        commands, processor = (
-            None if now is None or before is None else (now - before) / jobs
-            for now, before in zip(self._read(), self._before, strict=True)
-        )
-        assert processor is not None
-        return _Cost(commands, processor)
-
-    def _read(self) -> tuple[float | None, float]:
-        with self._bench.server.admin() as admin:
-            stats: dict[str, Any] = admin.info("stats")
-            cpu: dict[str, Any] = admin.info("cpu")
-        user, system = cpu["used_cpu_user_main_thread"], cpu["used_cpu_sys_main_thread"]
-        # As in `consume`: unlike `commandstats` it counts the commands of a script once.
-        return stats.get("eventloop_duration_cmd_sum"), 1e6 * (float(user) + float(system))
+    added: Cost
+    ran: Cost
 
 
 async def _run(bench: Bench, case: _Case) -> _Run:
     bench.empty()
     added = await _fill(bench, [case.make(number) for number in range(JOBS)])
     counter = JobCounter(JOBS)
-    meter = _Meter(bench)
+    meter = Meter(bench)
     async with Worker(QUEUE, counter.handle, bench.url, concurrency=CONCURRENCY, events=False):
         per_s = await counter.wait()
     return _Run(per_s, added, meter.cost(JOBS))
 
 
-async def _fill(bench: Bench, jobs: Sequence[NewJob]) -> _Cost:
+async def _fill(bench: Bench, jobs: Sequence[NewJob]) -> Cost:
     async with Queue(QUEUE, bench.url) as queue:
-        meter = _Meter(bench)
+        meter = Meter(bench)
         for start in range(0, len(jobs), JOBS_PER_CALL):
             await queue.add_many(jobs[start : start + JOBS_PER_CALL])
         return meter.cost(len(jobs))
@@ -154,7 +121,7 @@ def _figures_of(case: _Case, runs: dict[str, list[_Run]]) -> list[Figure]:
 
 
 def _compare(
-    what: str, ours: list[_Cost], plain: list[_Cost], *, floor: float | None = None
+    what: str, ours: list[Cost], plain: list[Cost], *, floor: float | None = None
 ) -> list[Figure]:
     """The least of all rounds, because other load on the machine only adds to it."""
     figures: list[Figure] = []
@@ -186,11 +153,11 @@ async def _add_alone(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _add_one_by_one(bench: Bench, make: Callable[[int], NewJob]) -> _Cost:
+async def _add_one_by_one(bench: Bench, make: Callable[[int], NewJob]) -> Cost:
     bench.empty()
     async with Queue(QUEUE, bench.url) as queue:
         await queue.add_many([make(0)])
-        meter = _Meter(bench)
+        meter = Meter(bench)
         for number in range(LONE_ADDS):
             await queue.add_many([make(number)])
         return meter.cost(LONE_ADDS)

@@ -3,7 +3,8 @@
 // Finished jobs are removed, as its page on going to production recommends. Its page on
 // concurrency recommends several processes, but we compare one. It answers requests like
 // program.py and writes notes like shared.py. Its events cannot be turned off. The rate limit is an
-// option of the worker, and 1 is the most urgent priority.
+// option of the worker, and 1 is the most urgent priority. A group is a flow: a parent with children,
+// whose results it reads.
 
 import { openSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -11,7 +12,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const require = createRequire(`${process.env.PEER_HOME}/`);
-const { Queue, QueueEvents, Worker } = require('bullmq');
+const { FlowProducer, Queue, QueueEvents, Worker } = require('bullmq');
 
 const QUEUE = 'bench';
 const NAME = 'job';
@@ -49,6 +50,13 @@ function makeHandler() {
     return (user + system) / 1e6;
   };
   return async (job) => {
+    if (scenario === 'joins') {
+      if (job.name !== 'join') return null;
+      const values = await job.getChildrenValues();
+      number += 1;
+      writeNote(`${number} ${now()} ${cpu()}\n`);
+      return Object.keys(values).length;
+    }
     if (COUNTED.includes(scenario) && job.data !== URGENT) {
       number += 1;
       if (number === 1 || number % NOTE_EVERY === 0) writeNote(`${number} ${now()} ${cpu()}\n`);
@@ -97,6 +105,16 @@ async function carryOut(queue, events, request) {
     case 'add_urgent': {
       const at = now();
       await queue.add(NAME, URGENT, { ...options, priority: HIGHEST });
+      return { at };
+    }
+    case 'add_groups': {
+      const flows = new FlowProducer({ connection });
+      const at = now();
+      for (let group = 0; group < request.groups; group += 1) {
+        const child = { name: NAME, queueName: QUEUE, data: DATA, opts: options };
+        const children = Array.from({ length: request.size }, () => child);
+        await flows.add({ name: 'join', queueName: QUEUE, opts: options, children });
+      }
       return { at };
     }
     case 'add_delayed':

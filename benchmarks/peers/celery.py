@@ -3,7 +3,8 @@
 Its guide on optimizing recommends a large prefetch multiplier (128) for short jobs, and to store no
 result if none is needed. Prefork, its default, uses one process per running job. We compare one
 process, and of the pools that run 100 jobs in one process gevent was the fastest. It has no call
-that adds many jobs: its guide on calling reuses one connection for them.
+that adds many jobs: its guide on calling reuses one connection for them. Groups are chords, as its
+guide on canvas has them.
 
 Priorities are set up as its guide on routing shows for Redis, where 0 is the most urgent one. The
 worker then reserves one job for each greenlet (prefetch multiplier 1), because urgent jobs cannot
@@ -18,10 +19,10 @@ from subprocess import run
 from time import sleep
 from typing import Final
 
-from celery import Celery
+from celery import Celery, chord
 
 from benchmarks.peers import protocol
-from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job
+from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job, run_join
 from benchmarks.workload import CONCURRENCY, DATA, QUEUE
 
 LEVELS: Final = range(10)
@@ -56,6 +57,11 @@ def job(data: object) -> object:
     return returned
 
 
+@app.task(name="join")
+def join(values: list[object]) -> int:
+    return run_join(values)
+
+
 def work() -> None:
     pool = ["--pool", "gevent", "--concurrency", str(CONCURRENCY)]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
@@ -74,6 +80,9 @@ class Producer:
 
     async def add_urgent(self) -> object:
         return job.apply_async((protocol.URGENT,), priority=HIGHEST)
+
+    async def add_group(self, size: int) -> object:
+        return chord(job.s(DATA) for _ in range(size))(join.s())
 
     async def add_at(self, due: float) -> object:
         return job.apply_async((due,), eta=datetime.fromtimestamp(due, UTC))

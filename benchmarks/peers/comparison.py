@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.figures import Comparison, Unit
 from benchmarks.peers.catalog import OURS
-from benchmarks.peers.protocol import RATE_PER_S, RUN_PER_VALUE, VALUES
+from benchmarks.peers.protocol import GROUP_SIZE, RATE_PER_S, RUN_PER_VALUE, VALUES
 
 
 class Column(Enum):
@@ -51,7 +51,7 @@ class Scenario(Column):
 
 
 class FlowScenario(Column):
-    """The columns of the comparison of flow control."""
+    """The columns of the comparison of flow control and flows."""
 
     PLAIN = "plain jobs", Unit.PER_S
     PRIORITIES = "two priorities", Unit.PER_S
@@ -61,6 +61,7 @@ class FlowScenario(Column):
     OPEN_RATE = "rate never reached", Unit.PER_S
     RATE_USED = f"{RATE_PER_S}/s: share used", Unit.PERCENT
     RATE_WORST = f"{RATE_PER_S}/s: most in one second", Unit.COUNT
+    JOINS = f"groups of {GROUP_SIZE} with a join", Unit.PER_S
     CONCURRENCY = f"{RUN_PER_VALUE} at a time for each of {VALUES} values", Unit.PER_S
 
     @property

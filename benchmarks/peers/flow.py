@@ -1,4 +1,4 @@
-"""Measures one peer with priorities, rates and limits of concurrency, on fresh servers.
+"""Measures one peer with priorities, rates, limits of concurrency and groups, on fresh servers.
 
 What a peer does not have is not imitated: its cells say so.
 """
@@ -51,7 +51,10 @@ MISSING: Final[Mapping[str, Mapping[str, tuple[FlowScenario, ...]]]] = {
         "Celery limits the rate of each worker, not of a queue": _RATES,
         "Celery has no limit of concurrency by argument": _CONCURRENCY,
     },
-    "docket": {"docket has no priorities": _PRIORITIES},
+    "docket": {
+        "docket has no priorities": _PRIORITIES,
+        "docket has no groups": (FlowScenario.JOINS,),
+    },
 }
 """What peers do not have."""
 
@@ -70,6 +73,7 @@ def measure_flow(binary: Path, environment: PeerEnvironment) -> dict[Column, Cel
         partial(_measure_consuming, protocol.OPEN_RATE): _RATES[:1],
         _measure_rate: _RATES[1:],
         partial(_measure_consuming, protocol.CONCURRENCY): _CONCURRENCY,
+        _measure_joins: (FlowScenario.JOINS,),
     }
     can = {part: columns for part, columns in parts.items() if columns[0] not in missing}
     return measure_parts(can, binary, environment) | missing
@@ -165,6 +169,26 @@ def _measure_rate(binary: Path, environment: PeerEnvironment) -> dict[Column, Ce
         FlowScenario.RATE_USED: Cell((100 * in_time / (protocol.RATE_PER_S * RATED_S),), of=of),
         FlowScenario.RATE_WORST: Cell((most_in_window(starts, 1.0),), of=of),
     }
+
+
+def _measure_joins(binary: Path, environment: PeerEnvironment) -> dict[Column, Cell]:
+    """From the first call that adds a group until the last join has run."""
+    with (
+        set_up(binary, environment) as setup,
+        setup.worker(protocol.JOINS) as worker,
+        setup.producer(protocol.JOINS) as producer,
+    ):
+        producer.request(protocol.ADD_GROUPS, groups=1, size=protocol.GROUP_SIZE)
+        if worker.next_note(START_LIMIT_S) is None:
+            raise worker.failure("joined nothing")
+        sizes = {"groups": protocol.GROUPS, "size": protocol.GROUP_SIZE}
+        began = float(producer.request(protocol.ADD_GROUPS, **sizes)["at"])
+        notes = [worker.next_note(START_LIMIT_S) for _ in range(protocol.GROUPS)]
+    if None in notes:
+        raise worker.failure(f"joined fewer than {protocol.GROUPS} groups")
+    last = max(note.at for note in notes if note is not None)
+    of = f"{protocol.GROUPS} groups"
+    return {FlowScenario.JOINS: Cell((protocol.GROUPS / (last - began),), of=of)}
 
 
 def _take_starts(worker: WorkerProcess) -> list[float]:

@@ -30,6 +30,9 @@ class Producer(Protocol):
     async def add_urgent(self) -> object:
         """Add one job with URGENT that goes before all others. Only for peers with priorities."""
 
+    async def add_group(self, size: int) -> object:
+        """Add a group of jobs with DATA and a job that joins them. Only for peers with groups."""
+
     async def add_at(self, due: float) -> object:
         """Add one job that is due at an instant. Its data is the instant."""
 
@@ -72,16 +75,24 @@ async def _carry_out(producer: Producer, request: dict[str, Any]) -> dict[str, f
             at = time()
             await add()
             return {"at": at}
-        case protocol.ADD_DELAYED:
-            for due in request["due"]:
-                await producer.add_at(due)
-            return {}
+        case protocol.ADD_DELAYED | protocol.ADD_GROUPS:
+            return await _add_others(producer, request)
         case protocol.WAIT_FOR_RESULT:
             began = perf_counter()
             await producer.result()
             return {"ms": 1000 * (perf_counter() - began)}
         case unknown:
             raise ValueError(unknown)
+
+
+async def _add_others(producer: Producer, request: dict[str, Any]) -> dict[str, float]:
+    """Add delayed jobs, or groups of jobs."""
+    at = time()
+    for due in request.get("due", ()):
+        await producer.add_at(due)
+    for _ in range(request.get("groups", 0)):
+        await producer.add_group(request["size"])
+    return {"at": at}
 
 
 async def _time_calls(

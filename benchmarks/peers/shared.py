@@ -6,7 +6,7 @@ each, short enough to be written at once.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from functools import cache
 from itertools import count
 from time import process_time, time
@@ -15,6 +15,7 @@ from typing import Final
 from benchmarks.peers.protocol import (
     COUNTED,
     DISPATCH,
+    JOINS,
     LATENESS,
     NOTE_EVERY,
     OVERTAKE,
@@ -25,7 +26,7 @@ from benchmarks.peers.protocol import (
 
 URL: Final = os.environ.get("PEER_URL", "")
 SCENARIO: Final = os.environ.get("PEER_SCENARIO", "")
-RESULTS: Final = SCENARIO == RESULT  # otherwise the peer should store no results
+RESULTS: Final = SCENARIO in {RESULT, JOINS}  # otherwise the peer should store no results
 DELAYS: Final = SCENARIO == LATENESS  # some peers need another process for delayed jobs
 SLOW: Final = SCENARIO == OVERTAKE  # handlers sleep for SLOW_JOB_S after `run_job`
 
@@ -36,6 +37,8 @@ _number: Final = count(1)  # safe in threads
 
 def run_job(data: object) -> object:
     """The body of every handler: do nothing, except for writing notes."""
+    if SCENARIO == JOINS:
+        return None
     if SCENARIO in COUNTED and data != URGENT:
         number = next(_number)
         if number == 1 or number % NOTE_EVERY == 0:
@@ -47,6 +50,12 @@ def run_job(data: object) -> object:
     if next(_number) == 1:
         _write_note(f"1 {time()} 0\n")
     return data
+
+
+def run_join(values: Sized) -> int:
+    """The body of the handler that joins a group."""
+    _write_note(f"{next(_number)} {time()} {process_time()}\n")
+    return len(values)
 
 
 def _write_note(line: str) -> None:

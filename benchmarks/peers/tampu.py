@@ -8,9 +8,9 @@ from typing import Any, Final
 import uvloop
 
 from benchmarks.peers import protocol
-from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job
+from benchmarks.peers.shared import RESULTS, SCENARIO, SLOW, URL, run_job, run_join
 from benchmarks.workload import CONCURRENCY, DATA, NAME, QUEUE
-from tampu import Concurrency, NewJob, Priority, Queue, Rate, Worker
+from tampu import App, AppWorker, Concurrency, NewJob, Priority, Queue, Rate, Worker
 from tampu.job import Job
 from tampu.util.clock import instant
 
@@ -47,7 +47,23 @@ async def handle_slowly(job: Job[Any]) -> None:
     await asyncio.sleep(protocol.SLOW_JOB_S)
 
 
+app = App(URL or None, default_queue=QUEUE, worker={"events": False})
+
+
+@app.task
+async def member(data: dict[str, str]) -> object:
+    return run_job(data)
+
+
+@app.task
+async def join(values: list[object]) -> int:
+    return run_join(values)
+
+
 def work() -> None:
+    if SCENARIO == protocol.JOINS:
+        uvloop.run(AppWorker(app, concurrency=CONCURRENCY).run())
+        return
     handler = handle_slowly if SLOW else handle
     worker = Worker(
         QUEUE, handler, URL, concurrency=CONCURRENCY, events=False, store_results=RESULTS
@@ -68,6 +84,11 @@ class Producer:
     async def add_urgent(self) -> object:
         return await self._queue.add(NAME, protocol.URGENT, priority=Priority.HIGHEST)
 
+    async def add_group(self, size: int) -> object:
+        flow = app.flow()
+        flow.add(join, flow.map(member, [DATA] * size))
+        return await flow.start()
+
     async def add_at(self, due: float) -> object:
         return await self._queue.add(NAME, due, at=instant(round(1000 * due)))
 
@@ -78,5 +99,5 @@ class Producer:
 
 @asynccontextmanager
 async def producer() -> AsyncGenerator[Producer]:
-    async with Queue(QUEUE, URL) as queue:
+    async with app, Queue(QUEUE, URL) as queue:
         yield Producer(queue)
