@@ -80,7 +80,8 @@ class Queue:
             self._keys, self._connect, rules=self._rules, group=self._settings.group
         )
         self.limits = Limits(self._keys, self._connect)
-        self.flows = Flows(self._keys, self._connect)
+        headers = None if self._traced is None else self._traced.headers
+        self.flows = Flows(self._keys, self._connect, headers=headers)
         self._conflicts = Conflicts(
             self._keys, self._connect, control=self._jobs, add=self._add_one
         )
@@ -90,7 +91,7 @@ class Queue:
             max_payload=self._rules.max_payload,
             limits=self._limits,
             add_jobs=self._add_full,
-            headers=None if self._traced is None else self._traced.headers,
+            headers=headers,
         )
 
     def __repr__(self) -> str:

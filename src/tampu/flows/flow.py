@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from tampu.errors import OptionError, WrongContext
@@ -59,10 +59,18 @@ class _Drafted:
         self.draft = draft  # None: jobs are added while the flow runs
         self.items: list[bytes] | None = None  # of a map: encoded
         self.source: Later | None = None  # of a map: where its items come from
-        self.extras: list[bytes] | None = None  # of a map whose jobs have lines of their own
+        self.has_own_lines = False  # a map whose jobs wait in lines by their items
         self.placed: list[Draft] = [] if draft is None else [draft]
         self.dependents: dict[tuple[int, str], None] = {}
         self.waits = 0
+
+
+class _StartContext(Struct, frozen=True):
+    """The id of a flow that starts, when, and the headers of its jobs."""
+
+    flow_id: str
+    at_ms: int
+    headers: dict[str, str]
 
 
 class Flow:
@@ -90,7 +98,8 @@ class Flow:
         self._fail_fast = fail_fast
         self._ttl_s = result_ttl_s(to_ms("result_ttl", result_ttl))
         self._drafted: list[_Drafted] = []
-        self._id: str | None = None
+        self._id: str | None = None  # from the first call of `start` on
+        self._is_started = False
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r} with {len(self._drafted)} nodes>"
@@ -191,7 +200,7 @@ class Flow:
                 drafted.placed = [
                     task.draft((each, *args), kwargs, check=False) for each in given
                 ] or [draft]
-                drafted.extras = [each.extras for each in drafted.placed]
+                drafted.has_own_lines = True
         self._note(drafted)
         return nodes
 
@@ -268,13 +277,16 @@ class Flow:
         """
         if not self._drafted:
             raise OptionError("flow", self, "it has no nodes; add some before it starts")
-        self._check_open()
+        if self._is_started:
+            self._check_open()
         number = -1 if result is None else check_node(self, result).number
-        flow_id = new_id(now_ms())
-        stored = self._store(flow_id, number)
+        flows = self._app.queue(self._home).flows
+        # After a lost connection it can be started again, and keeps its id: it is there once.
+        flow_id = self._id = self._id or new_id(now_ms())
+        stored = self._store(_StartContext(flow_id, now_ms(), flows.trace_headers()), number)
         await self._app.prepare_gates(self._placed())
-        self._id = flow_id
-        await self._app.queue(self._home).flows.start(stored)
+        await flows.start(stored)
+        self._is_started = True
         is_map = isinstance(result, Nodes)
         return FlowRun(self._app, self._home, flow_id, map_node=number if is_map else None)
 
@@ -294,9 +306,8 @@ class Flow:
     def _placed(self) -> Sequence[Draft]:
         return [draft for each in self._drafted for draft in each.placed]
 
-    def _store(self, flow_id: str, result: int) -> FlowStart:
-        """The flow as the server keeps it; the script explains the fields."""
-        at_ms = now_ms()
+    def _store(self, start: _StartContext, result: int) -> FlowStart:
+        """The flow as the server keeps it; `parts/flow.lua` explains the fields."""
         queues = {each.draft.queue for each in self._drafted if each.draft is not None}
         fields: dict[str, bytes | str | int] = {
             "s": "running",
@@ -315,13 +326,11 @@ class Flow:
         if result >= 0:
             fields["res"] = result
         for each in self._drafted:
-            fields |= self._fields_of(each, flow_id, at_ms)
+            fields |= self._fields_of(each, start)
         ready = [number for number, each in enumerate(self._drafted) if not each.waits]
-        return FlowStart(flow_id, fields, ready)
+        return FlowStart(start.flow_id, fields, ready)
 
-    def _fields_of(
-        self, drafted: _Drafted, flow_id: str, at_ms: int
-    ) -> dict[str, bytes | str | int]:
+    def _fields_of(self, drafted: _Drafted, start: _StartContext) -> dict[str, bytes | str | int]:
         node, draft = drafted.node, drafted.draft
         number, is_map = node.number, isinstance(node, Nodes)
         found: dict[str, bytes | str | int] = {
@@ -337,26 +346,34 @@ class Flow:
         home = None if draft.queue == self._home else self._home
         found[f"q{number}"] = "" if home is None else draft.queue
         job = NewMember(
-            name=draft.name, extras=draft.extras, retry=draft.retry, created_at_ms=at_ms
+            name=draft.name,
+            extras=draft.with_headers(start.headers).extras,
+            retry=draft.retry,
+            created_at_ms=start.at_ms,
         )
         if isinstance(node, Nodes):
-            found[f"b{number}"] = _encode_map(drafted, draft.template, job)
+            found[f"b{number}"] = _encode_map(drafted, draft.template, job=job, start=start)
         else:
             payload = encode_inputs(draft.template) if draft.later else draft.template
-            found[f"b{number}"] = job.to_member(MemberId(flow_id, number, home=home), payload)
+            member = MemberId(start.flow_id, number, home=home)
+            found[f"b{number}"] = job.to_member(member, payload)
         if isinstance(node, Nodes) and node.tolerated:
             found[f"t{number}"] = repr(node.tolerated)
         return found
 
 
-def _encode_map(drafted: _Drafted, template: bytes, job: NewMember) -> bytes:
-    source = drafted.source
+def _encode_map(
+    drafted: _Drafted, template: bytes, *, job: NewMember, start: _StartContext
+) -> bytes:
+    source, headers = drafted.source, start.headers
     return MapDefinition(
         job=job,
         template=template,
         items=None if drafted.items is None else _join(drafted.items),
         source=None if source is None else source.placeholder,
-        extras=drafted.extras,
+        extras=[each.with_headers(headers).extras for each in drafted.placed]
+        if drafted.has_own_lines
+        else None,
     ).encode()
 
 

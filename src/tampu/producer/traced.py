@@ -30,7 +30,7 @@ class TracedAdds:
         """Add one job with `add`."""
         span = self._start([request], connection, is_batch=False)
         try:
-            job = await add(_with_headers(request, span.headers))
+            job = await add(with_headers(request, span.headers))
         except BaseException as error:
             span.end((), error)
             raise
@@ -43,7 +43,7 @@ class TracedAdds:
         """Add many jobs with `add`, which may make several calls."""
         span = self._start(requests, connection, is_batch=True)
         try:
-            jobs = await add([_with_headers(request, span.headers) for request in requests])
+            jobs = await add([with_headers(request, span.headers) for request in requests])
         except BaseException as error:
             span.end((), error)
             raise
@@ -76,7 +76,7 @@ def make_traced(telemetry: Telemetries | None, queue: str) -> TracedAdds | None:
     return None if telemetry is None else TracedAdds(SafeTelemetry(telemetry), queue)
 
 
-def _with_headers(request: Request, headers: dict[str, str]) -> Request:
+def with_headers(request: Request, headers: dict[str, str]) -> Request:
     """The request with headers. Those that the producer gave itself count more.
 
     If there is no room for them, the job goes without: telemetry must not fail an add.

@@ -94,9 +94,10 @@ class Chain(Generic[R]):
         """
         task, last = self._first.task, self._last
         first = task.draft((), self._first.arguments, check=False)
+        headers = task.trace_headers()
+        drafts = [each.with_headers(headers) for each in self._drafts]
         steps = [
-            ChainStep(each.name, Raw(each.template), each.extras, each.retry)
-            for each in self._drafts
+            ChainStep(each.name, Raw(each.template), each.extras, each.retry) for each in drafts
         ]
         at_ms = now_ms()
         step = StepId(new_id(at_ms), 1, 1 + len(steps))

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.producer.batch import needs_of
 from tampu.producer.request import Request
+from tampu.producer.traced import with_headers
 from tampu.server.scripts.flows import GateNeeds
 from tampu.wire.extras import encode_extras
 from tampu.wire.placeholders import Placeholder
@@ -50,6 +52,10 @@ class Draft(Struct, frozen=True):
     def extras(self) -> bytes:
         """Its extras, b"" for none."""
         return encode_extras(self.request.extras) or b""
+
+    def with_headers(self, headers: dict[str, str]) -> Draft:
+        """The same job with more headers, if there is room for them."""
+        return replace(self, request=with_headers(self.request, headers)) if headers else self
 
     @property
     def retry(self) -> RetryOverride | None:

@@ -1,10 +1,8 @@
 """A task: a function that can still be called, and whose calls can be added as jobs."""
 
 import inspect
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -34,7 +32,7 @@ from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.settings import TaskSettings
-from tampu.tasks.signature import check_parameters
+from tampu.tasks.signature import check_parameters, function_name, module_name
 from tampu.util.clock import Duration, now_ms
 from tampu.util.portal import Portal
 from tampu.wire.lines import LimitDefinition
@@ -132,7 +130,7 @@ class Task(Generic[P, R]):
         self._queue = settings.queue
         self._options: JobOptions = {}
         self.name = check_job_name(
-            _function_name(function) if settings.name is None else settings.name
+            function_name(function) if settings.name is None else settings.name
         )
         in_batches = settings.batch is not None
         self._lazy = _LazyDefinition(self.name, function, in_batches=in_batches)
@@ -171,7 +169,7 @@ class Task(Generic[P, R]):
     def import_name(self) -> str:
         """Its full name as other programs see it: the same if its module is the program itself."""
         module = self.__module__
-        return _module_name(module) + self.full_name.removeprefix(module)
+        return module_name(module) + self.full_name.removeprefix(module)
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
@@ -263,6 +261,10 @@ class Task(Generic[P, R]):
         request = replace(first.request, job_id=step.job_id, payload=step.payload)
         draft = replace(first, request=request)
         await self._registry.producer.add_draft(draft, others)
+
+    def trace_headers(self) -> dict[str, str]:
+        """What jobs carry that are added later, so that they belong to the trace of now."""
+        return self._registry.producer.queue(self.queue).flows.trace_headers()
 
     def in_portal(self, add: Callable[[], Coroutine[Any, Any, Job[R]]]) -> SyncJob[R]:
         """The job that is added in the thread of the app."""
@@ -377,22 +379,3 @@ class PlainTask(Task[P, R]):
         self._check_plain_call(args, kwargs)
         value: R = self._function(*args, **kwargs)
         return value
-
-
-def _module_name(module: str) -> str:
-    """The name of a module; that of the program's own one as others would import it."""
-    if module != "__main__":
-        return module
-    main = sys.modules[module]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
-        return str(spec.name).removesuffix(".__main__")
-    return module if file is None else Path(file).stem
-
-
-def _function_name(function: Callable[..., object]) -> str:
-    """The function's short name: the same in `__main__`, and easy to write in other programs."""
-    name = getattr(function, "__name__", None)
-    if not isinstance(name, str) or name == "<lambda>":
-        raise OptionError("name", name, "required, because the function has no name of its own")
-    return name
