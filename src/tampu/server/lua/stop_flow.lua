@@ -19,6 +19,8 @@ local before = flow.state
 if before == 'running' or before == 'failed' then
     flow.state = 'cancelled'
     redis.call('DEL', flow.key .. ':parked')
+    local batch = redis.call('HGET', flow.key, 'j0') == 'b' and load_node(flow, '0')
+    if batch and batch.stage == '1' then close_map(flow, batch) end  -- its producer may add no more
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
     note_changes(flow)

@@ -30,7 +30,7 @@ _ADVANCE: Final = Script("advance_chain")
 _STOP: Final = Script("stop_flow")
 _RESUME: Final = Script("resume_flow")
 _PREPARE: Final = Script("prepare_gate")
-_DELIVERED_S: Final = 86_400  # far longer than a relay may take to bring a job again
+_DELIVERED_S: Final = 3600  # far longer than a relay takes to bring a job again
 
 
 class FlowStart(Struct, frozen=True):
