@@ -4,7 +4,6 @@ import asyncio
 import re
 from urllib.parse import urlencode
 
-import pytest
 from msgspec.msgpack import encode
 
 from tampu.admin.browsing import JobPlace
@@ -21,7 +20,7 @@ from tampu.wire.alerts import AlertKind, StoredAlert
 from tampu.wire.history import PackedProcess, PackedRun
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
-from tests.dashboards import HOSTILE, Visit, act, assert_harmless, bury
+from tests.dashboards import HOSTILE, Visit, act, assert_harmless
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -289,39 +288,3 @@ async def test_alerts_that_have_fired_and_resolved_are_shown(
     hidden = (await visit(access=Access.read("others")).get("/alerts")).text
     assert "No alert has fired" in hidden
     assert "The loop is fine." not in hidden
-
-
-# --- search -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wanted", "link"),
-    [
-        ("my-job", "job?queue=emails&amp;id=my-job"),
-        ("later", "job?queue=emails&amp;id=later"),
-        ("iges", "schedule?queue=emails&amp;key=digest"),
-        ("EMAI", "queue?name=emails"),
-    ],
-)
-async def test_the_search_box_finds_jobs_queues_and_schedules(
-    visit: Visit, running: RunningServer, wanted: str, link: str
-) -> None:
-    await store(running.url)
-    async with Queue("emails", running.url) as queue:
-        await queue.add("send", job_id="my-job")
-        await queue.add("send", job_id="later", delay=3600)
-    path = f"/search?{urlencode({'q': wanted})}"
-    assert f'href="{link}"' in (await visit().get(path)).text
-    hidden = (await visit(access=Access.read("others")).get(path)).text
-    assert "Nothing was found" in hidden
-
-
-async def test_the_search_box_finds_a_dead_letter_by_the_id_of_its_job(
-    visit: Visit, running: RunningServer
-) -> None:
-    async with Queue("emails", running.url) as queue:
-        (dead_id,) = await bury(running.url, queue, {"n": 1})
-        letter = await queue.dead.get(dead_id)
-        assert letter is not None
-    page = (await visit().get(f"/search?q={letter.job_id}")).text
-    assert f'href="job?queue=emails&amp;dead={dead_id}"' in page

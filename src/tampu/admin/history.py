@@ -97,6 +97,13 @@ async def read_unknown(lane: Lane, keys: QueueKeys) -> int:
     return int(found or 0)
 
 
+async def task_names(lane: Lane, keys: QueueKeys) -> list[str]:
+    """The tasks of which something was recorded, in the order of their names."""
+    fields: Any = await lane.call("HKEYS", keys.totals)
+    names = [each for each in fields if each.startswith(TASK_PREFIX)]
+    return sorted(decode_text(each[len(TASK_PREFIX) :]) for each in names)
+
+
 def _missed(fields: dict[bytes, bytes]) -> dict[str, int]:
     packed = fields.get(MISSED_FIELD)
     try:
