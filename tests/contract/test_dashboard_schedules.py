@@ -11,11 +11,12 @@ from tampu.admin.queues import QueueSummary, summarise_queue
 from tampu.app import App
 from tampu.app_worker import AppWorker
 from tampu.dashboard import Access
+from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
-from tampu.timing import Cron, Every
+from tampu.timing import Cron, Every, Missed
 from tampu.wire.alerts import AlertKind, StoredAlert
 from tampu.wire.history import PackedProcess, PackedRun
 from tampu.wire.keys import QueueKeys
@@ -81,6 +82,44 @@ async def test_a_schedule_shows_its_next_fires_in_the_zone_of_the_visitor(
     assert len(re.findall(r'<tr data-row="[^"]*T[^"]*"><td><time', many)) == 100
     assert (await client.get(f"{path}&count=x")).status_code == 400
     assert (await client.get("/schedule?queue=emails&key=nothing")).status_code == 404
+
+
+async def test_a_schedule_shows_when_it_fired_and_missed(
+    visit: Visit, running: RunningServer, server: Server
+) -> None:
+    async def clean(job: Job[object]) -> None:
+        del job
+
+    await store(running.url)
+    keys = QueueKeys("emails")
+    page = (await visit().get("/schedule?queue=emails&key=cleanup")).text
+    assert "It neither fired nor missed a fire in the last 24 hours." in page
+    async with Queue("emails", running.url) as queue, await Lane.open(server, b"x") as lane:
+        late = Missed.SKIP.within(grace="1s")
+        await queue.schedules.add("clean", Every(60), key="often", missed=late)
+        due_ms = await server_time_ms(lane)
+        await lane.call(
+            "ZADD", keys.repeat, due_ms - 150_000, "often"
+        )  # as if nobody had been there
+        await lane.call("ZADD", keys.repeat, due_ms, "cleanup")
+        async with Worker("emails", {"clean": clean, "send": clean}, running.url):
+
+            async def have_both() -> bool:
+                found = {each.key: each.counts for each in await queue.schedules.list()}
+                return found["often"].missed >= 3 and found["cleanup"].fired >= 1
+
+            await wait_until(have_both, within=60, sentence="one has missed, the other has fired")
+        # A worker that stops records what it has counted.
+    client = visit()
+    for key, sentence, cells in (
+        ("often", r"\d fired and 3 missed in the last 24 hours", r'<td class="num amber">3</td>'),
+        ("cleanup", "1 fired and 0 missed in the last 24 hours", r'<td class="num">1</td>'),
+    ):
+        page = (await client.get(f"/schedule?queue=emails&key={key}")).text
+        assert re.search(sentence, page)
+        assert re.search(cells, page.partition("Last fires")[2])
+        assert "Fires per 30 minutes" in page
+        assert_harmless(page)
 
 
 async def test_schedules_of_hidden_queues_and_of_readers_are_left_alone(
