@@ -98,9 +98,8 @@ async def test_a_schedule_shows_when_it_fired_and_missed(
         late = Missed.SKIP.within(grace="1s")
         await queue.schedules.add("clean", Every(60), key="often", missed=late)
         due_ms = await server_time_ms(lane)
-        await lane.call(
-            "ZADD", keys.repeat, due_ms - 150_000, "often"
-        )  # as if nobody had been there
+        # As if no worker had been there for a while.
+        await lane.call("ZADD", keys.repeat, due_ms - 150_000, "often")
         await lane.call("ZADD", keys.repeat, due_ms, "cleanup")
         async with Worker("emails", {"clean": clean, "send": clean}, running.url):
 
