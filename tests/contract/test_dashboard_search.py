@@ -156,7 +156,7 @@ async def test_a_search_that_left_queues_out_says_so(
     monkeypatch.setattr(search, setting, {"_LONGEST_S": -1.0, "_MOST_QUEUES": 2}[setting])
     client = visit()
     page = (await client.get(path_of("job-6"))).text
-    assert "The job was looked for in 2 of 7 queues." in page
+    assert "A job with this id was looked for in 2 of 7 queues." in page
     assert "Nothing was found" in page
     assert "was looked for" not in (await client.get(path_of("job-1"))).text
 
@@ -169,7 +169,7 @@ async def test_a_search_that_left_jobs_out_says_so(
         async with Queue(name, running.url) as queue:
             await queue.add_each("send", range(3 if name == "small" else 3000))
     page = (await visit().get(path_of("a-peer-s-id"))).text
-    assert "Of big and 1 more queue, only the first 1 jobs of each state were looked at." in page
+    assert "Of big and 1 more queue, only 1 jobs of each state were searched for this id." in page
 
 
 async def test_hostile_names_are_found_and_escaped(visit: Visit, running: RunningServer) -> None:

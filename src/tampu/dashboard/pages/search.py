@@ -53,13 +53,15 @@ class JobSearch:
         sentences = []
         if self.left and not self.found:
             queues = self.searched + self.left
-            sentences.append(f"The job was looked for in {self.searched} of {queues} queues.")
+            sentences.append(
+                f"A job with this id was looked for in {self.searched} of {queues} queues."
+            )
         if self.in_part and not self.found:
             more = len(self.in_part) - 1
             others = f" and {more} more {'queue' if more == 1 else 'queues'}" if more else ""
             sentences.append(
-                f"Of {self.in_part[0]}{others}, only the first {_MOST_SEARCHED} jobs of each "
-                "state were looked at."
+                f"Of {self.in_part[0]}{others}, only {_MOST_SEARCHED} jobs of each state were "
+                "searched for this id."
             )
         return " ".join(sentences)
 
