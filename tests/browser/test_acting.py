@@ -185,7 +185,7 @@ async def test_keys_move_open_search_and_leave(site: str, visitors: Visitors) ->
     await expect(page.get_by_role("searchbox")).to_have_value("resize j")
     await page.keyboard.press("Backspace")
     await page.keyboard.press("Enter")
-    await page.get_by_role("link", name="resize").click()
+    await page.get_by_role("link", name="resize", exact=True).click()
     await expect(page.locator("h1")).to_have_text("resize")
 
 
