@@ -73,7 +73,7 @@ faults: servers peers ## the fault tests and the interop load test, longer and o
 		TAMPU_FAULTS_TROUBLE_S=10 TAMPU_FAULTS_FLOW_S=60 TAMPU_FAULTS_STEPS=5000 TAMPU_INTEROP_S=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop --all-servers $(PARALLEL) $(ARGS)
 
-screenshots: $(STAMP) ## take the pictures of the dashboard for the guide
+screenshots: $(STAMP) ## pictures of the dashboard: those of the guide, and of every page in build/screenshots
 	TAMPU_SCREENSHOTS=1 $(BIN)/python -m pytest tests/browser/test_screenshots.py $(ARGS)
 
 check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
