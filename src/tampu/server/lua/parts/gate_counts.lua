@@ -337,10 +337,11 @@
         end
         function counts.close(name, till)
             local r = counts.resource(name)
-            if r.closed and r.closed >= till * 1000 then return end
+            if r.closed and r.closed >= till * 1000 then return false end
             r.closed, r.till, r.more = till * 1000, string.format('%.0f', till), 0
             set_over(r)
             if r.waits then set_alarm(r) end
+            return true
         end
 
         -- --- writing what has changed ---------------------------------------------------------------
