@@ -121,8 +121,7 @@ class ManualGate:
             tail = extras + len(extras).to_bytes(4, "little") + b"\xc1TX\x01" if extras else b""
             body, name, extras = len(name).to_bytes(4, "little") + name + body + tail, b"", b""
         again = RetriedEntry(job.entry_id, wait_ms, body, name, extras, closes=closes)
-        delayed, wakeup = self.keys.delayed, self.keys.wakeup
-        return await retry(self._lane, claim, [again], delayed=delayed, wakeup=wakeup)
+        return await retry(self._lane, claim, [again], keys=self.keys)
 
     async def drain(
         self, batch: int, *, most: int = 1_000_000, on: Callable[[Any], Any] | None = None

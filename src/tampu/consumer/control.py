@@ -86,8 +86,8 @@ class Control(StreamTarget):
         state = await read_control(lane, self._keys)
         self._apply(GateNotice(state.has_gate))
         self._feed.release_held()
-        for what, left_ms in (await read_holds(lane, self._keys) if state.has_gate else {}).items():
-            self._apply(HoldNotice(what, left_ms))
+        for notice in await read_holds(lane, self._keys) if state.has_gate else ():
+            self._apply(notice)
         self._apply(PauseRequest(state.paused))
         for member in state.requests:
             try:
@@ -111,8 +111,8 @@ class Control(StreamTarget):
                 self._on_drain(worker)
             case GateNotice():
                 self._on_gate(message)
-            case HoldNotice(what, left_ms):
-                self._feed.hold(what, left_ms)
+            case HoldNotice():
+                self._feed.hold(message)
             case ReleaseNotice(what):
                 self._feed.release_held(what)
             case _:

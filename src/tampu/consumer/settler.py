@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tampu.consumer.cancellations import Cancellations
@@ -20,9 +20,10 @@ from tampu.consumer.settle import (
     release,
     settle,
     settle_lost_result,
+    throttled_by,
 )
 from tampu.consumer.settlement_calls import SettlementCalls
-from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
+from tampu.outcome import Done, Failed, Throttled, UnrecoverableFailure, failure_of
 from tampu.server.streams import MAX_ACKS
 from tampu.wire.extras import NO_EXTRAS
 
@@ -84,6 +85,7 @@ class Settler:
         settling = (self._acks, self._results, self._burials, self._closings)
         self._senders: tuple[BatchSender[Any], ...] = (self._retries, *settling)
         self._breakers = calls.breakers
+        self.on_closed: Callable[[str, int], None] | None = None  # a job has closed a limit
         self.start = reporter.report_start if reporter.wants_starts else None
 
     async def prepare(self) -> None:
@@ -125,6 +127,9 @@ class Settler:
         outcome = self.cancellations.overrule(delivery, outcome)
         self._breakers.note(delivery, outcome)
         settlement = self._decide(delivery, outcome)
+        if type(outcome) is Throttled and self.on_closed is not None:
+            for resource in throttled_by(settlement):
+                self.on_closed(resource, outcome.after_ms)
         if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
