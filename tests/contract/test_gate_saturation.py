@@ -5,8 +5,6 @@ the instant at which the gate let it through.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,7 +18,7 @@ from tampu.wire.payload import decode_payload
 from tests.conftest import Start
 from tests.contract.workers import KEYS, QUEUE, SOON
 from tests.faults.flow_process import send_twice
-from tests.gates import assert_empty, look_at_gate
+from tests.gates import assert_empty, commands, look_at_gate
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -34,24 +32,6 @@ LIMITS: dict[str, list[AnyLimit]] = {
     "window": [STRICT["window"]],
     "windows": [STRICT["windows"], Concurrency(3)],
 }
-
-
-def commands(server: RunningServer) -> Iterator[list[bytes]]:
-    """All commands in the append-only file of a server, in their order."""
-    for path in sorted(server.directory.rglob("*.aof")):
-        yield from _commands_in(path)
-
-
-def _commands_in(path: Path) -> Iterator[list[bytes]]:
-    with path.open("rb") as file:
-        while head := file.readline():
-            assert head.startswith(b"*"), f"{path} begins with a snapshot"
-            command = []
-            for _ in range(int(head[1:])):
-                size = int(file.readline()[1:])
-                command.append(file.read(size))
-                file.read(2)
-            yield command
 
 
 class Recorded:
