@@ -105,6 +105,8 @@ class ManualGate:
 
     async def want(self, room: int, *, consumer: bytes = b"t-1") -> int:
         """Say how many entries a consumer can have; how many jobs passed for that."""
+        if consumer:
+            self.admin.set(self.keys.worker(consumer), b"alive")
         admitted = await admit(self._lane, self.keys, consumer=consumer, room=room)
         assert admitted is not None, "the queue has no gate"
         return admitted.count

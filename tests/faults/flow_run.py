@@ -151,7 +151,8 @@ class FlowRun:
             self.cancelled |= set(some)
             await self.queue.cancel_many(some)
         if self.rng.random() < 0.3:
-            await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
+            with suppress(QueueFull):  # Redis 6.2 refuses some of it at its memory limit
+                await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
         self.look()
 
     async def add(self, made: list[NewJob]) -> list[Job[Any]]:
