@@ -107,7 +107,7 @@ async def test_what_is_paused_waits_and_passes_at_once_when_it_is_resumed(
 ) -> None:
     what, expected = PAUSES[name]
     await gate.queue.add_many(jobs_of("a", 4, key="k") + jobs_of("b", 2, key="l"))
-    await gate.queue.pause(**what)  # type: ignore[arg-type] # task and key
+    await gate.queue.pause(**what)
     await gate.want(MANY)
     assert passed(gate) == expected
     gate.sound()
