@@ -62,6 +62,8 @@ async def seed_history(
             fields[GAUGES_FIELD] = encode(PackedGauges(gauges, gauges))
             flat = [part for pair in fields.items() for part in pair]
             await lane.call("HSET", keys.history(span.step_s, number), *flat)
+    for name in tasks:
+        await lane.call("HSET", keys.totals, TASK_PREFIX + name.encode(), encode(PackedFigures()))
 
 
 def _figures(count: float, *, slow: int) -> PackedFigures:

@@ -1,6 +1,6 @@
 """Queues with flow control as tests see them: driven by scripts alone, and checked as a whole."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from tampu.wire.entry import decode_entry
 from tampu.wire.envelope import decode_envelope
 from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import decode_payload
+from tests.servers import RunningServer
 
 CHECK: Final = (Path(__file__).parent / "faults" / "gate_check.lua").read_text()
 GROUP: Final = b"default"
@@ -59,6 +60,24 @@ def slots(admin: redis.Redis, keys: QueueKeys) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in found.items() if name}
 
 
+def commands(server: RunningServer) -> Iterator[list[bytes]]:
+    """All commands in the append-only file of a server, in their order."""
+    for path in sorted(server.directory.rglob("*.aof")):
+        yield from _commands_in(path)
+
+
+def _commands_in(path: Path) -> Iterator[list[bytes]]:
+    with path.open("rb") as file:
+        while head := file.readline():
+            assert head.startswith(b"*"), f"{path} begins with a snapshot"
+            command = []
+            for _ in range(int(head[1:])):
+                size = int(file.readline()[1:])
+                command.append(file.read(size))
+                file.read(2)
+            yield command
+
+
 class TakenJob(Struct, frozen=True):
     """An entry that was read."""
 
@@ -86,6 +105,8 @@ class ManualGate:
 
     async def want(self, room: int, *, consumer: bytes = b"t-1") -> int:
         """Say how many entries a consumer can have; how many jobs passed for that."""
+        if consumer:
+            self.admin.set(self.keys.worker(consumer), b"alive")
         admitted = await admit(self._lane, self.keys, consumer=consumer, room=room)
         assert admitted is not None, "the queue has no gate"
         return admitted.count
@@ -121,8 +142,7 @@ class ManualGate:
             tail = extras + len(extras).to_bytes(4, "little") + b"\xc1TX\x01" if extras else b""
             body, name, extras = len(name).to_bytes(4, "little") + name + body + tail, b"", b""
         again = RetriedEntry(job.entry_id, wait_ms, body, name, extras, closes=closes)
-        delayed, wakeup = self.keys.delayed, self.keys.wakeup
-        return await retry(self._lane, claim, [again], delayed=delayed, wakeup=wakeup)
+        return await retry(self._lane, claim, [again], keys=self.keys)
 
     async def drain(
         self, batch: int, *, most: int = 1_000_000, on: Callable[[Any], Any] | None = None

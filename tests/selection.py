@@ -2,13 +2,14 @@
 
 A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
 on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
-and with the mark `browser` where there is one.
+with the mark `browser` where there is one, and with the mark `promtool` where that is installed.
 `--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
 
-A test whose server or browser is missing is left out, and the run ends with one line about it. With
-CI=true, what should be there and is missing fails the run before the first test.
+A test whose server, browser or program is missing is left out, and the run ends with one line about
+it. With CI=true, what should be there and is missing fails the run before the first test.
 """
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -18,9 +19,11 @@ from tests.servers import BACKENDS, IN_CI, Backend
 
 EVERY_SERVER = "every_server"
 CHASQUIMQ = "chasquimq"
+PROMTOOL = "promtool"
 _MARKS = {
     EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
     CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
+    PROMTOOL: "the test needs the program promtool, of Prometheus",
     browsers.MARK: "the test needs a browser; every test in tests/browser has this mark",
 }
 
@@ -83,12 +86,19 @@ def can_run(item: pytest.Item) -> bool:
     """Whether this machine has what a collected test needs."""
     if item.get_closest_marker(browsers.MARK) is not None and not browsers.is_there():
         return False
+    if item.get_closest_marker(PROMTOOL) is not None and not has_promtool():
+        return False
     backend = backend_of(item)
     if backend is not None and backend.find() is None:
         return False
     if item.get_closest_marker(CHASQUIMQ) is None:
         return True
     return peers.is_made() and (backend is None or peers.can_run_on(backend))
+
+
+def has_promtool() -> bool:
+    """Whether this machine has what checks metrics and rules."""
+    return shutil.which(PROMTOOL) is not None
 
 
 def missing(only: str | None) -> Iterator[tuple[str, bool]]:
@@ -100,3 +110,5 @@ def missing(only: str | None) -> Iterator[tuple[str, bool]]:
         yield f"{peers.PACKAGE} (make peers)", IN_CI
     if only is None and not browsers.is_there():
         yield browsers.TITLE, IN_CI
+    if only is None and not has_promtool():
+        yield "promtool (install Debian's prometheus)", False

@@ -10,6 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 from tests import browsers
+from tests.browser.scenes import Scene, busy_shop
 from tests.browser.visiting import OTHER_NAMES, OpenSite, Visitors, serve
 from tests.servers import RunningServer
 
@@ -65,6 +66,13 @@ async def open_site(running: RunningServer) -> AsyncIterator[OpenSite]:
             return await stack.enter_async_context(serve(target or running.url, **options))
 
         yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shop(running: RunningServer) -> AsyncIterator[Scene]:
+    """A busy shop on the test's server."""
+    async with busy_shop(running.url) as scene:
+        yield scene
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -1,14 +1,19 @@
 """What the pages show in these tests: a busy shop, and queues full of hostile texts."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
+from unittest.mock import patch
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
+from msgspec.msgpack import encode
 
 from tampu.admin.audit import note
 from tampu.admin.browsing import JobPlace
+from tampu.admin.history import add_mark, processes_of
 from tampu.dashboard.app import MODULES
 from tampu.job import Job
 from tampu.limits import Concurrency, Rate
@@ -20,7 +25,13 @@ from tampu.server.streams import server_time_ms, store_for
 from tampu.timing import Every
 from tampu.wire.alerts import AlertKind, StoredAlert, encode_alert
 from tampu.wire.audit import AUDIT, AuditEntry
-from tampu.wire.history import PackedProcess, PackedRun, encode_history
+from tampu.wire.history import (
+    FIRES_FIELD,
+    MISSED_FIELD,
+    PackedProcess,
+    PackedRun,
+    encode_history,
+)
 from tampu.wire.keys import MARKS, QueueKeys
 from tampu.worker import Worker
 from tests.dashboards import HOSTILE, seed_history
@@ -31,6 +42,10 @@ EMAILS: Final = "emails"
 TASK: Final = "send_email"
 JOB: Final = "order-1001"
 HOSTILE_QUEUE: Final = '<script>alert("queue")</script>'
+
+EMPTY: Final = ("", "queues", "search", "jobs", "dead", "schedules", "workers", "alerts", "audit")
+"""Pages that exist without any queue."""
+REFUSED: Final = ("queue?name=unknown", "no-such-page")
 
 _QUERIES: Final[dict[str, dict[str, str]]] = {
     "": {},
@@ -46,7 +61,7 @@ _QUERIES: Final[dict[str, dict[str, str]]] = {
     "alerts": {},
     "schedules": {"queue": "queue"},
     "schedule": {"queue": "queue", "key": "schedule"},
-    "workers": {"queue": "queue"},
+    "workers": {},
     "search": {"q": "task"},
 }
 """The query of each page, by fields of a `Scene`. A page without an entry here fails the tests."""
@@ -91,8 +106,29 @@ class Scene:
         return parse_qs(urlsplit(answer.headers["location"]).query)["id"][0]
 
 
-async def busy_shop(url: str) -> Scene:
-    """Queues with a past, a backlog, delayed jobs, dead letters and a schedule."""
+@asynccontextmanager
+async def busy_shop(url: str) -> AsyncIterator[Scene]:
+    """Queues with a past, a backlog, dead letters, a schedule, alerts, and a worker that works."""
+    scene, leave = await _fill_shop(url), asyncio.Event()
+
+    async def resize(_: Job[Any]) -> None:
+        await leave.wait()
+
+    async def is_reported() -> bool:
+        return any(each.running for each in await processes_of(lane, keys))
+
+    keys = QueueKeys("images")
+    with patch("tampu.consumer.history.EVERY_S", 0.5):
+        async with Worker("images", resize, url, concurrency=4, version="shop 1.4"):
+            async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
+                await wait_until(is_reported, within=60, sentence="the worker has reported")
+            try:
+                yield scene
+            finally:
+                leave.set()
+
+
+async def _fill_shop(url: str) -> Scene:
     async with await connect(url) as server:
         for name, tasks in (
             (EMAILS, {TASK: 240.0, "send_newsletter": 30.0}),
@@ -109,10 +145,40 @@ async def busy_shop(url: str) -> Scene:
         await emails.add_each(TASK, range(1204))
         await emails.add(TASK, {"to": "ada@example.com", "lines": [1, 2]}, delay=3600, job_id=JOB)
         await emails.schedules.add(TASK, Every("1h"), key="nightly")
+        await _seed_fires(url, QueueKeys(EMAILS), "nightly")
         await _limit(emails, TASK, "acme", job_id="held-1001")
         (dead, *_) = await emails.dead.peek()
+    await _raise_alerts(url)
     held, limit = "held-1001", f"{TASK}(to)"
     return Scene(EMAILS, TASK, JOB, dead.dead_id, "nightly", limit=limit, lined=held)
+
+
+async def _seed_fires(url: str, keys: QueueKeys, schedule: str) -> None:
+    """A schedule that fired every hour of the last day, and missed two fires."""
+    async with await connect(url) as server, await Lane.open(server, keys.stream) as lane:
+        last = await server_time_ms(lane) // 60_000
+        for hour in range(1, 24):
+            field = MISSED_FIELD if hour in {9, 10} else FIRES_FIELD
+            key = keys.history(60, last - 60 * hour)
+            await lane.call("HSET", key, field, encode([schedule, 1]))
+
+
+async def _raise_alerts(url: str) -> None:
+    """Alerts as workers leave them: two have fired, one has resolved."""
+    async with await connect(url) as server, await Lane.open(server, b"x") as lane:
+        now_ms = await server_time_ms(lane)
+        for queue, key, kind, minutes, resolved, text in (
+            (EMAILS, "oldest", AlertKind.OLDEST, 12, None, "the oldest job waits for 17m"),
+            (EMAILS, "dead", AlertKind.DEAD_GROWING, 95, 41, "3 dead letters"),
+            ("images", "failures:resize", AlertKind.FAILURE_RATE, 3, None, "8 % of resize failed"),
+        ):
+            resolved_ms = 0 if resolved is None else now_ms - resolved * 60_000
+            sentence = f"Queue {queue!r}: {text}."
+            fired_ms = now_ms - minutes * 60_000
+            alert = StoredAlert(kind, 0, fired_ms, resolved_ms, sentence=sentence)
+            await lane.call("HSET", QueueKeys(queue).alerts, key, encode_alert(alert))
+        for text in ("v1.3", "v1.4"):
+            await add_mark(lane, text)
 
 
 async def hostile_queue(url: str, text: str = HOSTILE[0]) -> Scene:

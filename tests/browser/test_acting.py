@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
@@ -10,7 +11,7 @@ from tampu.dashboard.access import Scope
 from tampu.dashboard.security import Receive, Send
 from tampu.limits import Concurrency
 from tampu.queue import Queue
-from tests.browser.scenes import EMAILS, busy_shop
+from tests.browser.scenes import EMAILS
 from tests.browser.visiting import FOREIGN, REBOUND, OpenSite, Visitors, listen
 from tests.servers import RunningServer
 
@@ -160,10 +161,8 @@ async def test_a_visitor_who_may_only_read_sees_no_buttons_and_cannot_act(
     assert not await queue.is_paused()
 
 
-async def test_keys_move_open_search_and_leave(
-    running: RunningServer, site: str, visitors: Visitors
-) -> None:
-    await busy_shop(running.url)
+@pytest.mark.usefixtures("shop")
+async def test_keys_move_open_search_and_leave(site: str, visitors: Visitors) -> None:
     page = await visitors.open(site)
     chosen = page.locator("tr[data-chosen]")
     for key, row in (("j", "emails"), ("j", "images"), ("j", "images"), ("k", "emails")):
@@ -186,7 +185,7 @@ async def test_keys_move_open_search_and_leave(
     await expect(page.get_by_role("searchbox")).to_have_value("resize j")
     await page.keyboard.press("Backspace")
     await page.keyboard.press("Enter")
-    await page.get_by_role("link", name="resize").click()
+    await page.get_by_role("link", name="resize", exact=True).click()
     await expect(page.locator("h1")).to_have_text("resize")
 
 

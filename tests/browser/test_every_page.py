@@ -8,21 +8,18 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests import browsers
-from tests.browser.scenes import EMAILS, HOSTILE_QUEUE, busy_shop, hostile_queue
+from tests.browser.scenes import EMAILS, EMPTY, HOSTILE_QUEUE, REFUSED, Scene, hostile_queue
 from tests.browser.visiting import Visitors
 from tests.dashboards import HOSTILE
 from tests.servers import RunningServer
 
 Theme = Literal["light", "dark"]
 PHONE = {"width": 390, "height": 844}
-EMPTY = ("", "queues", "search", "jobs", "dead", "schedules", "workers", "alerts", "audit")
-REFUSED = ("queue?name=unknown", "no-such-page")
 
 
-async def test_no_page_complains(running: RunningServer, site: str, visitors: Visitors) -> None:
-    scene = await busy_shop(running.url)
+async def test_no_page_complains(site: str, visitors: Visitors, shop: Scene) -> None:
     page = await visitors.open()
-    for link in await scene.links(site):
+    for link in await shop.links(site):
         answer = await page.goto(site + link)
         assert answer is not None
         assert (link, answer.status) == (link, 200)
@@ -60,37 +57,34 @@ async def test_hostile_texts_run_no_script(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_no_page_has_a_serious_barrier(
-    running: RunningServer, site: str, visitors: Visitors, theme: Theme
+    running: RunningServer, site: str, visitors: Visitors, shop: Scene, theme: Theme
 ) -> None:
-    scene = await busy_shop(running.url)
     page = await visitors.open(color_scheme=theme, bypass_csp=True, strict=False)
     found: dict[str, list[str]] = {}
-    for link in (*await scene.links(site), *REFUSED):
+    for link in (*await shop.links(site), *REFUSED):
         await page.goto(site + link, wait_until="load")
         found[link] = await _barriers(page)
     assert found == {link: [] for link in found}
 
 
 async def test_a_phone_scrolls_no_page_sideways(
-    running: RunningServer, site: str, visitors: Visitors
+    running: RunningServer, site: str, visitors: Visitors, shop: Scene
 ) -> None:
-    busy = await busy_shop(running.url)
     hostile = await hostile_queue(running.url)
     page = await visitors.open(viewport=PHONE, has_touch=True, strict=False)
-    for link in (*await busy.links(site), *REFUSED, *await hostile.links(site)):
+    for link in (*await shop.links(site), *REFUSED, *await hostile.links(site)):
         await page.goto(site + link)
         width = await page.evaluate("document.documentElement.scrollWidth")
         assert (link, width) == (link, PHONE["width"])
 
 
 async def test_pages_can_be_read_without_scripts(
-    running: RunningServer, site: str, visitors: Visitors
+    running: RunningServer, site: str, visitors: Visitors, shop: Scene
 ) -> None:
-    scene = await busy_shop(running.url)
     page = await visitors.open(site, java_script_enabled=False)
     row = page.locator(f'tr[data-row="{EMAILS}"]')
     await expect(row).to_contain_text(re.compile(r"1\s208"))
-    for link in await scene.links(site):
+    for link in await shop.links(site):
         await page.goto(site + link)
         await expect(page.locator("main h1")).to_be_visible()
     await page.goto(site)

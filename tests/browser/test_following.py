@@ -4,10 +4,11 @@ import asyncio
 import logging
 import time
 
+import pytest
 from playwright.async_api import expect
 
 from tampu.queue import Queue
-from tests.browser.scenes import EMAILS, busy_shop
+from tests.browser.scenes import EMAILS
 from tests.browser.visiting import OpenSite, Visitors, serve
 from tests.conftest import Start
 from tests.servers import RunningServer
@@ -103,10 +104,10 @@ async def test_a_page_says_that_the_dashboard_is_away_and_recovers(
             await expect(page.locator(f'tr[data-row="{EMAILS}"] td.num').first).to_have_text("2")
 
 
+@pytest.mark.usefixtures("shop")
 async def test_a_time_is_chosen_by_dragging_across_a_chart(
     running: RunningServer, site: str, visitors: Visitors
 ) -> None:
-    await busy_shop(running.url)
     page = await visitors.open(f"{site}queue?name={EMAILS}")
     steps = page.locator(".chart").first.locator("tbody tr")
     await expect(steps).to_have_count(60)

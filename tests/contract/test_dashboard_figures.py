@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tampu.admin.history import add_mark
 from tampu.dashboard import Access
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.wire.keys import QueueKeys
+from tampu.wire.keys import MARKS, QueueKeys
 from tampu.worker import Worker
 from tests.dashboards import Visit, seed_history
 from tests.servers import RunningServer
@@ -84,6 +85,27 @@ async def seed(running: RunningServer) -> int:
         async with await Lane.open(server, b"x") as lane:
             await seed_history(lane, QueueKeys("emails"), {"send": 60.0})
     return int(time.time()) // 60 * 60
+
+
+async def test_deploy_marks_are_lines_in_every_chart_over_time(
+    visit: Visit, running: RunningServer
+) -> None:
+    now_s = await seed(running)
+    async with await connect(running.url) as server, await Lane.open(server, MARKS) as lane:
+        for text in ("v1.4", "<b>v1.5</b>"):
+            await add_mark(lane, text)
+    client = visit()
+    for path in PAGES:
+        page = (await client.get(f"/{path.removeprefix('./')}")).text
+        charts = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+        assert len(charts) == 4
+        for chart in charts:
+            assert chart.count('class="mark"') >= 1
+            assert "v1.4" in chart
+            assert "&lt;b&gt;v1.5&lt;/b&gt;" in chart
+        joint = "&" if "?" in path else "?"
+        past = f"{path.removeprefix('./')}{joint}from={now_s - 7200}&to={now_s - 3600}"
+        assert "v1.4" not in (await client.get(f"/{past}")).text, "it was not made then"
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -4,7 +4,6 @@ import asyncio
 import re
 from urllib.parse import urlencode
 
-import pytest
 from msgspec.msgpack import encode
 
 from tampu.admin.browsing import JobPlace
@@ -12,16 +11,17 @@ from tampu.admin.queues import QueueSummary, summarise_queue
 from tampu.app import App
 from tampu.app_worker import AppWorker
 from tampu.dashboard import Access
+from tampu.job import Job
 from tampu.queue import Queue
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.streams import server_time_ms
-from tampu.timing import Cron, Every
+from tampu.timing import Cron, Every, Missed
 from tampu.wire.alerts import AlertKind, StoredAlert
 from tampu.wire.history import PackedProcess, PackedRun
 from tampu.wire.keys import QueueKeys
 from tampu.worker import Worker
-from tests.dashboards import HOSTILE, Visit, act, assert_harmless, bury
+from tests.dashboards import HOSTILE, Visit, act, assert_harmless
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -82,6 +82,43 @@ async def test_a_schedule_shows_its_next_fires_in_the_zone_of_the_visitor(
     assert len(re.findall(r'<tr data-row="[^"]*T[^"]*"><td><time', many)) == 100
     assert (await client.get(f"{path}&count=x")).status_code == 400
     assert (await client.get("/schedule?queue=emails&key=nothing")).status_code == 404
+
+
+async def test_a_schedule_shows_when_it_fired_and_missed(
+    visit: Visit, running: RunningServer, server: Server
+) -> None:
+    async def clean(job: Job[object]) -> None:
+        del job
+
+    await store(running.url)
+    keys = QueueKeys("emails")
+    page = (await visit().get("/schedule?queue=emails&key=cleanup")).text
+    assert "It neither fired nor missed a fire in the last 24 hours." in page
+    async with Queue("emails", running.url) as queue, await Lane.open(server, b"x") as lane:
+        late = Missed.SKIP.within(grace="1s")
+        await queue.schedules.add("clean", Every(60), key="often", missed=late)
+        due_ms = await server_time_ms(lane)
+        # As if no worker had been there for a while.
+        await lane.call("ZADD", keys.repeat, due_ms - 150_000, "often")
+        await lane.call("ZADD", keys.repeat, due_ms, "cleanup")
+        async with Worker("emails", {"clean": clean, "send": clean}, running.url):
+
+            async def have_both() -> bool:
+                found = {each.key: each.counts for each in await queue.schedules.list()}
+                return found["often"].missed >= 3 and found["cleanup"].fired >= 1
+
+            await wait_until(have_both, within=60, sentence="one has missed, the other has fired")
+        # A worker that stops records what it has counted.
+    client = visit()
+    for key, sentence, cells in (
+        ("often", r"\d fired and 3 missed in the last 24 hours", r'<td class="num amber">3</td>'),
+        ("cleanup", "1 fired and 0 missed in the last 24 hours", r'<td class="num">1</td>'),
+    ):
+        page = (await client.get(f"/schedule?queue=emails&key={key}")).text
+        assert re.search(sentence, page)
+        assert re.search(cells, page.partition("Last fires")[2])
+        assert "Fires per 30 minutes" in page
+        assert_harmless(page)
 
 
 async def test_schedules_of_hidden_queues_and_of_readers_are_left_alone(
@@ -289,39 +326,3 @@ async def test_alerts_that_have_fired_and_resolved_are_shown(
     hidden = (await visit(access=Access.read("others")).get("/alerts")).text
     assert "No alert has fired" in hidden
     assert "The loop is fine." not in hidden
-
-
-# --- search -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wanted", "link"),
-    [
-        ("my-job", "job?queue=emails&amp;id=my-job"),
-        ("later", "job?queue=emails&amp;id=later"),
-        ("iges", "schedule?queue=emails&amp;key=digest"),
-        ("EMAI", "queue?name=emails"),
-    ],
-)
-async def test_the_search_box_finds_jobs_queues_and_schedules(
-    visit: Visit, running: RunningServer, wanted: str, link: str
-) -> None:
-    await store(running.url)
-    async with Queue("emails", running.url) as queue:
-        await queue.add("send", job_id="my-job")
-        await queue.add("send", job_id="later", delay=3600)
-    path = f"/search?{urlencode({'q': wanted})}"
-    assert f'href="{link}"' in (await visit().get(path)).text
-    hidden = (await visit(access=Access.read("others")).get(path)).text
-    assert "Nothing was found" in hidden
-
-
-async def test_the_search_box_finds_a_dead_letter_by_the_id_of_its_job(
-    visit: Visit, running: RunningServer
-) -> None:
-    async with Queue("emails", running.url) as queue:
-        (dead_id,) = await bury(running.url, queue, {"n": 1})
-        letter = await queue.dead.get(dead_id)
-        assert letter is not None
-    page = (await visit().get(f"/search?q={letter.job_id}")).text
-    assert f'href="job?queue=emails&amp;dead={dead_id}"' in page

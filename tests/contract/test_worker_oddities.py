@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
+from tampu import Concurrency, NewJob
 from tampu.errors import WrongContext
 from tampu.job import Job
 from tampu.queue import Queue
 from tampu.worker import Worker
-from tests.contract.workers import GROUP, KEYS, QUEUE, SOON, Calls, Gate, Harness, envelope
+from tests.contract.workers import (
+    GROUP,
+    KEYS,
+    QUEUE,
+    SOON,
+    Calls,
+    Gate,
+    Harness,
+    envelope,
+)
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
@@ -146,3 +156,25 @@ class TestEnvironment:
             with pytest.raises(WrongContext):
                 second.run(use())
             first.run(queue.close())
+
+
+@pytest.mark.every_server
+@pytest.mark.parametrize("limits", [None, [Concurrency(1)]], ids=["plain", "limited"])
+async def test_a_worker_starts_and_works_on_a_server_at_its_memory_limit(
+    harness: Harness, limits: list[Concurrency] | None
+) -> None:
+    await (await harness.start_worker(Calls())).stop()
+    await harness.queue.add_many([NewJob("odd", n, limits=limits) for n in range(20)])
+    harness.admin.config_set("maxmemory-policy", "noeviction")
+    harness.admin.config_set("maxmemory", 1)
+    try:
+        calls = Calls()
+        worker = await harness.start_worker(calls)
+        await calls.until(20)
+        await wait_until(
+            lambda: harness.admin.xlen(KEYS.stream) == 0, within=SOON, sentence="all are settled"
+        )
+        await worker.stop()
+    finally:
+        harness.admin.config_set("maxmemory", 0)
+    assert sorted(calls.data) == list(range(20))

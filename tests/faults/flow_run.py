@@ -151,7 +151,8 @@ class FlowRun:
             self.cancelled |= set(some)
             await self.queue.cancel_many(some)
         if self.rng.random() < 0.3:
-            await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
+            with suppress(QueueFull):  # Redis 6.2 refuses some of it at its memory limit
+                await self.rng.choice((self._set_limit, self._weigh, self._pause, self._forget))()
         self.look()
 
     async def add(self, made: list[NewJob]) -> list[Job[Any]]:
@@ -213,8 +214,7 @@ class FlowRun:
             f"lost {[(each, self.added[each]) for each in lost][:3]}, dead {letters}"
         )
         for key in self.jobs.of_key:
-            order = [int(number) for number in self.outside.lrange(ORDER + key, 0, -1)]
-            firsts = list(dict.fromkeys(order))  # a killed worker's job may run again
+            firsts = self.order_of(key)
             assert firsts == sorted(firsts), f"{key} is out of order"
 
     async def end(self, *, is_counted: bool = True) -> None:
@@ -226,6 +226,11 @@ class FlowRun:
         await wait_until(self._none_within, within=REST_LIMIT_S, sentence="no handler runs")
         exceeded = self._exceeded() if is_counted else []
         assert not exceeded, f"{len(exceeded)} times, first: {exceeded[:4]}"
+
+    def order_of(self, key: str) -> list[int]:
+        """The numbers of the ordered jobs of a key, as they were done for the first time."""
+        order = [int(number) for number in self.outside.lrange(ORDER + key, 0, -1)]
+        return list(dict.fromkeys(order))  # a killed worker's job may run again
 
     def done(self) -> set[str]:
         """The ids of the jobs whose handlers have said that they are done."""

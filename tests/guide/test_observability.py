@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,34 @@ def test_every_metric_is_documented_with_its_type() -> None:
     told = first_cells(GUIDE / "metrics.md", "Prometheus")
     assert [name for name, _ in told] == [each.name for each in FAMILIES]
     assert [kind for _, kind in told] == [each.kind for each in FAMILIES]
+
+
+@pytest.mark.promtool
+def test_the_metrics_are_as_prometheus_wants_them() -> None:
+    checked = promtool("check", "metrics", given=TEXT)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+@pytest.mark.promtool
+def test_the_rules_fire_when_they_should() -> None:
+    for arguments in (
+        ("check", "rules", "prometheus-rules.yml"),
+        ("test", "rules", "prometheus-rules.test.yml"),
+    ):
+        checked = promtool(*arguments)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def promtool(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["promtool", *arguments],
+        cwd=FOLDER,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_dashboard_can_be_imported() -> None:

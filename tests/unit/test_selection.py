@@ -20,6 +20,9 @@ servers.BACKENDS = tuple(
     for each in servers.BACKENDS
 )
 peers.is_made = lambda: False
+from tests import selection  # takes the servers as they are now
+
+selection.has_promtool = lambda: False
 pytest_plugins = ["tests.selection"]
 """
 SUITE = """
@@ -34,10 +37,14 @@ def test_every(backend): ...
 
 @pytest.mark.chasquimq
 def test_real(backend): ...
+
+@pytest.mark.promtool
+def test_metrics(): ...
 """
 NOTES = [
     "Not tested here: Redis 7.0 (install Debian's redis-server)",
     "Not tested here: chasquimq==1.3.0 (make peers)",
+    "Not tested here: promtool (install Debian's prometheus)",
 ]
 
 

@@ -26,6 +26,7 @@ from tampu.util.clock import instant
 from tampu.wire.fields import decode_text
 from tampu.wire.history import (
     DEAD_PREFIX,
+    FIRES_FIELD,
     GAUGES_FIELD,
     MISSED_FIELD,
     TASK_PREFIX,
@@ -35,12 +36,14 @@ from tampu.wire.history import (
     decode_failures,
     decode_figures,
     decode_gauges,
-    decode_missed,
+    decode_instants,
     decode_process,
 )
 from tampu.wire.keys import MARKS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tampu.metrics.history import Span
     from tampu.server.lane import Lane
     from tampu.wire.keys import QueueKeys
@@ -75,7 +78,8 @@ def read_bucket(fields: dict[bytes, bytes], *, at_ms: int) -> Bucket:
         gauges = None if packed is None else decode_gauges(packed)
     except DecodeError:
         gauges = None
-    bucket = Bucket(at_ms, _tasks(fields), missed=_missed(fields))
+    missed, fires = (_instants(fields.get(field)) for field in (MISSED_FIELD, FIRES_FIELD))
+    bucket = Bucket(at_ms, _tasks(fields), missed=missed, fires=fires)
     return bucket if gauges is None else replace(bucket, last=gauges.last, highest=gauges.highest)
 
 
@@ -97,10 +101,16 @@ async def read_unknown(lane: Lane, keys: QueueKeys) -> int:
     return int(found or 0)
 
 
-def _missed(fields: dict[bytes, bytes]) -> dict[str, int]:
-    packed = fields.get(MISSED_FIELD)
+async def task_names(lane: Lane, keys: QueueKeys) -> list[str]:
+    """The tasks of which something was recorded, in the order of their names."""
+    fields: Any = await lane.call("HKEYS", keys.totals)
+    names = [each for each in fields if each.startswith(TASK_PREFIX)]
+    return sorted(decode_text(each[len(TASK_PREFIX) :]) for each in names)
+
+
+def _instants(packed: bytes | None) -> dict[str, int]:
     try:
-        return {} if packed is None else decode_missed(packed)
+        return {} if packed is None else decode_instants(packed)
     except DecodeError:
         return {}
 
@@ -115,6 +125,19 @@ def _tasks(fields: dict[bytes, bytes]) -> dict[str, Figures]:
                 continue
             found[decode_text(field[len(TASK_PREFIX) :])] = figures
     return found
+
+
+async def read_fires(
+    lane: Lane, keys: QueueKeys, minutes: Sequence[int]
+) -> list[tuple[dict[str, int], dict[str, int]]]:
+    """How often each schedule fired, and how often it missed, in each of some minutes."""
+    fields = (FIRES_FIELD, MISSED_FIELD)
+    calls = [
+        lane.send(pack("HMGET", keys.history(60, number), *fields), repeatable=True)
+        for number in minutes
+    ]
+    replies: list[Any] = [await call for call in calls]
+    return [(_instants(fires), _instants(missed)) for fires, missed in replies]
 
 
 async def failure_groups(lane: Lane, keys: QueueKeys) -> list[FailureGroup]:

@@ -171,7 +171,7 @@ async def _what_holds(asking: _Asking, line: bytes) -> str | None:
     """
     lane, keys = asking.lane, asking.keys
     parsed = parse_line(line.decode("utf-8", "replace"))
-    paused = await read_holds(lane, keys)
+    paused = {each.what for each in await read_holds(lane, keys)}
     for what in pauses_of(asking.job.name, parsed.key):
         if what in paused:
             return f"{PAUSED}:{what}"

@@ -89,8 +89,8 @@ class Control(StreamTarget):
         if state.has_flows:
             self._apply(FlowsNotice())
         self._feed.release_held()
-        for what, left_ms in (await read_holds(lane, self._keys) if state.has_gate else {}).items():
-            self._apply(HoldNotice(what, left_ms))
+        for notice in await read_holds(lane, self._keys) if state.has_gate else ():
+            self._apply(notice)
         self._apply(PauseRequest(state.paused))
         for member in state.requests:
             try:
@@ -114,8 +114,8 @@ class Control(StreamTarget):
                 self._on_drain(worker)
             case GateNotice() | FlowsNotice():
                 self._on_notice(message)
-            case HoldNotice(what, left_ms):
-                self._feed.hold(what, left_ms)
+            case HoldNotice():
+                self._feed.hold(message)
             case ReleaseNotice(what):
                 self._feed.release_held(what)
             case _:

@@ -6,16 +6,17 @@ import asyncio
 import logging
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.consumer.intake import Accepted, Arrival
 from tampu.metrics.facts import BatchRead
 from tampu.server.scripts.control import free_unique
 from tampu.util.clock import now_ms
+from tampu.wire.control import HoldNotice
 from tampu.wire.entry import is_from_the_delayed_set
 from tampu.wire.flow import is_parked_group
-from tampu.wire.lines import breakers_of, pauses_of
+from tampu.wire.lines import holds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tampu.consumer.backpressure import Watched
     from tampu.consumer.inputs import InputReader
     from tampu.consumer.intake import Delivery, Intake
-    from tampu.job import Job
     from tampu.server.lane import Lane
     from tampu.server.scripts.workers import TakenEntry
     from tampu.server.streams import RawEntry
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _KEYS_A_CALL: Final = 500
+_UNTIL_TOLD_MS: Final = 2000  # not longer: if the entry is no longer ours, nothing is closed
 
 
 class UniqueStarts:
@@ -103,20 +104,23 @@ class UniqueStarts:
 
 
 class Holds:
-    """Tasks and keys that are paused or stopped, as the gate names them, until when by our clock.
+    """Tasks, keys and limits that are paused, stopped or closed, and until when by our clock.
 
     A worker gives their jobs back to their lines.
     """
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self._until: dict[str, tuple[float, int | None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._until)
 
-    def add(self, what: str, left_ms: int | None) -> None:
-        """Hold jobs for that long; None: until `remove`."""
-        self._until[what] = inf if left_ms is None else monotonic() + left_ms / 1000
+    def add(self, notice: HoldNotice) -> None:
+        """Hold jobs for that long, or until `remove`."""
+        now, left_ms = monotonic(), notice.left_ms
+        self._until = {what: held for what, held in self._until.items() if held[0] > now}
+        end = inf if left_ms is None else now + left_ms / 1000
+        self._until[notice.what] = (end, notice.until_ms)
 
     def remove(self, what: str) -> None:
         """Hold them no longer."""
@@ -126,18 +130,14 @@ class Holds:
         """Hold nothing."""
         self._until.clear()
 
-    def covers(self, job: Job[Any]) -> bool:
+    def covers(self, delivery: Delivery) -> bool:
         """Whether a job is held."""
-        names = pauses_of(job.name, job.key) + breakers_of(job.extras.line)
-        return any(self._is_held(each) for each in names)
-
-    def _is_held(self, what: str) -> bool:
-        until = self._until.get(what)
-        if until is None:
-            return False
-        if until > monotonic():
-            return True
-        del self._until[what]
+        job, now = delivery.job, monotonic()
+        for what in holds_of(job.name, job.key, job.extras.line):
+            end, until_ms = self._until.get(what, (0.0, None))
+            # Later entries passed when what was closed had opened again.
+            if end > now and (until_ms is None or int(delivery.entry_id.split(b"-")[0]) < until_ms):
+                return True
         return False
 
 
@@ -173,6 +173,7 @@ class Feed:
         """Begin to free the unique keys of jobs that start."""
         self._starts.open(self._start)
         self._inputs.open(self._take_complete)
+        self._settler.on_closed = self._hold_at_once
         if self._batches is not None:
             self._batches.open(self._pool.offer)
 
@@ -248,13 +249,17 @@ class Feed:
             self._release_batches()
             self.release_waiting()
 
-    def hold(self, what: str, left_ms: int | None) -> None:
-        """Give back jobs of a task or key for that long: they are paused."""
-        self._holds.add(what, left_ms)
+    def hold(self, notice: HoldNotice) -> None:
+        """Give back jobs of a task, a key or a limit for that long."""
+        self._holds.add(notice)
         self._start(self._pool.withdraw()[::-1])
         if self._batches is not None:
-            for delivery in self._batches.take_out(lambda each: self._holds.covers(each.job)):
+            for delivery in self._batches.take_out(self._holds.covers):
                 self._settler.release(delivery)
+
+    def _hold_at_once(self, resource: str, after_ms: int) -> None:
+        """A job here has met a rate limit: start no others until the server says how long."""
+        self.hold(HoldNotice(f"|{resource}", min(after_ms, _UNTIL_TOLD_MS)))
 
     def release_held(self, what: str | None = None) -> None:
         """Take in jobs of a task or key again; None: of all."""
@@ -313,9 +318,9 @@ class Feed:
             ready = [each for each in ready if not self._cancel(each)]
         if self._holds:
             for delivery in reversed(ready):  # each goes to the head of its line
-                if self._holds.covers(delivery.job):
+                if self._holds.covers(delivery):
                     self._settler.release(delivery)
-            ready = [each for each in ready if not self._holds.covers(each.job)]
+            ready = [each for each in ready if not self._holds.covers(each)]
         if self._is_stopped or self._is_paused:
             for delivery in ready:
                 self._settler.release(delivery)

@@ -200,6 +200,12 @@ def _throttled(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
     return tuple(each for each in resources if limit_of(each)[0] == limit)
 
 
+def throttled_by(settlement: Settlement) -> list[str]:
+    """The resources that a job closes for others too, not only for those that come after it."""
+    closes = settlement.closes if isinstance(settlement, RetryEntry) else ()
+    return [each for each in closes if limit_of(each)[0] != ORDERED]
+
+
 def release(delivery: Delivery, *, refunds: bool = False) -> ReleaseEntry:
     """The settlement of a job that did not run, or whose attempt was cancelled by the worker."""
     return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras, refunds)

@@ -155,9 +155,7 @@ class SettlementCalls:
         for part in parts_of(batch, lambda each: len(each.envelope)):
             claim = self.claim([each.delivery for each in part])
             entries = [self._retried_entry(each) for each in part]
-            flags = await retry(
-                self._lane, claim, entries, delayed=keys.delayed, wakeup=keys.wakeup
-            )
+            flags = await retry(self._lane, claim, entries, keys=keys)
             for each, flag in zip(part, flags, strict=True):
                 if flag == _SETTLED and each.counted:
                     self._reporter.report_retry(each.delivery, each.wait_ms or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tampu.consumer.cancellations import Cancellations
@@ -25,9 +25,10 @@ from tampu.consumer.settle import (
     release,
     settle,
     settle_lost_result,
+    throttled_by,
 )
 from tampu.consumer.settlement_calls import SettlementCalls
-from tampu.outcome import Done, Failed, UnrecoverableFailure, failure_of
+from tampu.outcome import Done, Failed, Throttled, UnrecoverableFailure, failure_of
 from tampu.server.streams import MAX_ACKS
 from tampu.util.clock import now_ms
 from tampu.wire.extras import NO_EXTRAS
@@ -104,6 +105,7 @@ class Settler:
         }
         self._senders = tuple(dict.fromkeys([*self._by_kind.values(), self._acks]))
         self._breakers = calls.breakers
+        self.on_closed: Callable[[str, int], None] | None = None  # a job has closed a limit
         self.start = reporter.report_start if reporter.wants_starts else None
 
     async def prepare(self) -> None:
@@ -149,13 +151,7 @@ class Settler:
         outcome = self.cancellations.overrule(delivery, outcome)
         self._breakers.note(delivery, outcome)
         settlement = self._decide(delivery, outcome)
-        if type(settlement) is EndMember and settlement.end is MemberEnd.DONE:
-            if not self._is_silent:
-                self._reporter.report_end(delivery, outcome, duration_ns)
-            if self._member_times is not None:
-                self._member_times.append(duration_ns)
-            self._members.put(settlement)
-        elif type(settlement) is AckWithResult:
+        if type(settlement) is AckWithResult:
             if not self._is_silent:
                 self._reporter.report_end(delivery, outcome, duration_ns)
             if settlement.lost is not None:
@@ -174,7 +170,13 @@ class Settler:
         self._reporter.report_end(delivery, outcome, duration_ns)
         if isinstance(outcome, Failed | UnrecoverableFailure):
             self._reporter.log_failure(delivery, outcome.failure, settlement)
-        self._recorder.note_attempt(attempt._replace(outcome=outcome), settlement)
+        elif isinstance(outcome, Throttled) and self.on_closed is not None:
+            for resource in throttled_by(settlement):
+                self.on_closed(resource, outcome.after_ms)
+        if type(settlement) is not EndMember or settlement.end is not MemberEnd.DONE:
+            self._recorder.note_attempt(attempt._replace(outcome=outcome), settlement)
+        elif self._member_times is not None:
+            self._member_times.append(duration_ns)
         self._send(settlement)
 
     def release(self, delivery: Delivery, *, passed_gate: bool = True) -> None:

@@ -232,10 +232,11 @@ def _marks(frame: Frame) -> Markup:
     if len(frame.times) < 2:
         return Markup("")
     first, last = frame.times[0], frame.times[-1]
+    end = last + (last - first) / (len(frame.times) - 1)
     lines = Markup("")
     for mark in frame.marks:
-        share = (mark.at - first) / (last - first)
-        if 0 <= share <= 1:
+        if first <= mark.at < end:  # those of the step that is not over stand at its beginning
+            share = min(1.0, (mark.at - first) / (last - first))
             lines += Markup(
                 '<line class="mark" x1="{x}" x2="{x}" y1="0" y2="{h}"><title>{text}</title></line>'
             ).format(x=_n(share * _WIDTH), h=_HEIGHT, text=mark.text)

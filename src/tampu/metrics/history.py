@@ -136,6 +136,7 @@ class Bucket(Struct, frozen=True):
     last: Gauges | None = None
     highest: Gauges | None = None
     missed: Mapping[str, int] = {}  # instants by schedule, in minutes only; "": of further ones
+    fires: Mapping[str, int] = {}  # the same for those that fired
 
     @property
     def total(self) -> Figures:

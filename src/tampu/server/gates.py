@@ -10,8 +10,9 @@ from msgspec import Struct
 from tampu.server.protocol import pack
 from tampu.server.streams import server_time_ms
 from tampu.util.lifecycle import ignore_outcome
+from tampu.wire.control import HoldNotice
 from tampu.wire.fields import decode_text
-from tampu.wire.lines import FOREVER_MS, PAUSED, escape, parse_line
+from tampu.wire.lines import BREAKER, FOREVER_MS, ORDERED, PAUSED, escape, parse_line
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -104,17 +105,20 @@ async def read_pauses(lane: Lane, keys: QueueKeys) -> dict[str, int]:
     return {what: int(float(until)) for what, until in found.items()}
 
 
-async def read_holds(lane: Lane, keys: QueueKeys) -> dict[str, int | None]:
-    """What is paused now, and for how many ms more; None: until somebody resumes it."""
-    pauses = await read_pauses(lane, keys)
-    if not pauses:
-        return {}
+async def read_holds(lane: Lane, keys: QueueKeys) -> list[HoldNotice]:
+    """What is paused now, and what a job has closed that met a rate limit."""
+    held = await read_pauses(lane, keys)
+    for name, text in (await read_overrides(lane, keys)).items():
+        if not name.startswith((ORDERED, BREAKER)):  # workers have nothing to give back for these
+            held[f"|{name}"] = int(float(text.partition(" ")[2] or 0))
+    if not held:
+        return []
     now = await server_time_ms(lane)
-    return {
-        what: None if until >= FOREVER_MS else until - now
-        for what, until in pauses.items()
+    return [
+        HoldNotice(what, None) if until >= FOREVER_MS else HoldNotice(what, until - now, until)
+        for what, until in held.items()
         if until > now
-    }
+    ]
 
 
 async def read_weights(lane: Lane, keys: QueueKeys) -> dict[str, str]:

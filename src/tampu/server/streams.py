@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError
+from tampu.errors import AccessDenied, CommandRefused, ConnectionLost, OptionError, QueueFull
 from tampu.server.protocol import Ids, pack
 from tampu.util.clock import frozen_ms
 from tampu.util.lifecycle import ignore_outcome
@@ -45,9 +46,18 @@ class ConsumerInfo(Struct, frozen=True):
 
 
 async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
-    """Create a group, and its stream if needed; False if the group existed."""
+    """Create a group, and its stream if needed; False if the group existed.
+
+    A server at its memory limit refuses the command, whether or not the group exists.
+    """
     try:
         await lane.call("XGROUP", "CREATE", stream, group, "0", "MKSTREAM", repeatable=True)
+    except QueueFull as refusal:
+        try:
+            await lane.call("XPENDING", stream, group, repeatable=True)
+        except CommandRefused:
+            raise refusal from None
+        return False  # it existed
     except CommandRefused as refusal:
         if refusal.code == "BUSYGROUP":
             return False
@@ -60,8 +70,12 @@ async def create_group(lane: Lane, stream: bytes, group: bytes) -> bool:
 
 
 async def create_consumer(lane: Lane, stream: bytes, group: bytes, *, consumer: bytes) -> None:
-    """Create a consumer, so that others see it before it has read anything."""
-    await lane.call("XGROUP", "CREATECONSUMER", stream, group, consumer, repeatable=True)
+    """Create a consumer, so that others see it before it has read anything.
+
+    At its memory limit the server refuses that; then its first read creates it.
+    """
+    with suppress(QueueFull):
+        await lane.call("XGROUP", "CREATECONSUMER", stream, group, consumer, repeatable=True)
 
 
 def pack_read(stream: bytes, *, group: bytes, consumer: bytes, count: int, block_ms: int) -> bytes:

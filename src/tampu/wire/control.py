@@ -50,11 +50,13 @@ class HoldNotice(Struct, frozen=True):
     """Jobs of a task, a key, or both are held in their lines, for that long.
 
     `what` is an escaped name, `/` and an escaped key, or one after the other; or the resource of a
-    breaker, for jobs that need it.
+    breaker, or `|` and another resource, for jobs that need it. Jobs that passed the gate at
+    `until_ms` or later, by the server's clock, are not held.
     """
 
     what: str
     left_ms: int | None  # None: until somebody resumes it
+    until_ms: int | None = None
 
 
 class ReleaseNotice(Struct, frozen=True):
@@ -85,7 +87,12 @@ def decode_control(flat: Sequence[bytes]) -> ControlMessage:
 
 def _read_hold(fields: Mapping[bytes, str]) -> HoldNotice:
     left_ms = decode_number(encode_text(fields.get(b"left", "")))
-    return HoldNotice(fields.get(b"what", ""), left_ms if isinstance(left_ms, int) else None)
+    until_ms = decode_number(encode_text(fields.get(b"till", "")))
+    return HoldNotice(fields.get(b"what", ""), _whole(left_ms), _whole(until_ms))
+
+
+def _whole(given: int | str) -> int | None:
+    return given if isinstance(given, int) else None
 
 
 _READERS: Final[dict[str, Callable[[Mapping[bytes, str]], ControlMessage]]] = {

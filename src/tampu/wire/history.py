@@ -16,6 +16,8 @@ GAUGES_FIELD: Final = b"gauges"
 UNKNOWN_FIELD: Final = b"unknown"
 MISSED_FIELD: Final = b"missed"
 """Missed instants of schedules: their number in the totals, those of each schedule in a minute."""
+FIRES_FIELD: Final = b"fires"
+"""How often each schedule fired in a minute."""
 DEAD_PREFIX: Final = b"dead:"
 """What the field of a reason begins with, before its name: how many jobs were buried for it."""
 TASK_PREFIX: Final = b":"
@@ -119,7 +121,7 @@ _figures: Final = Decoder(PackedFigures)
 _gauges: Final = Decoder(PackedGauges)
 _failures: Final = Decoder(PackedFailures)
 _process: Final = Decoder(PackedProcess)
-_missed: Final = Decoder(list[str | int])
+_instants: Final = Decoder(list[str | int])
 
 
 def encode_history(value: PackedTimes | Gauges | PackedFailures | PackedProcess) -> bytes:
@@ -142,9 +144,9 @@ def decode_failures(data: bytes) -> PackedFailures:
     return decode_as(_failures, data, what="failures", expected="a list of eight values")
 
 
-def decode_missed(data: bytes) -> dict[str, int]:
-    """Missed instants by the key of the schedule; those of further schedules under ""."""
-    flat = decode_as(_missed, data, what="history", expected="a list of keys and counts")
+def decode_instants(data: bytes) -> dict[str, int]:
+    """Instants by the key of the schedule; those of further schedules under ""."""
+    flat = decode_as(_instants, data, what="history", expected="a list of keys and counts")
     pairs = zip(flat[::2], flat[1::2], strict=False)
     return {str(key): count for key, count in pairs if isinstance(count, int)}
 

@@ -127,6 +127,14 @@ def pauses_of(name: str, key: str | None) -> list[str]:
     return [task] if key is None else [task, f"/{escape(key)}", f"{task}/{escape(key)}"]
 
 
+def holds_of(name: str, key: str | None, line: str | None) -> list[str]:
+    """What workers are told to hold that covers a job: pauses, breakers, and other resources."""
+    resources = () if line is None or "|" not in line else line.split("|")[1:]
+    return pauses_of(name, key) + [
+        each if each.startswith(BREAKER) else f"|{each}" for each in resources
+    ]
+
+
 def limit_of(resource: str) -> tuple[str, str | None]:
     """The limit of a resource, and the value that it is for, if any."""
     limit, colon, value = resource.partition(":")

@@ -41,7 +41,7 @@ def is_active(alert: AlertState) -> bool:
     return alert.phase is AlertPhase.FIRED
 
 
-def told(alert: AlertState) -> str:
+def alert_text(alert: AlertState) -> str:
     """The sentence of an alert beside the name of its queue, without that name in it."""
     text = alert.sentence.removeprefix("Resolved. ").removeprefix(f"Queue {alert.queue!r}: ")
     return text[:1].upper() + text[1:]
@@ -55,8 +55,8 @@ async def load(view: View) -> Mapping[str, object]:
     """All alerts that the visitor may see."""
     found = await alerts_of(view, await view.queues())
     return {
-        "active": [(each, told(each)) for each in found if is_active(each)],
-        "resolved": [(each, told(each)) for each in found if not is_active(each)],
+        "active": [(each, alert_text(each)) for each in found if is_active(each)],
+        "resolved": [(each, alert_text(each)) for each in found if not is_active(each)],
         "now": instant(await server_time_ms(await view.source.lane(b"tampu"))),
     }
 

@@ -16,7 +16,7 @@ from tampu.admin.why import why_of, why_waiting
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
 from tampu.dashboard.page import Answer, Operation, Page, View, bad_request, link, not_found
-from tampu.dashboard.pages.limits import shown_value
+from tampu.dashboard.pages.limits import value_text
 from tampu.dashboard.render import format_seconds
 from tampu.dashboard.values import is_editable, trace_id, tree
 from tampu.errors import OptionError
@@ -178,7 +178,7 @@ async def read_why(view: View, keys: QueueKeys, info: JobInfo) -> Answered | Non
         answer = await view.source.cached_longer(("why", keys.name, info.id), _WHY_S, read)
     sentence = answer.sentence
     if answer.limit is not None and answer.value is not None:
-        shown = shown_value(answer.limit, answer.value, view.redaction)
+        shown = value_text(answer.limit, answer.value, view.redaction)
         sentence = sentence.replace(f" of {answer.value}", f" of {shown}")
     holders = [(each, job_link(keys.name, each)) for each in answer.holders]
     return Answered(sentence, answer.until, holders)

@@ -64,13 +64,13 @@ class LimitRow:
         return f"{info.rate}{burst}{', strict' if info.strict else ''}"
 
 
-async def read_state(view: View, keys: QueueKeys) -> FlowState:
+async def read_state(view: View, keys: QueueKeys, *, most_keys: int = _MOST_KEYS) -> FlowState:
     """What holds the jobs of a queue, at most a moment old; longer if it takes long to read."""
 
     async def read() -> FlowState:
-        return await read_flow(await view.source.lane(keys), keys, most_keys=_MOST_KEYS)
+        return await read_flow(await view.source.lane(keys), keys, most_keys=most_keys)
 
-    return await view.source.cached_longer(("flow", keys.name), _FRESH_S, read)
+    return await view.source.cached_longer(("flow", keys.name, most_keys), _FRESH_S, read)
 
 
 async def load_limits(view: View, keys: QueueKeys) -> Mapping[str, object]:
@@ -98,13 +98,13 @@ def _row(info: LimitInfo, redaction: Redaction) -> LimitRow:
     uses = [each for each in info.uses if each.value is not None]
     uses.sort(key=lambda each: (not each.closed, -each.waiting, -each.running, each.value))
     values = [
-        ValueRow(each, shown_value(info.name, each.value or "", redaction))
+        ValueRow(each, value_text(info.name, each.value or "", redaction))
         for each in uses[:_MOST_VALUES]
     ]
     return LimitRow(info, values, len(uses) - len(values))
 
 
-def shown_value(limit: str, value: str, redaction: Redaction) -> str:
+def value_text(limit: str, value: str, redaction: Redaction) -> str:
     """A value of a limit, hidden if the argument that it comes from is."""
     argument = limit.rpartition("(")[2].rpartition(")")[0]
     if not argument:
@@ -141,7 +141,7 @@ async def _limit_of(view: View) -> tuple[QueueKeys, str, str | None]:
 
 
 def _whose(view: View, name: str, value: str | None) -> str:
-    return name if value is None else f"{name} of {shown_value(name, value, view.redaction)}"
+    return name if value is None else f"{name} of {value_text(name, value, view.redaction)}"
 
 
 def _wanted(view: View) -> list[Concurrency | Rate]:

@@ -18,7 +18,7 @@ from tampu.dashboard.history import (
     read_unknown_counts,
 )
 from tampu.dashboard.page import Nav, Page, View, bad_request
-from tampu.dashboard.pages.alerts import alerts_of, is_active, told
+from tampu.dashboard.pages.alerts import alert_text, alerts_of, is_active
 from tampu.dashboard.render import age_s, format_count, format_seconds
 from tampu.metrics.history import HOUR_S, Span
 from tampu.timing.rule import interval_words
@@ -123,7 +123,9 @@ async def load(view: View) -> Mapping[str, object]:
     trends = await read_trends(view.source, names, period)
     rows = [QueueRow(each, trends.by_queue[each.queue]) for each in summaries]
     return {
-        "alerts": [(each, told(each)) for each in await alerts_of(view, names) if is_active(each)],
+        "alerts": [
+            (each, alert_text(each)) for each in await alerts_of(view, names) if is_active(each)
+        ],
         "rows": order.sort(rows)[:most],
         "all": len(rows),
         "orders": [

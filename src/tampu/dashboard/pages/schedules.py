@@ -12,6 +12,7 @@ from tampu.admin.browsing import JobPlace
 from tampu.admin.control import OpenQueue
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link, open_browser
+from tampu.dashboard.fires import read_history
 from tampu.dashboard.page import Answer, Nav, Operation, Page, View, bad_request, link, not_found
 from tampu.dashboard.render import format_count
 from tampu.dashboard.values import tree
@@ -164,6 +165,7 @@ async def load_one(view: View) -> Mapping[str, object]:
         "payload": tree(view.redaction.apply(schedule.data)),
         "fires": [(each, _local(each, zone)) for each in fires],
         "zone": view.text("tz")[:60],
+        "history": await read_history(view.source, keys, schedule.key),
         "jobs": await _jobs_of(view, keys, schedule.key),
         "now": instant(await server_time_ms(await view.source.lane(keys))),
         "may": view.may(Action.SCHEDULE, keys.name),
@@ -294,7 +296,7 @@ PAGES = (
         template="schedule.html",
         load=load_one,
         under="schedules",
-        live=("state", "facts", "fires", "jobs"),
+        live=("state", "facts", "fires", "past", "jobs"),
         every_s=2.0,
     ),
 )

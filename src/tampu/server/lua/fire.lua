@@ -23,7 +23,7 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/line_rules
 if redis.call('GET', lock) ~= ARGV[1] then return false end
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written
-local before, earliest, missed_by = first_due(), nil, {}
+local before, earliest, noted = first_due(), nil, {}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stamp = string.format('%.0f', now)
@@ -76,8 +76,9 @@ local function add_job(at)
     if not earliest or due < earliest then earliest = due end
 end
 
-local function note_missed(key, count)
-    if tonumber(count) > 0 then missed_by[#missed_by + 1] = {'m' .. key, count} end
+-- Notes instants for the history: kind is 'i' for those that fired, and 'm' for missed ones.
+local function note(kind, key, count)
+    if tonumber(count) > 0 then noted[#noted + 1] = {kind .. key, count} end
 end
 
 local function count(hash, field, by)
@@ -103,7 +104,7 @@ local function fire(hash, at)
         elseif overlap ~= 'allow' and is_unfinished(last) then
             if overlap == 'queue_one' then
                 if stored[4] ~= ARGV[i] then
-                    note_missed(key, missed)
+                    note('m', key, missed)
                     count(hash, 'missed', missed)
                     count(hash, 'outside', outside)
                     redis.call('HSET', hash, 'held', ARGV[i])
@@ -117,7 +118,8 @@ local function fire(hash, at)
             fired = fired + 1
         end
     end
-    note_missed(key, missed)
+    note('m', key, missed)
+    note('i', key, fired)
     if next == '' or limit > 0 and total + fired >= limit then
         redis.call('ZREM', schedules, key)
         redis.call('DEL', hash)
@@ -143,8 +145,8 @@ end
 wake(before, earliest)
 if gate and written then gate.pass() end
 if rules then rules.finish() end
-if #missed_by > 0 and ARGV[3] ~= '0' then
-    for _, each in ipairs(missed_by) do redis.pcall('HINCRBY', counted, each[1], each[2]) end
+if #noted > 0 and ARGV[3] ~= '0' then
+    for _, each in ipairs(noted) do redis.pcall('HINCRBY', counted, each[1], each[2]) end
     redis.pcall('EXPIRE', counted, ARGV[3])
 end
 if written and ARGV[2] ~= '0' then redis.pcall('XTRIM', events, 'MAXLEN', '~', ARGV[2]) end

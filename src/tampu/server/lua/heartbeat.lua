@@ -16,9 +16,9 @@ if not held.err and #held > 0 then
     redis.call('XCLAIM', stream, ARGV[1], ARGV[2], 0, unpack(ids))
     renewed = #held
 end
-if redis.call('GET', heartbeat) == ARGV[3] then
-    redis.call('PEXPIRE', heartbeat, ARGV[4])
-else
+-- Also if there is none yet: after a write, Redis 6.2 allows the others at its memory limit too.
+redis.call('PEXPIRE', heartbeat, ARGV[4])
+if redis.call('GET', heartbeat) ~= ARGV[3] then
     redis.call('SET', heartbeat, ARGV[3], 'PX', ARGV[4])
 end
 return { left, renewed }

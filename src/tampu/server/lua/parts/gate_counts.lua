@@ -1,6 +1,6 @@
         -- counts: what the resources of lines let through.
         local ANY = 1e9
-        local SLACK_US = 20000  -- a smooth rate loses nothing if a job passes so much later than it could
+        local SLACK_US = 20000
         local NO_LIMIT = { limit = 0, count = 0 }
         local RUN, RATE, WAKE, WAIT = key .. ':run', key .. ':rate', key .. ':wake', key .. ':wait:'
         local WINDOW, OVER = key .. ':window:', key .. ':over'
@@ -17,8 +17,13 @@
             local class = { limit = tonumber(limit), count = tonumber(count), per = tonumber(per) }
             if class.count > 0 then
                 class.strict = strict == '1'
-                class.step = class.per / class.count
-                class.ahead = (burst - 1) * class.step + math.min(SLACK_US, class.step / 2)
+                -- A smooth rate loses nothing if a job passes later than it could, by this slack: if it
+                -- is less than a step, never more than count + burst pass in a window. With steps too
+                -- short for that it is up to a hundredth of the time, and the steps are that much longer.
+                local step = class.per / class.count
+                local slack, more = math.min(SLACK_US, 0.99 * step), math.min(SLACK_US, class.per / 100)
+                if slack < more then slack, step = more, (class.per + more) / class.count end
+                class.step, class.ahead = step, (burst - 1) * step + slack
             end
             return class
         end
@@ -332,20 +337,21 @@
         end
         function counts.close(name, till)
             local r = counts.resource(name)
-            if r.closed and r.closed >= till * 1000 then return end
+            if r.closed and r.closed >= till * 1000 then return false end
             r.closed, r.till, r.more = till * 1000, string.format('%.0f', till), 0
             set_over(r)
             if r.waits then set_alarm(r) end
+            return true
         end
 
         -- --- writing what has changed ---------------------------------------------------------------
-        -- Wakes the leader if something opens before all that it knows of.
+        -- Wakes the leader if something opens before all that it knows of, unless the leader asks itself.
         local function write_alarms()
             if #alarms == 0 then return end
             local first, known_first = alarms[1], call('ZRANGE', WAKE, 0, 0, 'WITHSCORES')[2]
             for i = 3, #alarms, 2 do first = math.min(first, alarms[i]) end
             send_all('ZADD', WAKE, alarms)
-            if not known_first or first < tonumber(known_first) then
+            if not rawget(gate, 'is_led') and (not known_first or first < tonumber(known_first)) then
                 call('LPUSH', key .. ':bell', '1')
                 call('LTRIM', key .. ':bell', 0, 0)
                 call('PEXPIRE', key .. ':bell', 60000)

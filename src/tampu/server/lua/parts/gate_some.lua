@@ -2,7 +2,7 @@
         -- remove(line, member): a job waits no more; false if it did not.
         -- line_of(extras): the line of a job.
         -- let_go(ids): what the entries with these ids held is free: they were settled.
-        -- close(name, till): what needs this resource waits until then (ms).
+        -- close(name, till): what needs this resource waits until then (ms); false if it does already.
         -- refund(extras, id): a job goes back to its line that had passed as this entry, and did not start.
         -- reopen, override, charge: as in gate_counts.
         -- set_room(consumer, count): how many entries a worker can have; 0 when it takes none.
@@ -31,7 +31,7 @@
             call('HDEL', HELD, unpack(gone))
             count_resources().let_go(texts)
         end
-        function gate.close(name, till) count_resources().close(name, till) end
+        function gate.close(name, till) return count_resources().close(name, till) end
         function gate.reopen(names) count_resources().reopen(names) end
         function gate.override(name, own) count_resources().override(name, own) end
         function gate.refund(extras, id)
