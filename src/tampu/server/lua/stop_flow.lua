@@ -17,8 +17,7 @@ local flow = open_flow(ARGV[1])
 if not flow then return '' end
 local before = flow.state
 if before == 'running' or before == 'failed' then
-    flow.state = 'cancelled'
-    redis.call('DEL', flow.key .. ':parked')
+    flow.state, flow.resumes = 'cancelled', false
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
     note_changes(flow)
