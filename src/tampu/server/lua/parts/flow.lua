@@ -6,7 +6,7 @@
 --     value: result or failure, or the member; place: where its dead letter is ('': there is none)
 -- note_changes(flow), announce_flows(): write all down, at the end. Others as below.
 -- Stages of a node: '' it waits, '1' it grows, '2' all of its jobs are known, '3' its growth is halted.
--- After `outbox`, `flow_keys` and `announce`; with `notices`, and `tag`.
+-- After `add_members`, `flow_keys` and `announce`; with `notices`, and `tag`.
 local HELD_S = 1209600  -- how long a flow that has failed is kept: 14 days
 local PENDING, DONE, DEAD, AGAIN = 0, 1, 2, 3
 local NODE_FIELDS = { 'k', 'u', 'e', 'x', 'p', 't', 'c', 'i', 'o', 'm', 'z', 'q', 'j' }
