@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tampu.admin.found import JobFinder
 from tampu.admin.jobs import job_info
-from tampu.admin.why import why_of, why_waiting
+from tampu.admin.why import why_not_added, why_of, why_waiting
 from tampu.errors import OptionError
 from tampu.events import ENDS, follow_events
 from tampu.job import CancelState, JobState
@@ -30,6 +30,7 @@ from tampu.util.clock import now_ms
 from tampu.util.pauses import Pauses
 from tampu.wire.entry import postpone
 from tampu.wire.event import EventKind, encode_event
+from tampu.wire.flow import awaited_id, group_of, parse_step
 from tampu.wire.names import check_job_id
 from tampu.wire.result import encode_cancelled, encode_notice
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tampu.producer.request import JobRules
     from tampu.server.lane import Lane
     from tampu.util.clock import Duration
+    from tampu.wire.flow import StepId
     from tampu.wire.keys import QueueKeys
 
 JOBS_PER_CALL: Final = 500
@@ -91,7 +93,10 @@ class JobControl:
             raise OptionError("job_ids", job_ids, "expected a list of ids")
         ids = [check_job_id(job_id) for job_id in job_ids]
         connection, states = await self._connect(), dict[str, CancelState]()
-        missing = list(dict.fromkeys(ids))
+        for job_id in set(ids):
+            if (step := parse_step(job_id)) is not None:
+                states[job_id] = await self._cancel_chain(connection, step)
+        missing = [job_id for job_id in dict.fromkeys(ids) if job_id not in states]
         for _ in range(_TRIES):  # a job that changes its place is found at the next try
             if not missing:
                 break
@@ -155,6 +160,8 @@ class JobControl:
         """Why a job is not running yet."""
         lane = (await self._connect()).lane
         found = await why_waiting(lane, self._keys, check_job_id(job_id), group=self._group)
+        if found is None and (step := parse_step(job_id)) is not None:
+            found = await why_not_added(lane, self._keys, step)
         return why_of(await self.info(job_id)) if found is None else found
 
     async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
@@ -216,6 +223,23 @@ class JobControl:
         finder = JobFinder((await self._connect()).lane, self._keys, most=None)
         return (await finder.find_delayed([job_id])).get(job_id)
 
+    async def _cancel_chain(
+        self, connection: OpenQueue | QueueConnection, step: StepId
+    ) -> CancelState:
+        """Cancel a chain, whichever of its steps waits or runs."""
+        group = group_of(str(step))
+        assert group is not None  # noqa: S101 - it is the id of a step
+        for _ in range(_TRIES):  # one step may end, and the next one begin, while we look
+            finder = JobFinder(connection.lane, self._keys)
+            job = await finder.find_of_chain(step)
+            if job is not None and await self.remove(job):
+                return CancelState.CANCELLED
+            if job is not None or not finder.searched_all:
+                # Workers stop the step that runs, and each that follows should that one be done.
+                await self._cancel(connection, [self._to_ask(group)], found={})
+                return CancelState.CANCELLING
+        return CancelState.TOO_LATE
+
     async def _try_to_cancel(
         self, connection: OpenQueue | QueueConnection, job_ids: list[str]
     ) -> dict[str, CancelState]:
@@ -242,7 +266,7 @@ class JobControl:
                 self._keys,
                 part,
                 failure=encode_cancelled(),
-                notice=encode_notice([job.job_id for job in part]),
+                notice=encode_notice([awaited_id(job.job_id) for job in part]),
                 ttl_s=CANCELLED_TTL_S,
             )
             for job, code in zip(part, codes, strict=True):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tampu.server.lane import Lane
     from tampu.server.scripts.gate import LineSearch, LineState
     from tampu.server.streams import RawEntry
+    from tampu.wire.flow import StepId
     from tampu.wire.keys import QueueKeys
 
 MAX_SEARCHED: Final = 100_000
@@ -146,6 +147,10 @@ class JobFinder:
                 found.update(await step(missing))
                 missing -= found.keys()
         return found
+
+    async def find_of_chain(self, step: StepId) -> FoundJob | None:
+        """The step of a chain that exists; the others are done or still to come."""
+        return next(iter((await self.find([str(each) for each in step.all])).values()), None)
 
     async def find_delayed(self, job_ids: Collection[str]) -> dict[str, FoundJob]:
         """Those of the jobs that are delayed or wait for their next attempt."""

@@ -18,7 +18,9 @@ from tampu.util.options import at_least
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
 from tampu.wire.fields import decode_text
+from tampu.wire.flow import parse_step
 from tampu.wire.names import check_job_id
+from tampu.wire.placeholders import StepPayload, read_own_payload
 from tampu.wire.result import CANCELLED, decode_failure, decode_result
 
 if TYPE_CHECKING:
@@ -65,13 +67,16 @@ async def _look_once(
     reason = None if failure is None else _reason_in(failure)
     if reason == CANCELLED:
         return JobInfo(id=job_id, state=JobState.CANCELLED)
-    finder = JobFinder(lane, keys, most=most)
-    found = None if reason else (await finder.find([job_id])).get(job_id)
-    if found is not None:
-        return await locate(lane, keys, found)
-    dead, searched_all = await _find_dead(lane, keys, job_id, most=most)
+    finder, step = JobFinder(lane, keys, most=most), parse_step(job_id)
+    ids = [job_id] if step is None else [str(each) for each in step.all[: step.step]]
+    found = {} if reason else await finder.find(ids)
+    if job_id in found:
+        return await locate(lane, keys, found[job_id])
+    if found:
+        return _step_to_come(job_id, *found.values())
+    dead, searched_all = await _find_dead(lane, keys, ids, most=most)
     if dead is not None:
-        return dead
+        return replace(dead, id=job_id)
     return JobInfo(
         id=job_id, state=JobState.UNKNOWN, searched_all=finder.searched_all and searched_all
     )
@@ -92,16 +97,27 @@ async def locate(lane: Lane, keys: QueueKeys, job: FoundJob) -> JobInfo | None:
     return None if was_delivered(groups, job.entry_id) else job.info(JobState.WAITING)
 
 
+def _step_to_come(job_id: str, current: FoundJob, *_: FoundJob) -> JobInfo:
+    """What is known about a step of a chain while an earlier one waits or runs."""
+    info = JobInfo(id=job_id, state=JobState.WAITING)
+    at, step = parse_step(current.id), parse_step(job_id)
+    steps = decode_or_none(read_own_payload, current.envelope.payload)
+    if at is None or step is None or not isinstance(steps, StepPayload):
+        return info
+    coming = steps.steps[: step.step - at.step]
+    return replace(info, name=coming[-1].name) if coming else info
+
+
 async def _find_dead(
-    lane: Lane, keys: QueueKeys, job_id: str, *, most: int | None
+    lane: Lane, keys: QueueKeys, job_ids: Sequence[str], *, most: int | None
 ) -> tuple[JobInfo | None, bool]:
-    """A dead job, and whether all dead letters were searched."""
+    """A dead job, or step of a chain, and whether all dead letters were searched."""
     start, searched = b"+", 0
     while most is None or searched < most:
         page = await entries_down_from(lane, keys.dead, start=start, count=_PAGE)
         for dead_id, fields in page:
             job = read_entry(dead_id, fields)
-            if job is not None and job.id == job_id:
+            if job is not None and job.id in job_ids:
                 return dead_info(dead_id, fields or [], job), True
         if len(page) < _PAGE:
             return None, True

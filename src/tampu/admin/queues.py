@@ -13,9 +13,10 @@ from tampu.admin.lines import oldest_in_lines_ms
 from tampu.admin.workers import WorkerInfo, workers_of
 from tampu.server.connect import Server
 from tampu.server.gates import GateState, read_gate
-from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
+from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of
 from tampu.server.lane import Lane
 from tampu.server.scripts.control import is_paused
+from tampu.server.scripts.delayed import purge_delayed
 from tampu.server.scripts.gate import pages_of_lines, purge_line
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
@@ -216,7 +217,7 @@ async def _purge_waiting(lane: Lane, keys: QueueKeys) -> int:
 
 async def _purge_delayed(lane: Lane, keys: QueueKeys) -> int:
     removed = 0
-    while members := await pop_delayed(lane, keys.delayed, count=_JOBS_PER_CALL):
+    while members := await purge_delayed(lane, keys, count=_JOBS_PER_CALL):
         removed += len(members)
         await _free(lane, keys, [read_member(member) for member in members])
     return removed

@@ -22,6 +22,7 @@ from tampu.server.inspection import groups_of, was_delivered
 from tampu.server.scripts.control import is_paused
 from tampu.server.streams import fields_of, server_time_ms, sizes
 from tampu.util.clock import instant
+from tampu.wire.flow import parse_step
 from tampu.wire.lines import (
     FOREVER_MS,
     ORDERED,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tampu.job import JobInfo
     from tampu.server.gates import ResourceState
     from tampu.server.lane import Lane
+    from tampu.wire.flow import StepId
     from tampu.wire.keys import QueueKeys
     from tampu.wire.lines import BreakerDefinition
 
@@ -58,6 +60,16 @@ async def why_waiting(lane: Lane, keys: QueueKeys, job_id: str, *, group: bytes)
         if not was_delivered(groups, asking.job.entry_id):
             return await _why_in_stream(asking)
     return None
+
+
+async def why_not_added(lane: Lane, keys: QueueKeys, step: StepId) -> Why | None:
+    """Why a step of a chain does not exist yet: an earlier one does; None if there is none."""
+    found = await JobFinder(lane, keys).find_of_chain(step)
+    current = None if found is None else parse_step(found.id)
+    if found is None or current is None or current.step >= step.step:
+        return None
+    sentence = f"It waits for step {current.step} of {step.steps} of its chain, job {found.id}."
+    return Why(job_id=str(step), waits_for=WaitsFor.STEP, sentence=sentence, holders=[found.id])
 
 
 def why_of(info: JobInfo) -> Why:

@@ -20,6 +20,7 @@ class WaitsFor(Word):
     CLOSED = "closed"  # a handler has closed a limit
     BREAKER = "breaker"  # too many attempts of its task failed
     ORDER = "order"  # an earlier job of its key
+    STEP = "step"  # an earlier step of its chain
     TIME = "time"  # it is delayed
     RETRY = "retry"  # the time of its next attempt
     REPLAY = "replay"  # it is dead

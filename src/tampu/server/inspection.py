@@ -247,12 +247,6 @@ async def first_due_ms(lane: Lane, delayed: bytes) -> int | None:
     return round(float(reply[1])) if reply else None
 
 
-async def pop_delayed(lane: Lane, delayed: bytes, *, count: int) -> list[bytes]:
-    """Remove and return the delayed members that are due first. Not sent again."""
-    reply: Any = await lane.call("ZPOPMIN", delayed, count)
-    return list(reply[::2])
-
-
 async def scored_members(lane: Lane, key: bytes) -> list[tuple[bytes, float]]:
     """All members of a sorted set with their scores, the lowest first; for small sets."""
     reply: Any = await lane.call("ZRANGE", key, 0, -1, "WITHSCORES", repeatable=True)

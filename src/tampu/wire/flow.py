@@ -77,6 +77,11 @@ class StepId(Struct, frozen=True):
         return f"{self.chain}{FLOW_MARK}{self.step}/{self.steps}"
 
     @property
+    def all(self) -> "list[StepId]":
+        """The ids of all steps of the chain."""
+        return [replace(self, step=step) for step in range(1, self.steps + 1)]
+
+    @property
     def last(self) -> "StepId":
         """The id of the last step, which whoever waits for the chain waits for."""
         return replace(self, step=self.steps)

@@ -18,6 +18,8 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/member
 -- with parts/gate
 -- with parts/line_rules
+-- with parts/outbox
+-- with parts/end_removed
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', requests, '-inf', string.format('%.0f', now))
@@ -51,6 +53,7 @@ for i = 5, #ARGV, 6 do
     if code == 2 then
         removed = true
         redis.pcall('SET', failure, ARGV[3], 'EX', ARGV[2])
+        end_removed(id)
     end
     key = free(kinds, key + 2, code == 2 and id or nil)
     codes[#codes + 1] = code
@@ -60,4 +63,5 @@ if gate then
     gate.let_go(gone)
     gate.pass()
 end
+wake_relay()
 return codes

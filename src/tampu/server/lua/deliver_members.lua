@@ -9,6 +9,7 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/member
 -- with parts/gate
 -- with parts/outbox
+-- with parts/add_members
 local new = {}
 for i = 2, #ARGV, 2 do
     if redis.call('SET', tag .. ':tampu:delivered:' .. ARGV[i], '1', 'NX', 'EX', ARGV[1]) then

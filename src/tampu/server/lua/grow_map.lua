@@ -12,6 +12,7 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/gate
 -- with parts/announce
 -- with parts/outbox
+-- with parts/add_members
 -- with parts/flow_keys
 -- with parts/flow
 -- with parts/recent

@@ -10,6 +10,7 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/gate
 -- with parts/announce
 -- with parts/outbox
+-- with parts/add_members
 -- with parts/flow_keys
 -- with parts/flow
 redis.call('XLEN', stream)  -- fails on a key of a wrong type, before anything is written

@@ -10,12 +10,12 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/gate
 -- with parts/announce
 -- with parts/outbox
+-- with parts/add_members
 -- with parts/flow_keys
 -- with parts/flow
 local flow = open_flow(ARGV[1])
 if not flow or flow.state == 'cancelled' then return -1 end
 if flow.state == 'done' then return 0 end
-flow.halted = false
 local parked = flow.key .. ':parked'
 local found, places = redis.call('HSCAN', parked, 0, 'COUNT', ARGV[2])[2], {}
 for i = 1, #found, 2 do
@@ -26,7 +26,10 @@ for i = 1, #found, 2 do
 end
 for i = 1, #places, 4000 do redis.call('HDEL', parked, unpack(places, i, math.min(i + 3999, #places))) end
 local left = redis.call('HLEN', parked)
-if left == 0 then
+if left > 0 then
+    ask_to_resume(flow)  -- should the caller not come back
+else
+    flow.halted, flow.resumes = false, false
     for name = 0, redis.call('HGET', flow.key, 'nodes') - 1 do
         local waits, stage = unpack(redis.call('HMGET', flow.key, 'w' .. name, 'z' .. name))
         if (stage or '') == '' and tonumber(waits) <= 0 then flow.ready[#flow.ready + 1] = tostring(name) end

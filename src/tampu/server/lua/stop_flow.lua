@@ -11,14 +11,14 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/gate
 -- with parts/announce
 -- with parts/outbox
+-- with parts/add_members
 -- with parts/flow_keys
 -- with parts/flow
 local flow = open_flow(ARGV[1])
 if not flow then return '' end
 local before = flow.state
 if before == 'running' or before == 'failed' then
-    flow.state = 'cancelled'
-    redis.call('DEL', flow.key .. ':parked')
+    flow.state, flow.resumes = 'cancelled', false
     local batch = redis.call('HGET', flow.key, 'j0') == 'b' and load_node(flow, '0')
     if batch and batch.stage == '1' then close_map(flow, batch) end  -- its producer may add no more
     tell_failure(flow, ARGV[2])

@@ -12,6 +12,7 @@ from tampu.server.scripts.script import Script, as_number, as_numbers
 from tampu.server.scripts.settling import Markers
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.control import KEPT_MS, encode_drain
+from tampu.wire.flow import awaited_id
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -59,7 +60,7 @@ async def cancel(
     own = [keys.delayed, keys.stream, keys.control, keys.cancelled, keys.notices, keys.gate]
     args: list[Argument] = [KEPT_MS, ttl_s, failure, notice]
     for job in jobs:
-        own += keys.index(job.job_id), keys.failure(job.job_id), *job.markers.keys
+        own += keys.index(job.job_id), keys.failure(awaited_id(job.job_id)), *job.markers.keys
         args += job.job_id, job.member, job.line, job.entry_id, job.latest, job.markers.kinds
     return as_numbers(await _CANCEL.run(lane, own, args))
 

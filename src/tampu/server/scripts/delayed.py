@@ -17,6 +17,7 @@ _PROMOTE = Script("promote")
 _RESCHEDULE = Script("reschedule")
 _RUN_NOW = Script("run_now")
 _COUNT_UNFINISHED = Script("count_unfinished")
+_PURGE_DELAYED = Script("purge_delayed")
 
 
 class Promoted(Struct, frozen=True):
@@ -100,3 +101,12 @@ async def run_now(lane: Lane, keys: QueueKeys, job: Delayed, *, events_max_len: 
     """
     own = (keys.delayed, keys.stream, keys.events, keys.index(job.job_id), keys.gate)
     return bool(await _RUN_NOW.run(lane, own, (job.member, events_max_len)))
+
+
+async def purge_delayed(lane: Lane, keys: QueueKeys, *, count: int) -> list[bytes]:
+    """Delete up to `count` delayed jobs, those that are due first; returns their members.
+
+    Not sent again after a lost connection: the reply would not name the jobs of the first time.
+    """
+    reply: Any = await _PURGE_DELAYED.run(lane, (keys.delayed,), (count,))
+    return list(reply)

@@ -6,7 +6,7 @@
 --     value: result or failure, or the member; place: where its dead letter is ('': there is none)
 -- note_changes(flow), announce_flows(): write all down, at the end. Others as below.
 -- Stages of a node: '' it waits, '1' it grows, '2' all of its jobs are known, '3' its growth is halted.
--- After `outbox`, `flow_keys` and `announce`; with `notices`, and `tag`.
+-- After `add_members`, `flow_keys` and `announce`; with `notices`, and `tag`.
 local HELD_S = 1209600  -- how long a flow that has failed is kept: 14 days
 local PENDING, DONE, DEAD, AGAIN = 0, 1, 2, 3
 local NODE_FIELDS = { 'k', 'u', 'e', 'x', 'p', 't', 'c', 'i', 'o', 'm', 'z', 'q', 'j' }
@@ -21,7 +21,9 @@ local function open_flow(id)
         flow = found[1] and {
             id = id, key = key, state = found[1], live = tonumber(found[2]), held = tonumber(found[3]),
             bad = tonumber(found[4]), fast = found[5] == '1', result = found[6],
-            again = tonumber(found[7] or 0), ttl = found[8], halted = found[9] == '1',
+            again = tonumber(found[7] or 0), ttl = found[8],
+            -- While it resumes, it is still halted, but it does not end.
+            halted = found[9] == '1' or found[9] == '2', resumes = found[9] == '2',
             nodes = {}, ready = {},
         }
         flows[id] = flow or false
@@ -84,7 +86,7 @@ local function note_node(flow, node)
         fire(flow, node, 'ea')
     end
     local is_bad = (is_whole or node.tolerated == 0) and node.dead > allowed
-        and not string.find(node.edges, 'e', 1, true)
+        and (flow.result == node.name or not string.find(node.edges, 'e', 1, true))
     if is_bad ~= node.is_bad then
         node.is_bad = is_bad
         flow.bad = flow.bad + (is_bad and 1 or -1)
@@ -139,6 +141,11 @@ local function halt(flow)
     ask_workers(flow, 'park')
 end
 
+local function ask_to_resume(flow)
+    if not flow.resumes then send_message('op', 'resume', 'flow', flow.id) end
+    flow.resumes = true
+end
+
 -- Write down what has changed, release what is ready, and end the flow if nothing of it is left.
 local function note_changes(flow)
     if flow.bad > 0 and flow.state == 'running' and not flow.was_told then
@@ -154,7 +161,8 @@ local function note_changes(flow)
         for _, name in ipairs(flow.ready) do release(flow, name) end
         flow.ready = {}
     end
-    local fields = { 'live', flow.live, 'held', flow.held, 'bad', flow.bad, 'halt', flow.halted and '1' or '0' }
+    local halted = not flow.halted and '0' or flow.resumes and '2' or '1'
+    local fields = { 'live', flow.live, 'held', flow.held, 'bad', flow.bad, 'halt', halted }
     local function set(name, value)
         fields[#fields + 1] = name
         fields[#fields + 1] = value
@@ -168,7 +176,7 @@ local function note_changes(flow)
         end
     end
     local ttl
-    if flow.live == 0 then
+    if flow.live == 0 and not flow.resumes then
         set('end', now_ms())
         if flow.state == 'running' then
             flow.state = flow.held == 0 and flow.bad == 0 and 'done' or 'failed'
@@ -200,19 +208,19 @@ local function drop_old(flow, list)
     return kept
 end
 
-local function swap_states(flow, node, list, state_of)
+local function swap_states(flow, node, list, new_state)
     if not node.is_map then
         local old = {}
         for i, each in ipairs(list) do
             old[i] = node.state
-            if node.state ~= DONE and node.state ~= DEAD then node.state = state_of(each) end
+            if node.state ~= DONE and node.state ~= DEAD then node.state = new_state(each) end
         end
         return old
     end
     local bits, key = {}, flow.key .. ':' .. node.name
     for _, each in ipairs(list) do
         local n = #bits
-        bits[n + 1], bits[n + 2], bits[n + 3], bits[n + 4] = 'SET', 'u2', '#' .. each.number, state_of(each)
+        bits[n + 1], bits[n + 2], bits[n + 3], bits[n + 4] = 'SET', 'u2', '#' .. each.number, new_state(each)
     end
     local old = redis.call('BITFIELD', key, unpack(bits))
     for i, each in ipairs(list) do
@@ -257,8 +265,14 @@ local function unpark(flow, node, place, text)
     redis.call('HSET', flow.key, 'g' .. place, generation, 'again', flow.again)
     add_members(node.queue, { member })
 end
+local function state_of(flow, node, number)
+    if not node.is_map then return node.state end
+    return redis.call('BITFIELD', flow.key .. ':' .. node.name, 'GET', 'u2', '#' .. number)[1]
+end
 -- A job was taken out before it started. It is kept for `resume_flow`, unless that has been there.
 local function park(flow, node, each)
+    local state = state_of(flow, node, each.number)
+    if state == DONE or state == DEAD then return end  -- a copy of it has ended
     if not flow.halted and flow.state == 'running' then
         unpark(flow, node, place_of(each), each.value)
     elseif redis.call('HSETNX', flow.key .. ':parked', place_of(each), each.value) == 1 then
@@ -267,11 +281,8 @@ local function park(flow, node, each)
 end
 
 local function run_again(flow, node, each)
-    local number = each.number == '' and '0' or each.number
-    local state = node.is_map and redis.call('BITFIELD', flow.key .. ':' .. node.name, 'GET', 'u2', '#' .. number)[1]
-        or node.state
-    if state ~= DEAD then return end
-    if node.is_map then redis.call('BITFIELD', flow.key .. ':' .. node.name, 'SET', 'u2', '#' .. number, AGAIN)
+    if state_of(flow, node, each.number) ~= DEAD then return end
+    if node.is_map then redis.call('BITFIELD', flow.key .. ':' .. node.name, 'SET', 'u2', '#' .. each.number, AGAIN)
     else node.state = AGAIN end
     flow.again = flow.again + 1
     redis.call('HSET', flow.key, 'g' .. place_of(each), each.generation, 'again', flow.again)
@@ -283,11 +294,11 @@ local function run_again(flow, node, each)
         redis.call('HDEL', flow.key, 'end')
         keep(flow, nil)
     end
-    if flow.bad == 0 then
+    if flow.bad == 0 and flow.state == 'running' then
         redis.call('HDEL', flow.key, 'why')
         redis.call('DEL', tag .. ':tampu:failure:' .. flow.id)
         flow.was_told = false
-        if flow.halted then send_message('op', 'resume', 'flow', flow.id) end
+        if flow.halted then ask_to_resume(flow) end
     end
 end
 
