@@ -14,7 +14,8 @@ from tampu.util.ids import new_id
 from tampu.wire.flow import NewMember, batch_id, parse_member
 
 if TYPE_CHECKING:
-    from tampu.flows.flow import Flow, FlowProducer
+    from tampu.flows.flow import Flow
+    from tampu.flows.run import FlowProducer
     from tampu.tasks.drafts import Draft
     from tampu.tasks.task import Task
 

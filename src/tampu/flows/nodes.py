@@ -21,10 +21,10 @@ D = TypeVar("D")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Ok(Struct, Generic[T], frozen=True, tag="ok"):
+class Ok(Struct, Generic[T_co], frozen=True, tag="ok"):
     """The outcome of a job that is done."""
 
-    value: T
+    value: T_co
 
 
 class NodeFailed(Struct, frozen=True, tag="failed"):
@@ -38,7 +38,7 @@ class NodeFailed(Struct, frozen=True, tag="failed"):
 NodeOutcome: TypeAlias = Ok[T] | NodeFailed
 
 
-class Results(Struct, Generic[T], frozen=True):
+class Results(Struct, Generic[T_co], frozen=True):
     """The results of a map, read page by page: `async for result in results`.
 
     For a task that joins so many results that they should not be in memory together. They come in
@@ -49,13 +49,13 @@ class Results(Struct, Generic[T], frozen=True):
     node: int
     queue: str
 
-    async def __aiter__(self) -> AsyncIterator[T]:
+    async def __aiter__(self) -> AsyncIterator[T_co]:
         """The results of the jobs that are done."""
         run = current_run()
         if run is None:
             raise OptionError("results", self, "can be read only by the task that gets them")
         async for value in run.host.read_results(self):
-            yield cast("T", value)
+            yield cast("T_co", value)
 
 
 class Edge(Later, Generic[T_co]):

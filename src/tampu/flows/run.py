@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -16,7 +16,9 @@ from tampu.util.portal import Blocking, iterate
 if TYPE_CHECKING:
     from tampu.admin.flow_info import FlowInfo
     from tampu.queue import Queue
+    from tampu.tasks.drafts import Draft
     from tampu.util.clock import Duration
+    from tampu.util.portal import Portal
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -27,6 +29,16 @@ class RunProducer(Protocol):
 
     def queue(self, name: str) -> Queue:
         """The queue with this name, for the running event loop."""
+
+
+class FlowProducer(RunProducer, Protocol):
+    """What a flow needs from its app."""
+
+    def portal(self) -> Portal:
+        """The portal for threads without an event loop."""
+
+    async def prepare_gates(self, drafts: Iterable[Draft]) -> None:
+        """Make known to the queues what flow control needs for jobs that are added later."""
 
 
 class FlowProgress(Struct, frozen=True):
