@@ -208,7 +208,9 @@ class Flow:
         """
         self._check_open()
         nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
-        draft = task.draft((ITEM, *args), kwargs)
+        is_known = not isinstance(items, Edge)
+        # What flow control needs to know of a job may be in its item.
+        draft = task.draft((ITEM, *args), kwargs, place=not is_known)
         drafted = _Drafted(nodes, draft)
         if isinstance(items, Edge):
             drafted.source = items
@@ -217,9 +219,7 @@ class Flow:
             task.check_items(given)
             drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
             if task.is_placed:
-                drafted.placed = [
-                    task.draft((each, *args), kwargs, check=False) for each in given
-                ] or [draft]
+                drafted.placed = [task.draft((each, *args), kwargs, check=False) for each in given]
                 drafted.extras = [each.extras for each in drafted.placed]
         self._note(drafted)
         return nodes

@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import UnionType
 from typing import (
     Annotated,
@@ -197,3 +199,14 @@ def _is_job(hint: object) -> bool:
         return any(map(_is_job, get_args(hint)))
     is_hashable = getattr(hint, "__hash__", None) is not None
     return is_hashable and Job in {hint, origin}
+
+
+def module_name(module: str) -> str:
+    """The name of a module; that of the program's own one as others would import it."""
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return module if file is None else Path(file).stem
