@@ -8,6 +8,7 @@ from tampu import (
     ArgumentError,
     JobCancelled,
     JobFailed,
+    OptionError,
     ResultTimeout,
     RunState,
     chain,
@@ -175,6 +176,21 @@ async def test_a_failure_that_the_flow_takes_care_of_is_none(tampu: Kit) -> None
         assert info is not None
         assert (info.state, info.failed) == (RunState.DONE, 3)
     assert 5 in log
+
+
+async def test_a_map_with_failures_has_a_default(tampu: Kit) -> None:
+    failing.add(2)
+    async with tampu.use(app, inline=True) as jobs:
+        flow = app.flow()
+        bad, good = flow.map(maybe, [1, 2]), flow.map(maybe, [1, 3])
+        most = flow.map(maybe, [1, 2, 3]).tolerate(0.5)
+        for each in (bad, good, most):
+            flow.add(merge, each.default([7]))
+        with pytest.raises(OptionError, match="outcomes"):
+            _ = bad.outcome
+        await flow.start()
+        values = [each.value for each in jobs.attempts if each.name == "merge"]
+        assert sorted(map(str, values)) == ["{'sum': 4}", "{'sum': 4}", "{'sum': 7}"]
 
 
 async def test_a_flow_is_retried(tampu: Kit) -> None:

@@ -132,6 +132,7 @@ async def failures(flow: Flow) -> None:
     assert_type(flow.add(half, number.default(0)), Node[int])
     assert_type(flow.add(half, number=number.default(0).value), Node[int])
     assert_type(flow.add(total, numbers.default([]), label="x"), Node[dict[str, int]])
+    assert_type(numbers.default(None).value, list[int] | None)
     page = flow.add(fetch, "a")
     assert_type(page.default(None).value, bytes | None)
     assert_type(flow.add(size_or_none, page.default(None)), Node[int])

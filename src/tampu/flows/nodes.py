@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -120,9 +120,19 @@ class Nodes(Node[list[T]], Generic[T]):
         self.tolerated = 0.0
 
     @property
+    def outcome(self) -> NoReturn:
+        """Refused: each of the jobs has one; see `outcomes`."""
+        raise OptionError("outcome", self, "a map has many; take its outcomes")
+
+    @property
     def outcomes(self) -> Edge[list[Ok[T] | NodeFailed]]:
         """Their outcomes: whoever gets them runs in any case."""
         return Edge(self.flow, Placeholder(Expected.OUTCOME, self.number, is_map=True))
+
+    def default(self, value: D) -> Edge[list[T] | D]:
+        """The list of their results, or this value if more of them fail than are tolerated."""
+        placeholder = Placeholder(Expected.DEFAULT, self.number, is_map=True, default=value)
+        return Edge(self.flow, placeholder)
 
     @property
     def results(self) -> Edge[Results[T]]:
