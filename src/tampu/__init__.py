@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tampu.consumer.batch import BatchJob, JobBatch
     from tampu.consumer.handler import Batch, Handler
     from tampu.events import QueueEvents
-    from tampu.flows.batch import FlowBatch
+    from tampu.flows.batch import FlowBatch, SyncFlowBatch
     from tampu.flows.flow import Flow
     from tampu.flows.nodes import Node, NodeFailed, NodeOutcome, Nodes, Ok, Results
     from tampu.flows.run import FlowProgress, FlowRun, SyncFlowRun
@@ -174,6 +174,7 @@ __all__ = [
     "Snooze",
     "StoreFailed",
     "SyncDeadLetters",
+    "SyncFlowBatch",
     "SyncFlowRun",
     "SyncJob",
     "SyncJobListing",
@@ -209,7 +210,7 @@ _HOMES: Final = {
     "tampu.consumer.batch": "BatchJob JobBatch",
     "tampu.consumer.handler": "Batch Handler",
     "tampu.events": "QueueEvents",
-    "tampu.flows.batch": "FlowBatch",
+    "tampu.flows.batch": "FlowBatch SyncFlowBatch",
     "tampu.flows.flow": "Flow",
     "tampu.flows.nodes": "Node NodeFailed NodeOutcome Nodes Ok Results",
     "tampu.flows.run": "FlowProgress FlowRun SyncFlowRun",

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
 from tampu.flows.starting import FlowRouter
+from tampu.job import Job
 from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import JobRules, Request
@@ -70,9 +71,9 @@ class AppQueue(Queue):
         stored = await self.schedules.list(_MOST_SCHEDULES)
         return [each for each in stored if each.declared_by is not None]
 
-    async def add_request(self, request: Request) -> None:
+    async def add_request(self, request: Request) -> Job[Any]:
         """Add a job that was checked before."""
-        await self._add_one(request)
+        return await self._add_one(request)
 
     async def remove_schedule(self, schedule: Schedule) -> None:
         """Remove a stored schedule."""

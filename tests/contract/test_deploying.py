@@ -14,6 +14,8 @@ from redis.utils import str_if_bytes
 
 from tampu import (
     AccessDenied,
+    App,
+    AppWorker,
     Backoff,
     CancelState,
     EventKind,
@@ -24,6 +26,7 @@ from tampu import (
     Queue,
     QueueEvents,
     Worker,
+    chain,
 )
 from tampu.admin.health import Grade, examine, judge_server
 from tampu.admin.queues import purge_jobs, queue_names, remove_queue, summarise_queue
@@ -122,6 +125,32 @@ async def test_a_user_with_the_rule_adds_and_runs_jobs(url: str) -> None:
         told = await asyncio.wait_for(anext(aiter(events)), SOON)
         assert told.name == "work"
         assert await queue.results([jobs[0].id]) == {jobs[0].id: 1}
+
+
+async def test_a_user_with_the_rule_runs_flows(url: str) -> None:
+    app = App(url, default_queue=QUEUE)
+
+    @app.task(attempts=1)
+    async def half(number: int) -> int:
+        if number % 2:
+            raise ValueError
+        return number // 2
+
+    @app.task
+    async def add_up(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    async with app, AppWorker(app):
+        flow = app.flow()
+        total = flow.add(add_up, flow.map(half, [2, 4, 5]).tolerate(0.5))
+        run = await flow.start(result=total)
+        assert await run.result(timeout=SOON) == 3
+        assert [each.id for each in await app.queue().flows.newest()] == [run.id]
+        failing = await app.flow().add(half, 1).flow.start()
+        with pytest.raises(JobFailed):
+            await failing.result(timeout=SOON)
+        assert await failing.retry() == 1
+        assert await chain(half.call(8), half).enqueue()
 
 
 async def test_a_user_with_the_rule_tends_jobs(url: str) -> None:

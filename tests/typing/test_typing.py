@@ -44,5 +44,6 @@ def test_pyright_infers_the_documented_types(tmp_path: Path) -> None:
     }
     project = tmp_path / "pyrightconfig.json"
     project.write_text(json.dumps(settings), "utf-8")
-    printed = _run("basedpyright", "--project", str(project))
+    # Without `--pythonpath` it sees our dependencies only if the environment is active.
+    printed = _run("basedpyright", "--pythonpath", sys.executable, "--project", str(project))
     assert printed.splitlines()[-1] == "0 errors, 0 warnings, 0 notes", printed

@@ -132,7 +132,12 @@ class Flows:
                 start = b"(" + page[-1][0]
             if info is None or info.state in _OVER or info.nodes[node].is_over:
                 return
-            await asyncio.sleep(_LOOK_S)
+            await self._wait_for_more(flow_id)
+
+    async def _wait_for_more(self, flow_id: str) -> None:
+        """Return when there may be more results of a flow."""
+        del flow_id
+        await asyncio.sleep(_LOOK_S)
 
     async def _reader(self, flow_id: str) -> FlowReader:
         return FlowReader((await self._connect()).lane, self._keys, flow_id)

@@ -1,22 +1,22 @@
 """A batch: jobs that are added one after the other while they run, and calls for its end."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self
 
 from tampu.errors import Closed, OptionError, WrongContext
-from tampu.flows.run import FlowRun
+from tampu.flows.run import FlowProducer, FlowRun, SyncFlowRun
 from tampu.job import current_job, current_queue
 from tampu.server.scripts.flows import Growth
+from tampu.tasks.task import AnyTask, Task
 from tampu.util.clock import now_ms
 from tampu.util.ids import new_id
+from tampu.util.portal import Blocking
 from tampu.wire.flow import NewMember, batch_id, parse_member
 
 if TYPE_CHECKING:
-    from tampu.flows.flow import Flow, FlowProducer
+    from tampu.flows.flow import Flow
     from tampu.tasks.drafts import Draft
-    from tampu.tasks.task import Task
 
 P = ParamSpec("P")
 _MOST_A_CALL: Final = 1000
@@ -31,11 +31,18 @@ class FlowBatch:
     have ended, one of `on_complete`. An error inside the block cancels the batch.
     """
 
-    def __init__(self, app: FlowProducer, queue: str, *, flow: Flow | None) -> None:
+    def __init__(
+        self,
+        app: FlowProducer,
+        queue: str,
+        *,
+        flow: "Flow | None" = None,
+        run: FlowRun[None] | None = None,
+    ) -> None:
         self._app = app
         self._queue = queue
         self._flow = flow  # None: it was started elsewhere
-        self._run: FlowRun[None] | None = None
+        self._run = run
         self._members: list[tuple[Draft, bytes]] = []
         self._size = 0
         self._is_closed = False
@@ -51,9 +58,7 @@ class FlowBatch:
         return self._run
 
     async def __aenter__(self) -> Self:
-        if self._flow is None:
-            self._run = self._own_run()
-        else:
+        if self._flow is not None:
             self._run = await self._flow.start()
         return self
 
@@ -74,6 +79,13 @@ class FlowBatch:
 
         `flush` sends what has been added. If the arguments do not fit, raises `ArgumentError`.
         """
+        if self.collect(task, args, kwargs):
+            await self.flush()
+
+    def collect(
+        self, task: AnyTask, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> bool:
+        """Add a job without sending it; whether there are so many that they should be sent."""
         if self._is_closed:
             raise Closed("batch")
         if task.queue != self._queue:
@@ -85,14 +97,13 @@ class FlowBatch:
             raise OptionError("task", task, "jobs of a batch cannot wait for nodes; use a flow")
         self._members.append(self._member_of(draft))
         self._size += len(draft.template)
-        if len(self._members) >= _MOST_A_CALL or self._size >= _MOST_BYTES:
-            await self._send(is_last=False)
+        return len(self._members) >= _MOST_A_CALL or self._size >= _MOST_BYTES
 
     async def flush(self) -> None:
         """Send the jobs that have been added so far."""
         await self._send(is_last=False)
 
-    def _member_of(self, draft: Draft) -> tuple[Draft, bytes]:
+    def _member_of(self, draft: "Draft") -> tuple["Draft", bytes]:
         job = NewMember(
             name=draft.name, extras=draft.extras, retry=draft.retry, created_at_ms=now_ms()
         )
@@ -110,17 +121,48 @@ class FlowBatch:
             problem = "it was cancelled or halted, or all of its jobs have ended"
             raise WrongContext("add to a batch", problem)
 
-    def _own_run(self) -> FlowRun[None]:
-        """The run that the calling job belongs to."""
-        member = parse_member(current_job().id)
-        if member is None or member.number is None or member.node != _NODE:
-            raise WrongContext("add to the batch of this job", "the job belongs to none")
-        return FlowRun(self._app, self._queue, member.flow)
+
+class SyncFlowBatch(Blocking[FlowBatch]):
+    """Jobs that are added one after the other: `FlowBatch`, for code without an event loop."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._wrapped)[1:]}"
+
+    @property
+    def run(self) -> SyncFlowRun[None]:
+        """The batch as a flow; see `FlowBatch.run`."""
+        return SyncFlowRun(self._wrapped.run, self._portal)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._wrapped.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
+        self._portal.call(lambda: self._wrapped.__aexit__(kind, error, frames))
+
+    def add(self, task: Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Add a job of a task; see `FlowBatch.add`."""
+        if self._wrapped.collect(task, args, kwargs):
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the jobs that have been added so far."""
+        self._portal.call(self._wrapped.flush)
 
 
-def queue_of_batch() -> str:
-    """The queue of the batch that the calling job belongs to."""
+def own_batch(app: FlowProducer) -> FlowBatch:
+    """The batch that the calling job belongs to."""
     queue = current_queue()
     if queue is None:
         raise WrongContext("add to the batch of this job", "no job is running")
-    return queue
+    member = parse_member(current_job().id)
+    if member is None or member.number is None or member.node != _NODE or member.home is not None:
+        raise WrongContext("add to the batch of this job", "the job belongs to none")
+    return FlowBatch(app, queue, run=FlowRun(app, queue, member.flow))

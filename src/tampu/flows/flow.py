@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
@@ -22,11 +22,10 @@ from tampu.wire.placeholders import ITEM, MapDefinition, encode_inputs
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
-    from tampu.queue import Queue
+    from tampu.flows.run import FlowProducer
     from tampu.tasks.calls import Call
     from tampu.tasks.drafts import Draft, Later
     from tampu.tasks.task import Task
-    from tampu.util.portal import Portal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,19 +35,6 @@ C = TypeVar("C")
 D = TypeVar("D")
 RESULT_TTL: Final = "1h"
 _MAX_ITEMS_BYTES: Final = 64 * 1024 * 1024
-
-
-class FlowProducer(Protocol):
-    """What a flow needs from its app."""
-
-    def queue(self, name: str) -> Queue:
-        """The queue with this name, for the running event loop."""
-
-    def portal(self) -> Portal:
-        """The portal for threads without an event loop."""
-
-    async def prepare_gates(self, drafts: Iterable[Draft]) -> None:
-        """Make known to the queues what flow control needs for jobs that are added later."""
 
 
 class _Drafted:
@@ -121,8 +107,18 @@ class Flow:
     def add(
         self,
         task: Task[Concatenate[A, B, P], R],
-        first: A | Edge[A],
-        second: B | Edge[B],
+        first: Edge[A],
+        second: Edge[B],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, P], R],
+        first: A,
+        second: Edge[B],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
@@ -131,9 +127,42 @@ class Flow:
     def add(
         self,
         task: Task[Concatenate[A, B, C, P], R],
-        first: A | Edge[A],
-        second: B | Edge[B],
-        third: C | Edge[C],
+        first: Edge[A],
+        second: Edge[B],
+        third: Edge[C],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, C, P], R],
+        first: Edge[A],
+        second: B,
+        third: Edge[C],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, C, P], R],
+        first: A,
+        second: Edge[B],
+        third: Edge[C],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Node[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[Concatenate[A, B, C, P], R],
+        first: A,
+        second: B,
+        third: Edge[C],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
@@ -142,19 +171,19 @@ class Flow:
     def add(
         self,
         task: Task[Concatenate[A, B, C, D, P], R],
-        first: A | Edge[A],
-        second: B | Edge[B],
-        third: C | Edge[C],
-        fourth: D | Edge[D],
+        first: Edge[A],
+        second: Edge[B],
+        third: Edge[C],
+        fourth: Edge[D],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Node[R]: ...
     def add(self, task: Task[Any, R], /, *args: Any, **kwargs: Any) -> Node[R]:
-        """A job of a task; its arguments may be nodes of the flow.
+        """A job of a task; its arguments may be nodes of the flow, which stand for their results.
 
-        `ArgumentError` if an argument that is known does not fit. A node stands for its result; use
-        `node.value` by keyword and inside of lists and dicts.
+        `ArgumentError` if an argument that is known does not fit. For type checkers, use
+        `node.value` by keyword, inside of lists and dicts, and after the third argument.
         """
         self._check_open()
         draft = task.draft(args, kwargs)
@@ -188,7 +217,9 @@ class Flow:
         """
         self._check_open()
         nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
-        draft = task.draft((ITEM, *args), kwargs)
+        is_known = not isinstance(items, Edge)
+        # What flow control needs to know of a job may be in its item.
+        draft = task.draft((ITEM, *args), kwargs, place=not is_known)
         drafted = _Drafted(nodes, draft)
         if isinstance(items, Edge):
             drafted.source = items
@@ -197,9 +228,7 @@ class Flow:
             task.check_items(given)
             drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
             if task.is_placed:
-                drafted.placed = [
-                    task.draft((each, *args), kwargs, check=False) for each in given
-                ] or [draft]
+                drafted.placed = [task.draft((each, *args), kwargs, check=False) for each in given]
                 drafted.has_own_lines = True
         self._note(drafted)
         return nodes

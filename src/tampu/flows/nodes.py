@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,10 +21,10 @@ D = TypeVar("D")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Ok(Struct, Generic[T], frozen=True, tag="ok"):
+class Ok(Struct, Generic[T_co], frozen=True, tag="ok"):
     """The outcome of a job that is done."""
 
-    value: T
+    value: T_co
 
 
 class NodeFailed(Struct, frozen=True, tag="failed"):
@@ -38,7 +38,7 @@ class NodeFailed(Struct, frozen=True, tag="failed"):
 NodeOutcome: TypeAlias = Ok[T] | NodeFailed
 
 
-class Results(Struct, Generic[T], frozen=True):
+class Results(Struct, Generic[T_co], frozen=True):
     """The results of a map, read page by page: `async for result in results`.
 
     For a task that joins so many results that they should not be in memory together. They come in
@@ -49,13 +49,13 @@ class Results(Struct, Generic[T], frozen=True):
     node: int
     queue: str
 
-    async def __aiter__(self) -> AsyncIterator[T]:
+    async def __aiter__(self) -> AsyncIterator[T_co]:
         """The results of the jobs that are done."""
         run = current_run()
         if run is None:
             raise OptionError("results", self, "can be read only by the task that gets them")
         async for value in run.host.read_results(self):
-            yield cast("T", value)
+            yield cast("T_co", value)
 
 
 class Edge(Later, Generic[T_co]):
@@ -120,9 +120,19 @@ class Nodes(Node[list[T]], Generic[T]):
         self.tolerated = 0.0
 
     @property
+    def outcome(self) -> NoReturn:
+        """Refused: each of the jobs has one; see `outcomes`."""
+        raise OptionError("outcome", self, "a map has many; take its outcomes")
+
+    @property
     def outcomes(self) -> Edge[list[Ok[T] | NodeFailed]]:
         """Their outcomes: whoever gets them runs in any case."""
         return Edge(self.flow, Placeholder(Expected.OUTCOME, self.number, is_map=True))
+
+    def default(self, value: D) -> Edge[list[T] | D]:
+        """The list of their results, or this value if more of them fail than are tolerated."""
+        placeholder = Placeholder(Expected.DEFAULT, self.number, is_map=True, default=value)
+        return Edge(self.flow, placeholder)
 
     @property
     def results(self) -> Edge[Results[T]]:

@@ -1,22 +1,21 @@
 """A flow that was started: wait for it, look at it, stop it, let it go on."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from tampu.admin.flow_info import FlowInfo
 from tampu.errors import OptionError
 from tampu.flows.nodes import Nodes
 from tampu.job import DEFAULT_RESULT_WAIT_S
+from tampu.util.clock import Duration
 from tampu.util.options import check_type
-from tampu.util.portal import Blocking, iterate
+from tampu.util.portal import Blocking, Portal, iterate
 
 if TYPE_CHECKING:
-    from tampu.admin.flow_info import FlowInfo
     from tampu.queue import Queue
-    from tampu.util.clock import Duration
+    from tampu.tasks.drafts import Draft
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -25,8 +24,18 @@ T = TypeVar("T")
 class RunProducer(Protocol):
     """What a run needs from its app."""
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> "Queue":
         """The queue with this name, for the running event loop."""
+
+
+class FlowProducer(RunProducer, Protocol):
+    """What a flow needs from its app."""
+
+    def portal(self) -> Portal:
+        """The portal for threads without an event loop."""
+
+    async def prepare_gates(self, drafts: Iterable["Draft"]) -> None:
+        """Make known to the queues what flow control needs for jobs that are added later."""
 
 
 class FlowProgress(Struct, frozen=True):
@@ -50,10 +59,15 @@ class FlowRun(Generic[R]):
         self._app = app
         self._queue = queue
         self._map_node = map_node  # if the result is that of a map
-        self.id = flow_id
+        self._id = flow_id
 
     def __repr__(self) -> str:
         return f"<FlowRun {self.id}>"
+
+    @property
+    def id(self) -> str:
+        """The id of the flow, for `app.flow_run`."""
+        return self._id
 
     @property
     def queue(self) -> str:
@@ -98,7 +112,7 @@ class FlowRun(Generic[R]):
         await flows.resume(self.id)
         return count
 
-    def completed(self, nodes: Nodes[T], *, after: str | None = None) -> CompletedJobs[T]:
+    def completed(self, nodes: Nodes[T], *, after: str | None = None) -> "CompletedJobs[T]":
         """The jobs of a map as they are done: `async for number, result in run.completed(nodes)`.
 
         It ends when all of them have ended. Its `cursor` is where to go on later: pass it as
@@ -118,11 +132,19 @@ class CompletedJobs(Generic[T]):
     def __init__(self, run: FlowRun[Any], node: int, after: str | None) -> None:
         self._run = run
         self._node = node
-        self.cursor = after
+        self._cursor = after
+
+    def __repr__(self) -> str:
+        return f"<CompletedJobs of node {self._node} of {self._run.id}>"
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on later: pass it as `after`. None before the first result."""
+        return self._cursor
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, T]]:
-        async for number, value, cursor in self._run.follow(self._node, self.cursor):
-            self.cursor = cursor
+        async for number, value, cursor in self._run.follow(self._node, self._cursor):
+            self._cursor = cursor
             yield number, value  # type: ignore[misc] # only the caller knows T
 
 
@@ -138,6 +160,11 @@ class SyncFlowRun(Blocking[FlowRun[R]]):
     def id(self) -> str:
         """The id of the flow."""
         return self._wrapped.id
+
+    @property
+    def queue(self) -> str:
+        """The queue that keeps the flow."""
+        return self._wrapped.queue
 
     def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
         """Wait for its result; see `FlowRun.result`."""
@@ -159,6 +186,23 @@ class SyncFlowRun(Blocking[FlowRun[R]]):
         """Run its dead letters again; see `FlowRun.retry`."""
         return self._portal.call(self._wrapped.retry)
 
-    def completed(self, nodes: Nodes[T], *, after: str | None = None) -> Iterator[tuple[int, T]]:
+    def completed(self, nodes: Nodes[T], *, after: str | None = None) -> "SyncCompletedJobs[T]":
         """The jobs of a map as they are done; see `FlowRun.completed`."""
-        return iterate(self._portal, self._wrapped.completed(nodes, after=after))
+        return SyncCompletedJobs(self._wrapped.completed(nodes, after=after), self._portal)
+
+
+class SyncCompletedJobs(Blocking[CompletedJobs[T]]):
+    """The jobs of a map as they are done, for code without an event loop."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._wrapped)[1:]}"
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on later; see `FlowRun.completed`."""
+        return self._wrapped.cursor
+
+    def __iter__(self) -> Iterator[tuple[int, T]]:
+        return iterate(self._portal, self._wrapped)

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tampu.flows.batch import FlowBatch, queue_of_batch
+from tampu.flows.batch import FlowBatch, SyncFlowBatch, own_batch
 from tampu.flows.flow import RESULT_TTL, Flow
-from tampu.flows.run import FlowRun
+from tampu.flows.run import FlowRun, SyncFlowRun
 from tampu.tasks.drafts import gate_needs
 from tampu.tasks.router import Router
 from tampu.wire.names import check_job_id, check_job_name, check_queue_name
@@ -58,6 +58,10 @@ class FlowRouter(Router):
         """A flow that was started, by its id and the queue that keeps it."""
         return FlowRun(self, self._home_queue(queue), check_job_id(flow_id))
 
+    def flow_run_sync(self, flow_id: str, *, queue: str | None = None) -> SyncFlowRun[Any]:
+        """As `flow_run`, for code without an event loop."""
+        return SyncFlowRun(self.flow_run(flow_id, queue=queue), self.portal())
+
     def batch(
         self,
         *,
@@ -80,9 +84,25 @@ class FlowRouter(Router):
             flow.add_call(on_complete).after(nodes)
         return FlowBatch(self, home, flow=flow)
 
+    def batch_sync(
+        self,
+        *,
+        on_success: Call[Any] | None = None,
+        on_complete: Call[Any] | None = None,
+        name: str = "batch",
+        queue: str | None = None,
+    ) -> SyncFlowBatch:
+        """As `batch`, for `with`, from code without an event loop."""
+        batch = self.batch(on_success=on_success, on_complete=on_complete, name=name, queue=queue)
+        return SyncFlowBatch(batch, self.portal())
+
     def own_batch(self) -> FlowBatch:
         """The batch that the calling job belongs to, to add more jobs to it, for `async with`."""
-        return FlowBatch(self, queue_of_batch(), flow=None)
+        return own_batch(self)
+
+    def own_batch_sync(self) -> SyncFlowBatch:
+        """As `own_batch`, for `with`, from a task that is a plain function."""
+        return SyncFlowBatch(own_batch(self), self.portal())
 
     def _home_queue(self, given: str | None) -> str:
         return self.default_queue if given is None else check_queue_name(given)
@@ -92,7 +112,7 @@ class FlowRouter(Router):
         by_queue: dict[str, list[Request]] = {}
         for each in drafts:
             by_queue.setdefault(each.queue, []).append(each.request)
-        for queue, requests in by_queue.items():
-            needs = gate_needs(requests)
+        for name, requests in by_queue.items():
+            queue, needs = self.queue(name), gate_needs(requests)  # every queue: tests serve those
             if needs is not None:
-                await self.queue(queue).flows.prepare_gate(needs)
+                await queue.flows.prepare_gate(needs)

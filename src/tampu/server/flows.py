@@ -72,6 +72,9 @@ class FlowReader:
         for node, is_map in wanted.items():
             if is_map:
                 values.note_many(node, await self.all_results(node))
+                (fired,) = await self.fields([f"c{node}"])
+                if b"s" not in (fired or b""):
+                    values.note_failed(node)
         return values
 
     async def _read_hash(self, key: bytes) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from tampu.consumer.batch import JobBatch
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
 from tampu.job import Host, Job, JobActions, NodeResults
 from tampu.outcome import Unrecoverable
+from tampu.tasks.drafts import Later
 from tampu.tasks.hints import (
     Unsupported,
     convert_to,
@@ -23,7 +24,9 @@ from tampu.tasks.hints import (
 from tampu.tasks.signature import NO_ANNOTATION, NO_DEFAULT, Parameter, Signature
 from tampu.util.clock import Duration
 from tampu.wire.payload import decode_payload, encode_payload, is_model
+from tampu.wire.placeholders import Placeholder
 
+WHOLE: Final = ""
 _ANY_SIZE: Final = 2**62
 _EXPECTED: Final = (
     "expected JobBatch[Record], where Record is a dataclass, a TypedDict, a msgspec.Struct or a "
@@ -174,7 +177,10 @@ class Arguments:
 
 
 class RecordArguments(Arguments):
-    """The arguments of a job for a batch: the fields of a record, or the record itself."""
+    """The arguments of a job for a batch: the fields of a record, or the record itself.
+
+    A record that is not known yet, since it is the result of a node, has the name `WHOLE`.
+    """
 
     def __init__(self, task: str, signature: Signature, record: Any) -> None:  # noqa: ANN401 - a type
         super().__init__(task, signature)
@@ -188,6 +194,8 @@ class RecordArguments(Arguments):
             return super().bind_some(args, kwargs)
         if len(args) > 1 or kwargs:
             raise self._error(None, f"expected one {describe_hint(self._record)}")
+        if isinstance(args[0], Later | Placeholder):
+            return {WHOLE: args[0]}
         try:
             bound = decode_payload(encode_payload(args[0], max_bytes=_ANY_SIZE))
         except (EncodeError, DecodeError) as error:
@@ -195,6 +203,16 @@ class RecordArguments(Arguments):
         if not isinstance(bound, dict):
             raise self._error(None, f"expected a {describe_hint(self._record)}")
         return bound
+
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+        """The fields of a record by name; `ArgumentError` if they do not fit."""
+        bound = self.bind_some(args, kwargs)
+        return bound if WHOLE in bound else super().bind((), bound)
+
+    def check_first(self, items: Sequence[object]) -> None:
+        """Refuse items that are no such records."""
+        for item in items:
+            self.check(self.bind((item,), {}))
 
     def check(self, bound: dict[str, object]) -> None:
         """Refuse what the worker would refuse."""

@@ -26,7 +26,7 @@ from tampu.limits.model import NamedLimits
 from tampu.limits.placing import FlowOptions, limits_of
 from tampu.producer.request import JobRules, new_job, request_for
 from tampu.producer.sync_job import SyncJob
-from tampu.tasks.arguments import ConvertingHost, ReturnType
+from tampu.tasks.arguments import WHOLE, ConvertingHost, ReturnType
 from tampu.tasks.calls import Call, FirstStep
 from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
@@ -207,7 +207,7 @@ class Task(Generic[P, R]):
         """Refuse a task that names a limit that its app does not declare."""
         check_declared(self._flow.limits, self._registry.producer.limits)
 
-    def _job_options(self, arguments: Mapping[str, object]) -> JobOptions:
+    def _job_options(self, arguments: Mapping[str, object], *, place: bool = True) -> JobOptions:
         """The options of the job of a call: those of the task, and its own, which win."""
         own = self._options
         options: JobOptions = {}
@@ -216,7 +216,7 @@ class Task(Generic[P, R]):
         if self._settings.expires is not None:
             options["expires"] = self._settings.expires
         options = {**options, **own}
-        if self._flow == NO_FLOW and not own.get("limits"):
+        if not place or not self.is_placed:
             return options
         flow = asdict(self.flow_options(arguments, own))
         return {**options, **cast("JobOptions", flow)}
@@ -232,17 +232,23 @@ class Task(Generic[P, R]):
         return copy
 
     def draft(
-        self, args: tuple[object, ...], kwargs: Mapping[str, object], *, check: bool = True
+        self,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        *,
+        check: bool = True,
+        place: bool = True,
     ) -> Draft:
         """A job of a flow or chain to come, whose arguments may stand for results.
 
-        `check` says whether arguments that are known have not been checked yet.
+        `check`: known arguments were not checked yet. `place`: flow control decides about it now.
         """
         arguments = self.definition.arguments
         bound = split_arguments(arguments.bind(args, kwargs))
         if check:
             arguments.check_some(bound.known)
-        job = new_job(self.name, bound.sent, self._job_options(bound.known))
+        data = bound.sent.get(WHOLE, bound.sent)
+        job = new_job(self.name, data, self._job_options(bound.known, place=place))
         rules = self._registry.producer.job_rules
         request = check_draft(request_for(job, rules, now_ms()))
         return Draft(self.queue, request, bound.later)

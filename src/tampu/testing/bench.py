@@ -20,6 +20,7 @@ from tampu.consumer.settle import settle
 from tampu.errors import TampuError
 from tampu.outcome import Done, Failed, Outcome, Retry, UnrecoverableFailure, handler_frames
 from tampu.server.connect import connect
+from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
 from tampu.server.scripts.gate import admit
 from tampu.server.scripts.virtual_time import travel
@@ -124,8 +125,7 @@ class Bench:
             await queue.settler.drain(_SETTLE_S)
             return [Ended(None, refusal_error(burial), burial.job_id, is_final=True)]
         delivery = accepted.deliveries[0]
-        if queue.settler.cancellations.of(delivery) is not None:
-            queue.settler.cancel(delivery)
+        if queue.stops(delivery):
             await queue.settler.drain(_SETTLE_S)
             return [Ended(None, None, delivery.job.id, is_final=True)]
         if delivery.plan.batch is None:
@@ -140,9 +140,28 @@ class Bench:
             queues = self._queues.values()
             reads = [each.read() for each in queues if not each.heads]
             await asyncio.gather(*reads, *(each.learn() for each in queues if learn))
-            if any([await each.relay() for each in queues if each.has_flows]):
+            if await self._relay():
                 await asyncio.gather(*(each.read() for each in queues if not each.heads))
         self._has_read = True
+
+    async def relay(self, names: Iterable[str]) -> None:
+        """Add the jobs that wait for a relay: those of maps, and of other queues."""
+        if await any_exists(self.lane, [QueueKeys(each).outbox for each in names]):
+            await self.serve(names)
+            async with self._reading:
+                await self._learn()
+                await self._relay()
+
+    async def _relay(self) -> bool:
+        """Whether there was something to bring; what one queue gets may be something to bring."""
+        has_brought = False
+        while any([await each.relay() for each in self._queues.values() if each.has_flows]):
+            has_brought = True
+            await self._learn()
+        return has_brought
+
+    async def _learn(self) -> None:
+        await asyncio.gather(*(each.learn() for each in self._queues.values()))
 
     async def flush_events(self) -> None:
         """Return when all events of the jobs are written."""
@@ -159,7 +178,7 @@ class Bench:
                 if queue.settler.start is not None:
                     queue.settler.start(each)
                 await queue.free_key(each)
-            outcomes = await run_together(deliveries, rules.raised)
+            outcomes = await run_together(deliveries, rules.raised, queue=queue.keys.name)
             for each, outcome in zip(deliveries, outcomes, strict=True):
                 now = isinstance(outcome, Failed) and rules.inline
                 put = msgspec.structs.replace(outcome, after_ms=0) if now else outcome

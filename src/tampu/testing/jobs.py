@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tampu.consumer.queue_config import new_consumer
 from tampu.errors import OptionError, TampuError
 from tampu.job import Job
+from tampu.server.flows import FlowReader
 from tampu.server.scripts.virtual_time import begin_test, empty_database
 from tampu.tasks.handlers import app_steps, parse_worker_options
 from tampu.tasks.task import AnyTask
@@ -26,7 +27,9 @@ from tampu.testing.runners import make_kit_plans
 from tampu.testing.threads import KitPortal, KitThreads
 from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_ms
 from tampu.util.options import at_least
+from tampu.wire.flow import awaited_id, group_of, parse_member
 from tampu.wire.keys import QueueKeys
+from tampu.wire.names import FLOW_MARK
 
 if TYPE_CHECKING:
     from tampu.app import App
@@ -197,6 +200,7 @@ class Jobs:
 
     async def _read_enqueued(self) -> list[EnqueuedJob]:
         bench = await self.bench()
+        await bench.relay(self._names)
         found: list[EnqueuedJob] = []
         for name in sorted(self._names):
             found += await read_enqueued(bench.lane, QueueKeys(name), without=self._rules.running)
@@ -228,9 +232,37 @@ class Jobs:
             if running is not None and running.get_loop() is here and not job.duplicate:
                 await asyncio.wait([running])  # another task runs it
 
-    def note_seen(self, job_id: str) -> None:
-        """A test has asked for the result of an inline job, and knows how it ended."""
-        self._unseen.pop(job_id, None)
+    async def run_flow(self, flow_id: str) -> None:
+        """Run a flow or chain that was just started, on the loop of the caller."""
+        await self.run_inline([])
+        while running := self._running_of(flow_id):
+            await asyncio.wait(running)  # another task runs a job of it
+            await self.run_inline([])
+
+    def _running_of(self, flow_id: str) -> list[asyncio.Future[None]]:
+        here, group = asyncio.get_running_loop(), group_of(flow_id) or flow_id + FLOW_MARK
+        return [
+            running
+            for job_id, running in self._rules.running.items()
+            if group_of(job_id) == group and running.get_loop() is here
+        ]
+
+    def note_seen(self, awaited: str) -> None:
+        """A test has asked for the result of an inline job or flow, and knows how it ended."""
+        for job_id in list(self._unseen):
+            member = parse_member(job_id)
+            if awaited in {awaited_id(job_id), member and member.flow}:
+                del self._unseen[job_id]
+
+    async def _forget_handled(self, bench: Bench) -> None:
+        """Leave out failures that their flow takes care of."""
+        members = map(parse_member, self._unseen)
+        for flow_id in {each.flow for each in members if each is not None}:
+            for name in self._names:
+                reader = FlowReader(bench.lane, QueueKeys(name), flow_id)
+                state, bad = await reader.fields(["s", "bad"])
+                if bad == b"0" and state != b"failed":
+                    self.note_seen(flow_id)
 
     def first_unseen_error(self) -> BaseException | None:
         """The error of the first inline job that failed and was not asked for its result."""
@@ -260,6 +292,7 @@ class Jobs:
         async with AsyncExitStack() as stack:  # left in reverse order
             bench = await opening
             stack.push_async_callback(bench.close)
+            await self._forget_handled(bench)
             if self._home is not None:
                 stack.push_async_callback(empty_database, bench.lane)
             stack.push_async_callback(bench.finish)

@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Unpack
 
 from tampu.app import App, AppQueue
 from tampu.errors import WrongContext
-from tampu.job import Job, JobOptions, NewJob
 from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions
 from tampu.server.connect import URL_VARIABLE
@@ -17,6 +16,7 @@ from tampu.server.listening import SharedParts
 from tampu.server.scripts.virtual_time import end_test
 from tampu.tasks.task import AnyTask
 from tampu.testing.enqueued import EnqueuedJob
+from tampu.testing.inline import InlineQueue
 from tampu.testing.jobs import LIMIT, Jobs
 from tampu.testing.queue_bench import Attempt
 from tampu.testing.server import start_server
@@ -25,51 +25,6 @@ from tampu.util.clock import Duration, instant_ms, now_ms
 from tampu.util.lifecycle import Shared
 from tampu.util.options import check_flag, check_type
 from tampu.util.portal import Blocking
-
-
-class InlineQueue(AppQueue):
-    """A queue whose jobs run when they are added. A result is there at once, or never."""
-
-    def __init__(
-        self,
-        jobs: Jobs,
-        shared: Shared[SharedParts],
-        name: str,
-        *,
-        limits: NamedLimits,
-        **options: Unpack[QueueOptions],
-    ) -> None:
-        super().__init__(shared, name, limits, **options)
-        self._kit_jobs = jobs
-
-    async def add(self, name: str, data: object = None, **options: Unpack[JobOptions]) -> Job[Any]:
-        """Add one job, and run it."""
-        self._kit_jobs.check_depth()
-        job = await super().add(name, data, **options)
-        await self._kit_jobs.run_inline([job])
-        return job
-
-    async def add_many(self, jobs: Iterable[NewJob]) -> list[Job[Any]]:
-        """Add many jobs, and run them."""
-        self._kit_jobs.check_depth()
-        added = await super().add_many(jobs)
-        await self._kit_jobs.run_inline(added)
-        return added
-
-    async def add_each(
-        self, name: str, datas: Iterable[object], **options: Unpack[JobOptions]
-    ) -> list[Job[Any]]:
-        """Add one job for each item of data, and run them."""
-        self._kit_jobs.check_depth()
-        added = await super().add_each(name, datas, **options)
-        await self._kit_jobs.run_inline(added)
-        return added
-
-    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """The result of a job, without waiting: nothing would come later."""
-        del timeout
-        self._kit_jobs.note_seen(job_id)
-        return await super().wait_for_result(job_id, 0)
 
 
 class SyncJobs(Blocking[Jobs]):

@@ -45,8 +45,6 @@ from tampu.wire.control import decode_request
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys, UniqueUntil
 
-_SETTLE_S: Final = 10.0
-_DELAYED, _SCHEDULES, _GATES = range(3)  # the order of the sets that time travels through
 _PROMOTE: Final = 500
 _LONG_S: Final = 10 * 365 * 86_400  # longer than any test travels
 
@@ -186,6 +184,17 @@ class QueueBench:
         for member in state.requests:
             self.settler.cancellations.note(decode_request(member))
 
+    def stops(self, delivery: Delivery) -> bool:
+        """Cancel or take out a job, if somebody has asked for that; whether somebody has."""
+        cancellations = self.settler.cancellations
+        if cancellations.of(delivery) is not None:
+            self.settler.cancel(delivery)
+            return True
+        request = cancellations.parks(delivery)
+        if request is not None:
+            self.settler.park(delivery, request)
+        return request is not None
+
     async def free_key(self, delivery: Delivery) -> None:
         """Free the unique key of a job that is about to start, if it is held until then."""
         held, job_id = delivery.job.extras.unique, delivery.job.id
@@ -212,8 +221,10 @@ class QueueBench:
                 await self.read()
                 if passed == len(self.heads):
                     break
-            for each in self.accept(self.heads[passed]).deliveries:
-                is_other = each.plan is not first.plan or self.settler.cancellations.of(each)
+            accepted = await self.complete(self.accept(self.heads[passed]))
+            for each in accepted.deliveries:
+                asked = self.settler.cancellations
+                is_other = each.plan is not first.plan or asked.of(each) or asked.parks(each)
                 if not is_other and batch_value(batch.by, each.job.data) == value:
                     found.append(each)
                     del self.heads[passed]

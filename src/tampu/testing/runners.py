@@ -12,7 +12,7 @@ from tampu.consumer.options import WorkerSettings
 from tampu.consumer.runners.local import LoopRunner, ThreadRunner
 from tampu.consumer.runners.traced import note_errors
 from tampu.errors import JobFailed
-from tampu.job import Job, enter_job
+from tampu.job import Job, enter_job, enter_queue
 from tampu.outcome import Decision, Outcome, outcome_after_limit, timeout_outcome
 from tampu.tasks.execution import Runtime, handler_function
 from tampu.tasks.task import AnyTask
@@ -73,11 +73,12 @@ class TaskRunner:
         return ThreadRunner(recording, self._threads)
 
 
-async def run_attempt(delivery: Work) -> Outcome:
+async def run_attempt(delivery: Work, queue: str) -> Outcome:
     """Run the handler of a delivery with its time limit, in a task and a context of its own."""
     runner, limit_s = delivery.plan.runner, delivery.timeout_s
     began = monotonic()
-    running = asyncio.create_task(_enter_and_run(delivery), name=f"tampu-job-{delivery.job.name}")
+    work = _enter_and_run(delivery, queue)
+    running = asyncio.create_task(work, name=f"tampu-job-{delivery.job.name}")
     is_cancelled = limit_s is not None and runner.place is Place.LOOP
     done, _ = await asyncio.wait({running}, timeout=limit_s if is_cancelled else None)
     if not done:
@@ -109,17 +110,17 @@ class _Outcomes:
 
 
 async def run_together(
-    deliveries: list[Delivery], raised: dict[str, BaseException]
+    deliveries: list[Delivery], raised: dict[str, BaseException], *, queue: str
 ) -> list[Outcome]:
     """Run the handler for one job, or once for a batch of them; the outcome of each."""
     first = deliveries[0]
     if first.plan.batch is None:
-        return [await run_attempt(first)]
+        return [await run_attempt(first, queue)]
     work, outcomes = BatchDelivery(first.plan), _Outcomes()
     for each in deliveries:
         work.add(each)
     work.begin(outcomes)
-    outcome = await run_attempt(work)
+    outcome = await run_attempt(work, queue)
     error = raised.pop(work.job.id, None)
     for each in work.end():
         outcomes.put(each, outcome, 0)
@@ -128,7 +129,8 @@ async def run_together(
     return [outcomes.by_job[each.job] for each in deliveries]
 
 
-async def _enter_and_run(delivery: Work) -> Outcome:
+async def _enter_and_run(delivery: Work, queue: str) -> Outcome:
+    enter_queue(queue)
     enter_job(delivery.job)
     return await delivery.plan.runner.run(delivery)
 

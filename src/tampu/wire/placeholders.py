@@ -270,6 +270,7 @@ class FlowValues:
         self._home = home
         self._single: dict[int, bytes] = {}
         self._many: dict[int, Mapping[int, bytes]] = {}
+        self._failed: set[int] = set()
 
     def note(self, node: int, value: bytes) -> None:
         """The stored value of a node with one job."""
@@ -278,6 +279,10 @@ class FlowValues:
     def note_many(self, node: int, values: Mapping[int, bytes]) -> None:
         """The stored values of a node with many, by the numbers of its jobs."""
         self._many[node] = values
+
+    def note_failed(self, node: int) -> None:
+        """More jobs of a node have failed than are tolerated."""
+        self._failed.add(node)
 
     def value_of(self, placeholder: Placeholder) -> Raw:
         """What stands in place of it; `DecodeError` if it is missing."""
@@ -288,7 +293,7 @@ class FlowValues:
         if placeholder.is_map:
             if node not in self._many:
                 raise _missing(node)
-            return self._all_of(node, expected)
+            return self._all_of(placeholder)
         if node not in self._single:
             raise _missing(node)
         value, is_result = split_value(self._single[node])
@@ -304,8 +309,10 @@ class FlowValues:
         """Arguments with all of their values."""
         return fill_template(template, self.value_of)
 
-    def _all_of(self, node: int, expected: Expected) -> Raw:
-        values = self._many[node]
+    def _all_of(self, placeholder: Placeholder) -> Raw:
+        expected, values = placeholder.expected, self._many[placeholder.node]
+        if expected is Expected.DEFAULT and placeholder.node in self._failed:
+            return Raw(_encode(placeholder.default))
         found: Iterable[tuple[bytes, bool]] = (split_value(values[at]) for at in sorted(values))
         if expected is Expected.OUTCOME:
             return Raw(_encode([_outcome(value, is_result=is_done) for value, is_done in found]))
