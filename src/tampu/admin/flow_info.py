@@ -32,6 +32,10 @@ class NodeState(Word):
     FAILED = "failed"
 
 
+_GOING_ON: Final = (RunState.RUNNING, RunState.HALTED)
+_ENDED: Final = (NodeState.DONE, NodeState.FAILED)
+
+
 class EdgeInfo(Struct, frozen=True):
     """What a node waits for: another node, and how that must end."""
 
@@ -53,16 +57,18 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     failed: int
     waits_for: tuple[EdgeInfo, ...]  # all that it depends on
     missing: tuple[int, ...]  # those that it still waits for
+    started_at: datetime | None  # when its first jobs were added
+    ended_at: datetime | None  # when the last of them ended
 
     @property
     def is_over(self) -> bool:
         """Whether all of its jobs have ended."""
-        return self.state in {NodeState.DONE, NodeState.FAILED}
+        return self.state in _ENDED
 
     @property
     def running(self) -> int:
-        """How many of its jobs wait or run."""
-        return self.jobs - self.done - self.failed
+        """How many of its jobs wait on their queue or run."""
+        return 0 if self.state is NodeState.WAITING else self.jobs - self.done - self.failed
 
 
 class FlowInfo(Struct, frozen=True, kw_only=True):
@@ -77,9 +83,15 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeInfo, ...]
     result_node: int | None
     failure: Failure | None  # of the first job that failed
+    lost: tuple[str, ...] = ()  # ids of jobs that are nowhere: the flow waits for them in vain
 
     def __repr__(self) -> str:
         return f"<FlowInfo {self.id} {self.name!r} {self.state.value}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, though a retry may let it go on."""
+        return self.state not in _GOING_ON
 
     @property
     def is_growing(self) -> bool:
@@ -90,6 +102,11 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
     def jobs(self) -> int:
         """How many jobs are known so far."""
         return sum(each.jobs for each in self.nodes)
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs wait on their queues or run."""
+        return sum(each.running for each in self.nodes)
 
     @property
     def done(self) -> int:
@@ -103,6 +120,17 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
 
 
 _EDGE_KINDS: Final = {"s": "success", "e": "end", "a": "order"}
+
+
+STATE_FIELDS: Final = ("s", "halt")
+
+
+def state_of(stored: bytes | None, halted: bytes | None) -> RunState | None:
+    """The state of a flow from `STATE_FIELDS`; None if it is no longer stored."""
+    if stored is None:
+        return None
+    state = RunState(decode_text(stored))
+    return RunState.HALTED if state is RunState.RUNNING and halted == b"1" else state
 
 
 def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo:
@@ -122,9 +150,7 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
     nodes = tuple(
         _read_node(fields, node, waits_for=tuple(edges[node]), home=queue) for node in range(count)
     )
-    state = RunState(text("s"))
-    if state is RunState.RUNNING and text("halt") == "1":
-        state = RunState.HALTED
+    state = state_of(fields.get("s"), fields.get("halt")) or RunState.RUNNING
     why = fields.get("why")
     stored = None if why is None else decode_failure(why)
     ended = text("end")
@@ -134,12 +160,13 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
         queue=queue,
         state=state,
         started_at=instant(number("at")),
-        ended_at=instant(int(ended)) if ended and state is not RunState.RUNNING else None,
+        ended_at=instant(int(ended)) if ended and state not in _GOING_ON else None,
         nodes=nodes,
         result_node=number("res") if "res" in fields else None,
         failure=None
         if stored is None
         else Failure(stored.error_type, stored.message, stored.traceback),
+        lost=tuple(text("lost").split("\n")) if text("lost") and state in _GOING_ON else (),
     )
 
 
@@ -178,4 +205,6 @@ def _read_node(
         failed=dead,
         waits_for=waits_for,
         missing=tuple(dict.fromkeys(missing)),
+        started_at=instant(number("f")) if number("f") else None,
+        ended_at=instant(number("d")) if state in _ENDED and number("d") else None,
     )
