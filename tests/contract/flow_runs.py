@@ -44,6 +44,12 @@ class FlowShop:
         counts = flow.map(self.count, flow.add(self.fetch, count))
         return await flow.start(result=flow.add(self.merge, counts))
 
+    async def start_far(self) -> FlowRun[Any]:
+        """A flow whose home is the other queue, which none of its jobs is on."""
+        flow = self.app.flow("far", queue="other")
+        flow.add(self.fetch, 1)
+        return await flow.start()
+
     async def start_failing(self) -> FlowRun[Any]:
         """A job that fails on another queue, and one that waits for it."""
         flow = self.app.flow("bad")

@@ -43,19 +43,19 @@ async def test_nodes_know_when_they_began_and_ended(shop: FlowShop) -> None:
 
 
 async def test_flows_are_found_by_their_state(shop: FlowShop) -> None:
-    runs = [await shop.start_sum(0) for _ in range(5)]
+    for _ in range(5):
+        await shop.start_sum(0)
     flows = shop.app.queue("default").flows
-    await runs[1].cancel()
-    await runs[3].cancel()
+    ids = [each.id for each in await flows.newest()]
+    await flows.cancel(ids[1])
+    await flows.cancel(ids[3])
     running = await flows.newest(2, state="running")
-    assert [each.id for each in running] == [runs[4].id, runs[2].id]
+    assert [each.id for each in running] == [ids[0], ids[2]]
     rest = await flows.newest(2, state="running", after=2)
-    assert [each.id for each in rest] == [runs[0].id]
+    assert [each.id for each in rest] == [ids[4]]
     cancelled = await flows.newest(state="cancelled")
-    assert [each.id for each in cancelled] == [runs[3].id, runs[1].id]
-    assert [each.id for each in await flows.newest(3, after=1)] == [
-        each.id for each in (runs[3], runs[2], runs[1])
-    ]
+    assert [each.id for each in cancelled] == [ids[1], ids[3]]
+    assert [each.id for each in await flows.newest(3, after=1)] == ids[1:4]
     await shop.app.close()
 
 

@@ -10,7 +10,8 @@ from tampu.util.clock import instant
 from tampu.util.options import Word
 from tampu.wire.dead import Failure
 from tampu.wire.fields import decode_text
-from tampu.wire.result import decode_failure
+from tampu.wire.flow import MemberId
+from tampu.wire.result import CANCELLED, decode_failure
 
 
 class RunState(Word):
@@ -57,6 +58,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     failed: int
     waits_for: tuple[EdgeInfo, ...]  # all that it depends on
     missing: tuple[int, ...]  # those that it still waits for
+    job_id: str | None  # of its job, None if it has many
     started_at: datetime | None  # when its first jobs were added
     ended_at: datetime | None  # when the last of them ended
 
@@ -148,7 +150,8 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
         for edge in filter(None, text(f"o{node}").split(",")):
             edges[int(edge[:-1])].append(EdgeInfo(node, _EDGE_KINDS[edge[-1]]))
     nodes = tuple(
-        _read_node(fields, node, waits_for=tuple(edges[node]), home=queue) for node in range(count)
+        _read_node(fields, node, waits_for=tuple(edges[node]), home=(flow_id, queue))
+        for node in range(count)
     )
     state = state_of(fields.get("s"), fields.get("halt")) or RunState.RUNNING
     why = fields.get("why")
@@ -164,14 +167,18 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
         nodes=nodes,
         result_node=number("res") if "res" in fields else None,
         failure=None
-        if stored is None
+        if stored is None or stored.reason == CANCELLED
         else Failure(stored.error_type, stored.message, stored.traceback),
         lost=tuple(text("lost").split("\n")) if text("lost") and state in _GOING_ON else (),
     )
 
 
 def _read_node(
-    fields: Mapping[str, bytes], node: int, *, waits_for: tuple[EdgeInfo, ...], home: str
+    fields: Mapping[str, bytes],
+    node: int,
+    *,
+    waits_for: tuple[EdgeInfo, ...],
+    home: tuple[str, str],
 ) -> NodeInfo:
     def number(letter: str) -> int:
         return int(fields.get(f"{letter}{node}") or 0)
@@ -187,6 +194,9 @@ def _read_node(
         state = NodeState.FAILED
     else:
         state = NodeState.RUNNING
+    flow_id, home_queue = home
+    queue = decode_text(fields.get(f"q{node}", b"")) or home_queue
+    job_id = MemberId(flow_id, node, None, number("g"), None if queue == home_queue else home_queue)
     fired = {each.node: fields.get(f"c{each.node}", b"") for each in waits_for}
     missing = (
         each.node
@@ -196,7 +206,7 @@ def _read_node(
     return NodeInfo(
         number=node,
         name=decode_text(fields.get(f"n{node}", b"")),
-        queue=decode_text(fields.get(f"q{node}", b"")) or home,
+        queue=queue,
         state=state,
         is_map=is_map,
         is_growing=is_map and stage != b"2",
@@ -205,6 +215,7 @@ def _read_node(
         failed=dead,
         waits_for=waits_for,
         missing=tuple(dict.fromkeys(missing)),
+        job_id=None if is_map else str(job_id),
         started_at=instant(number("f")) if number("f") else None,
         ended_at=instant(number("d")) if state in _ENDED and number("d") else None,
     )

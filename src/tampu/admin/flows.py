@@ -122,9 +122,15 @@ class Flows:
     async def dead_letters(self, flow_id: str) -> dict[str, list[str]]:
         """The dead letters of its jobs by their queues."""
         found: dict[str, list[str]] = {}
-        for queue, dead_id in (await (await self._reader(flow_id)).dead_letters()).values():
-            found.setdefault(queue or self._keys.name, []).append(dead_id)
+        for queue, dead_id in (await self.letter_places(flow_id)).values():
+            found.setdefault(queue, []).append(dead_id)
         return found
+
+    async def letter_places(self, flow_id: str) -> dict[str, tuple[str, str]]:
+        """The queue and the id of each dead letter, by the node of its job or `node.number`."""
+        found = await (await self._reader(flow_id)).dead_letters()
+        own = self._keys.name
+        return {place: (queue or own, dead_id) for place, (queue, dead_id) in found.items()}
 
     async def start(self, flow: FlowStart) -> bool:
         """Store a flow and add its first jobs; False if it was there already."""

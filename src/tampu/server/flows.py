@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 200
 _OWN_FIELDS: Final = ("s", "halt", "name", "at", "end", "res", "why", "lost")
-_NODE_FIELDS: Final = ("k", "n", "q", "u", "x", "p", "z", "c", "o", "f", "d")
+_NODE_FIELDS: Final = ("k", "n", "q", "u", "x", "p", "z", "c", "o", "f", "d", "g")
 
 
 class FlowReader:
