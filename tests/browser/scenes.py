@@ -1,7 +1,7 @@
 """What the pages show in these tests: a busy shop, and queues full of hostile texts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -14,6 +14,7 @@ from msgspec.msgpack import encode
 from tampu.admin.audit import note
 from tampu.admin.browsing import JobPlace
 from tampu.admin.history import add_mark, processes_of
+from tampu.app import App
 from tampu.dashboard.app import MODULES
 from tampu.job import Job
 from tampu.limits import Concurrency, Rate
@@ -59,6 +60,8 @@ _QUERIES: Final[dict[str, dict[str, str]]] = {
     "bulk": {"id": "bulk"},
     "audit": {},
     "alerts": {},
+    "flows": {"queue": "queue"},
+    "flow": {"queue": "queue", "id": "flow"},
     "schedules": {"queue": "queue"},
     "schedule": {"queue": "queue", "key": "schedule"},
     "workers": {},
@@ -76,6 +79,7 @@ class Scene:
     job: str
     dead: str
     schedule: str
+    flow: str
     done: str = ""
     limit: str = ""
     lined: str = ""  # a job that waits in a line
@@ -150,7 +154,8 @@ async def _fill_shop(url: str) -> Scene:
         (dead, *_) = await emails.dead.peek()
     await _raise_alerts(url)
     held, limit = "held-1001", f"{TASK}(to)"
-    return Scene(EMAILS, TASK, JOB, dead.dead_id, "nightly", limit=limit, lined=held)
+    flow = await _start_flow(url, EMAILS, [TASK, "send_newsletter"], on="images")
+    return Scene(EMAILS, TASK, JOB, dead.dead_id, "nightly", flow, limit=limit, lined=held)
 
 
 async def _seed_fires(url: str, keys: QueueKeys, schedule: str) -> None:
@@ -199,8 +204,29 @@ async def hostile_queue(url: str, text: str = HOSTILE[0]) -> Scene:
         (dead, *_) = await queue.dead.peek()
     async with await connect(url) as server:
         await _report_harm(server, QueueKeys(HOSTILE_QUEUE))
-    found = Scene(HOSTILE_QUEUE, text, job_id, dead.dead_id, key)
+    flow = await _start_flow(url, HOSTILE_QUEUE, HOSTILE, on=HOSTILE_QUEUE)
+    found = Scene(HOSTILE_QUEUE, text, job_id, dead.dead_id, key, flow)
     return replace(found, done=f"{text}-done", lined=f"{text}-held", limit=f"{text}(to)")
+
+
+async def _start_flow(url: str, queue: str, names: Sequence[str], *, on: str) -> str:
+    """A flow with tasks of these names on a queue, each after the one before; returns its id."""
+    app = App(url, default_queue=queue)
+    flow, last = app.flow(names[0]), None
+    for name in names:
+        task = app.task(name=name, queue=on)(_take)
+        node = flow.add(task, name)
+        flow.map(task, [name] * 3)
+        if last is not None:
+            node.after(last)
+        last = node
+    run = await flow.start()
+    await app.close()
+    return run.id
+
+
+async def _take(text: str) -> str:
+    return text
 
 
 async def _limit(queue: Queue, task: str, to: str, *, job_id: str) -> None:

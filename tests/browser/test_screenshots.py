@@ -104,9 +104,10 @@ async def _demo_links(url: str, site: str) -> list[str]:
         dead = (await queue.dead.peek(1))[0].dead_id
     async with Queue(ORDERS, url) as queue:
         key = (await queue.schedules.list())[0].key
-    links = await Scene(EMAILS, "confirm", job.id, dead, "").links(site)
+    links = await Scene(EMAILS, "confirm", job.id, dead, "", "").links(site)
     schedule = urlencode({"queue": ORDERS, "key": key})
-    return [*(link for link in links if not link.startswith("schedule")), f"schedule?{schedule}"]
+    absent = ("schedule", "flow?")
+    return [*(link for link in links if not link.startswith(absent)), f"schedule?{schedule}"]
 
 
 async def _take_all(visitors: Visitors, site: str, scene: str, links: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from tampu.util.clock import instant
 from tampu.util.options import Word
 from tampu.wire.dead import Failure
 from tampu.wire.fields import decode_text
-from tampu.wire.result import decode_failure
+from tampu.wire.flow import MemberId
+from tampu.wire.result import CANCELLED, decode_failure
 
 
 class RunState(Word):
@@ -30,6 +31,10 @@ class NodeState(Word):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+
+
+_GOING_ON: Final = (RunState.RUNNING, RunState.HALTED)
+_ENDED: Final = (NodeState.DONE, NodeState.FAILED)
 
 
 class EdgeInfo(Struct, frozen=True):
@@ -53,16 +58,19 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     failed: int
     waits_for: tuple[EdgeInfo, ...]  # all that it depends on
     missing: tuple[int, ...]  # those that it still waits for
+    job_id: str | None  # of its job, None if it has many
+    started_at: datetime | None  # when its first jobs were added
+    ended_at: datetime | None  # when the last of them ended
 
     @property
     def is_over(self) -> bool:
         """Whether all of its jobs have ended."""
-        return self.state in {NodeState.DONE, NodeState.FAILED}
+        return self.state in _ENDED
 
     @property
     def running(self) -> int:
-        """How many of its jobs wait or run."""
-        return self.jobs - self.done - self.failed
+        """How many of its jobs wait on their queue or run."""
+        return 0 if self.state is NodeState.WAITING else self.jobs - self.done - self.failed
 
 
 class FlowInfo(Struct, frozen=True, kw_only=True):
@@ -77,9 +85,15 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeInfo, ...]
     result_node: int | None
     failure: Failure | None  # of the first job that failed
+    lost: tuple[str, ...] = ()  # ids of jobs that are nowhere: the flow waits for them in vain
 
     def __repr__(self) -> str:
         return f"<FlowInfo {self.id} {self.name!r} {self.state.value}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, though a retry may let it go on."""
+        return self.state not in _GOING_ON
 
     @property
     def is_growing(self) -> bool:
@@ -90,6 +104,11 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
     def jobs(self) -> int:
         """How many jobs are known so far."""
         return sum(each.jobs for each in self.nodes)
+
+    @property
+    def running(self) -> int:
+        """How many of its jobs wait on their queues or run."""
+        return sum(each.running for each in self.nodes)
 
     @property
     def done(self) -> int:
@@ -103,6 +122,17 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
 
 
 _EDGE_KINDS: Final = {"s": "success", "e": "end", "a": "order"}
+
+
+STATE_FIELDS: Final = ("s", "halt")
+
+
+def state_of(stored: bytes | None, halted: bytes | None) -> RunState | None:
+    """The state of a flow from `STATE_FIELDS`; None if it is no longer stored."""
+    if stored is None:
+        return None
+    state = RunState(decode_text(stored))
+    return RunState.HALTED if state is RunState.RUNNING and halted == b"1" else state
 
 
 def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo:
@@ -120,11 +150,10 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
         for edge in filter(None, text(f"o{node}").split(",")):
             edges[int(edge[:-1])].append(EdgeInfo(node, _EDGE_KINDS[edge[-1]]))
     nodes = tuple(
-        _read_node(fields, node, waits_for=tuple(edges[node]), home=queue) for node in range(count)
+        _read_node(fields, node, waits_for=tuple(edges[node]), home=(flow_id, queue))
+        for node in range(count)
     )
-    state = RunState(text("s"))
-    if state is RunState.RUNNING and text("halt") == "1":
-        state = RunState.HALTED
+    state = state_of(fields.get("s"), fields.get("halt")) or RunState.RUNNING
     why = fields.get("why")
     stored = None if why is None else decode_failure(why)
     ended = text("end")
@@ -134,17 +163,22 @@ def read_flow(flow_id: str, queue: str, fields: Mapping[str, bytes]) -> FlowInfo
         queue=queue,
         state=state,
         started_at=instant(number("at")),
-        ended_at=instant(int(ended)) if ended and state is not RunState.RUNNING else None,
+        ended_at=instant(int(ended)) if ended and state not in _GOING_ON else None,
         nodes=nodes,
         result_node=number("res") if "res" in fields else None,
         failure=None
-        if stored is None
+        if stored is None or stored.reason == CANCELLED
         else Failure(stored.error_type, stored.message, stored.traceback),
+        lost=tuple(text("lost").split("\n")) if text("lost") and state in _GOING_ON else (),
     )
 
 
 def _read_node(
-    fields: Mapping[str, bytes], node: int, *, waits_for: tuple[EdgeInfo, ...], home: str
+    fields: Mapping[str, bytes],
+    node: int,
+    *,
+    waits_for: tuple[EdgeInfo, ...],
+    home: tuple[str, str],
 ) -> NodeInfo:
     def number(letter: str) -> int:
         return int(fields.get(f"{letter}{node}") or 0)
@@ -160,6 +194,9 @@ def _read_node(
         state = NodeState.FAILED
     else:
         state = NodeState.RUNNING
+    flow_id, home_queue = home
+    queue = decode_text(fields.get(f"q{node}", b"")) or home_queue
+    job_id = MemberId(flow_id, node, None, number("g"), None if queue == home_queue else home_queue)
     fired = {each.node: fields.get(f"c{each.node}", b"") for each in waits_for}
     missing = (
         each.node
@@ -169,7 +206,7 @@ def _read_node(
     return NodeInfo(
         number=node,
         name=decode_text(fields.get(f"n{node}", b"")),
-        queue=decode_text(fields.get(f"q{node}", b"")) or home,
+        queue=queue,
         state=state,
         is_map=is_map,
         is_growing=is_map and stage != b"2",
@@ -178,4 +215,7 @@ def _read_node(
         failed=dead,
         waits_for=waits_for,
         missing=tuple(dict.fromkeys(missing)),
+        job_id=None if is_map else str(job_id),
+        started_at=instant(number("f")) if number("f") else None,
+        ended_at=instant(number("d")) if state in _ENDED and number("d") else None,
     )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tampu.admin.flow_info import FlowInfo, RunState, read_flow
+from tampu.admin.flow_info import STATE_FIELDS, FlowInfo, RunState, read_flow, state_of
 from tampu.errors import OptionError
 from tampu.server.flows import FlowReader, newest_flows, pair_results
 from tampu.server.scripts.flows import (
@@ -19,16 +19,20 @@ from tampu.server.scripts.flows import (
     start_flow,
     stop_flow,
 )
-from tampu.util.options import at_least
+from tampu.util.options import at_least, check_choice
 from tampu.wire.placeholders import split_value
 from tampu.wire.result import decode_result, encode_cancelled
 
 if TYPE_CHECKING:
+    from tampu.admin.control import OpenQueue
     from tampu.producer.connection import QueueConnection
+    from tampu.server.lane import Lane
     from tampu.wire.keys import QueueKeys
 
 _RESUMED_A_CALL: Final = 1000
 _LOOK_S: Final = 0.2
+_MOST_LOOKED_AT: Final = 10_000
+_LOOKED_AT_A_TIME: Final = 200
 _OVER: Final = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
 
 
@@ -46,9 +50,9 @@ class Flows:
     def __init__(
         self,
         keys: QueueKeys,
-        connect: Callable[[], Awaitable[QueueConnection]],
+        connect: Callable[[], Awaitable[OpenQueue | QueueConnection]],
         *,
-        headers: Callable[[], dict[str, str]] | None,
+        headers: Callable[[], dict[str, str]] | None = None,
     ) -> None:
         self._keys = keys
         self._connect = connect
@@ -58,18 +62,41 @@ class Flows:
         """What jobs carry that are added later, so that they belong to the trace of now."""
         return {} if self._headers is None else self._headers()
 
-    async def newest(self, count: int = 20, *, after: int = 0) -> Sequence[FlowInfo]:
-        """The newest flows, without the first `after` of them."""
+    async def newest(
+        self, count: int = 20, *, after: int = 0, state: RunState | str | None = None
+    ) -> Sequence[FlowInfo]:
+        """The newest flows, or those in a state, without the first `after` of them.
+
+        With a state, it looks at the 10 000 newest flows.
+        """
         at_least("count", count, 1)
         at_least("after", after, 0)
         lane = (await self._connect()).lane
-        ids = await newest_flows(lane, self._keys, first=after, count=count)
+        if state is None:
+            ids = await newest_flows(lane, self._keys, first=after, count=count)
+        else:
+            check_choice("state", str(state), [str(each) for each in RunState])
+            ids = (await self._in_state(lane, RunState(state), after + count))[after:]
         found = await asyncio.gather(*map(self.info, ids))
         return [each for each in found if each is not None]
 
+    async def _in_state(self, lane: Lane, state: RunState, count: int) -> list[str]:
+        """The ids of so many flows in a state, newest first."""
+        found: list[str] = []
+        for first in range(0, _MOST_LOOKED_AT, _LOOKED_AT_A_TIME):
+            ids = await newest_flows(lane, self._keys, first=first, count=_LOOKED_AT_A_TIME)
+            readers = [FlowReader(lane, self._keys, each) for each in ids]
+            states = await asyncio.gather(*(each.fields(STATE_FIELDS) for each in readers))
+            found += [
+                each for each, fields in zip(ids, states, strict=True) if state_of(*fields) is state
+            ]
+            if len(found) >= count or len(ids) < _LOOKED_AT_A_TIME:
+                break
+        return found[:count]
+
     async def info(self, flow_id: str) -> FlowInfo | None:
         """What is known about a flow; None if there is none, or none any more."""
-        fields = await (await self._reader(flow_id)).all_fields()
+        fields = await (await self._reader(flow_id)).state()
         return read_flow(flow_id, self._keys.name, fields) if fields else None
 
     async def cancel(self, flow_id: str) -> bool:
@@ -88,12 +115,31 @@ class Flows:
             left = await resume_flow(lane, self._keys, flow_id, count=_RESUMED_A_CALL)
         return left == 0
 
+    async def retry(
+        self, flow_id: str, replay: Callable[[str, Sequence[str]], Awaitable[int]]
+    ) -> int:
+        """Run its dead letters again, and let it go on; returns how many there were.
+
+        `replay` puts dead letters of a queue back.
+        """
+        count = 0
+        for queue, ids in (await self.dead_letters(flow_id)).items():
+            count += await replay(queue, ids)
+        await self.resume(flow_id)
+        return count
+
     async def dead_letters(self, flow_id: str) -> dict[str, list[str]]:
         """The dead letters of its jobs by their queues."""
         found: dict[str, list[str]] = {}
-        for queue, dead_id in (await (await self._reader(flow_id)).dead_letters()).values():
-            found.setdefault(queue or self._keys.name, []).append(dead_id)
+        for queue, dead_id in (await self.letter_places(flow_id)).values():
+            found.setdefault(queue, []).append(dead_id)
         return found
+
+    async def letter_places(self, flow_id: str) -> dict[str, tuple[str, str]]:
+        """The queue and the id of each dead letter, by the node of its job or `node.number`."""
+        found = await (await self._reader(flow_id)).dead_letters()
+        own = self._keys.name
+        return {place: (queue or own, dead_id) for place, (queue, dead_id) in found.items()}
 
     async def start(self, flow: FlowStart) -> bool:
         """Store a flow and add its first jobs; False if it was there already."""

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "job": ("jobs", "List, show, wait for, cancel or reschedule jobs."),
     "dead": ("dead", "List, show, replay or delete dead letters."),
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
+    "flow": ("flows", "List, show, cancel or retry flows."),
     "queue": ("queues", "List, pause, resume, drain or purge whole queues."),
     "limits": ("limits", "List or change limits, weights of keys, and what is paused."),
     "why": ("limits", "Say why a job is not running yet."),

@@ -242,6 +242,13 @@ class Screen:
         sys.stdout.flush()
 
 
+def progress_bar(share: float, width: int = 10) -> str:
+    """A bar that is filled up to a share of 1, and full only at 1."""
+    filled = math.floor(min(1.0, max(0.0, share)) * width)
+    full, empty = ("█", "░") if _takes_unicode() else ("#", ".")
+    return full * filled + empty * (width - filled)
+
+
 def _takes_unicode() -> bool:
     return sys.stdout.encoding.lower().startswith("utf")
 

@@ -34,6 +34,7 @@ from tampu.dashboard.page import (
 from tampu.dashboard.pages import (
     alerts,
     dead,
+    flows,
     job,
     jobs,
     limits,
@@ -67,6 +68,7 @@ MODULES: Final[tuple[ModuleType, ...]] = (
     jobs,
     job,
     dead,
+    flows,
     schedules,
     workers,
     alerts,

@@ -1,6 +1,6 @@
 """A flow that was started: wait for it, look at it, stop it, let it go on."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -106,11 +106,11 @@ class FlowRun(Generic[R]):
 
         Jobs that are done stay done. A dead letter that was deleted cannot run again.
         """
-        flows, count = self._app.queue(self._queue).flows, 0
-        for queue, ids in (await flows.dead_letters(self.id)).items():
-            count += await self._app.queue(queue).dead.replay(len(ids), ids=ids)
-        await flows.resume(self.id)
-        return count
+
+        async def replay(queue: str, ids: Sequence[str]) -> int:
+            return await self._app.queue(queue).dead.replay(len(ids), ids=ids)
+
+        return await self._app.queue(self._queue).flows.retry(self.id, replay)
 
     def completed(self, nodes: Nodes[T], *, after: str | None = None) -> "CompletedJobs[T]":
         """The jobs of a map as they are done: `async for number, result in run.completed(nodes)`.

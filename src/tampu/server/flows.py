@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tampu.wire.placeholders import Placeholder
 
 _PAGE: Final = 200
+_OWN_FIELDS: Final = ("s", "halt", "name", "at", "end", "res", "why", "lost")
+_NODE_FIELDS: Final = ("k", "n", "q", "u", "x", "p", "z", "c", "o", "f", "d", "g")
 
 
 class FlowReader:
@@ -34,9 +36,15 @@ class FlowReader:
         reply: Any = await self._lane.call("HMGET", self._key, *names, repeatable=True)
         return list(reply)
 
-    async def all_fields(self) -> dict[str, bytes]:
-        """All fields of its state; none if there is no such flow."""
-        return await self._read_hash(self._key)
+    async def state(self) -> dict[str, bytes]:
+        """Its state without jobs and results, which may be large; nothing if there is no flow."""
+        count, *values = await self.fields(["nodes", *_OWN_FIELDS])
+        found = dict(zip(_OWN_FIELDS, values, strict=True)) | {"nodes": count}
+        for first in range(0, int(count or 0), _PAGE):
+            nodes = range(first, min(first + _PAGE, int(count or 0)))
+            names = [f"{letter}{node}" for node in nodes for letter in _NODE_FIELDS]
+            found |= zip(names, await self.fields(names), strict=True)
+        return {name: value for name, value in found.items() if value is not None}
 
     async def dead_letters(self) -> dict[str, tuple[str, str]]:
         """The dead letters of its jobs, by their places: the queue ("" for its own), and the id."""

@@ -97,7 +97,8 @@ class QueueKeys:
     @property
     def lasting(self) -> tuple[bytes, ...]:
         """The keys that make a queue exist: it exists while one of them does."""
-        return (self.stream, self.delayed, self.dead, self.repeat, self.paused, self.events)
+        own = (self.stream, self.delayed, self.dead, self.repeat, self.paused, self.events)
+        return (*own, self.flows)
 
     @property
     def pattern(self) -> bytes:
@@ -189,7 +190,10 @@ class HeldKey(Struct, frozen=True, array_like=True):
 EVERY_QUEUE: Final = b"{chasqui:*}:*"
 """A SCAN pattern that matches every key of every queue."""
 _QUEUE_OF: Final = re.compile(rb"\{chasqui:([^}]+)\}:(.+)", re.DOTALL)
-_LASTING: Final = (b"stream", b"delayed", b"dlq", b"repeat", b"tampu:paused", b"events")
+_LASTING: Final = (
+    *(b"stream", b"delayed", b"dlq", b"repeat", b"tampu:paused", b"events"),
+    b"tampu:flows",  # its jobs may all be on other queues
+)
 _EXPIRING: Final = (
     b"dlid:",
     b"didx:",

@@ -207,7 +207,9 @@ def test_a_prefix_that_would_move_the_hash_tag_is_refused(prefix: str) -> None:
         check_prefix(prefix)
 
 
-@pytest.mark.parametrize("part", ["stream", "delayed", "dlq", "repeat", "events", "tampu:paused"])
+@pytest.mark.parametrize(
+    "part", ["stream", "delayed", "dlq", "repeat", "events", "tampu:paused", "tampu:flows"]
+)
 def test_a_queue_is_known_by_each_of_its_lasting_keys(part: str) -> None:
     key = f"{{chasqui:a:b}}:{part}".encode()
     assert queue_of_key(key) == "a:b"

@@ -27,6 +27,7 @@ from tampu.server.streams import fields_of, server_time_ms
 from tampu.util.clock import instant
 from tampu.util.ids import time_of_id
 from tampu.wire.event import EventKind
+from tampu.wire.flow import parse_member
 from tampu.wire.names import check_job_id
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ async def load(view: View) -> Mapping[str, object]:
         "headers": tree(shown(info.headers)) if info.headers else None,
         "result": tree(shown(info.result)) if info.state is JobState.DONE else None,
         "trace": trace_id(info.headers),
+        "flow": parse_member(info.id),
         "may_cancel": info.state in _ALIVE and view.may(Action.CANCEL, queue),
         "may_move": info.state in _DELAYED and view.may(Action.RESCHEDULE, queue),
         "may_replay": may_replay,

@@ -24,6 +24,7 @@ if before == 'running' or before == 'failed' then
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
     note_changes(flow)
+    if flow.live > 0 then keep(flow, HELD_S) end  -- should the end of one never come
     announce_flows()
     wake_relay()
 end

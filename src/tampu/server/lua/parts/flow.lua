@@ -5,6 +5,7 @@
 --     kind: 's' done | 'd' dead | 'c' cancelled | 'p' parked, with its member | 'a' replayed
 --     value: result or failure, or the member; place: where its dead letter is ('': there is none)
 -- note_changes(flow), announce_flows(): write all down, at the end. Others as below.
+-- `f` and `d` of a node: when its first jobs were added, and when the last of them ended.
 -- Stages of a node: '' it waits, '1' it grows, '2' all of its jobs are known, '3' its growth is halted.
 -- After `add_members`, `flow_keys` and `announce`; with `notices`, and `tag`.
 local HELD_S = 1209600  -- how long a flow that has failed is kept: 14 days
@@ -58,6 +59,15 @@ end
 local function tell_result(flow, value) tell_end(flow, 'result', value, flow.ttl) end
 local function tell_failure(flow, value) tell_end(flow, 'tampu:failure', value, HELD_S) end
 
+local clock
+local function now_ms()
+    if not clock then
+        local time = redis.call('TIME')
+        clock = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+    end
+    return clock
+end
+
 -- --- what follows from a change -------------------------------------------------------------------
 
 -- The nodes that waited for one end of a node ('s' its success, 'e' any end) wait for one thing less.
@@ -81,6 +91,7 @@ local function note_node(flow, node)
             tell_result(flow, not node.is_map and redis.call('HGET', flow.key, 'y' .. node.name) or '\192')
         end
     end
+    if is_whole and node.left == node.dead then node.ended = now_ms() end
     if is_whole and node.pending == 0 and not string.find(node.fired, 'e') then
         node.fired = node.fired .. 'e'
         fire(flow, node, 'ea')
@@ -96,7 +107,7 @@ end
 
 local function release(flow, name)
     local node = load_node(flow, name)
-    node.is_changed = true
+    node.is_changed, node.began = true, now_ms()
     flow.held, flow.live = flow.held - 1, flow.live + 1
     if node.is_map then
         node.stage = '1'  -- and one of `live` stands for the jobs to come
@@ -124,11 +135,6 @@ local function keep(flow, ttl)
         if ttl then redis.call('EXPIRE', key, ttl) else redis.call('PERSIST', key) end
     end)
 end
-local function now_ms()
-    local time = redis.call('TIME')
-    return string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-end
-
 -- Ask the workers of all queues of a flow: 'cancel' its jobs, or 'park' those that have not started.
 local function ask_workers(flow, op)
     for name in string.gmatch(redis.call('HGET', flow.key, 'queues') or '', '[^\n]+') do
@@ -172,6 +178,8 @@ local function note_changes(flow)
             set('u' .. name, node.left); set('e' .. name, node.pending); set('x' .. name, node.dead)
             set('p' .. name, node.added); set('c' .. name, node.fired); set('z' .. name, node.stage)
             set('i' .. name, node.is_bad and '1' or '0'); set('m' .. name, node.state)
+            if node.began then set('f' .. name, node.began) end
+            if node.ended then set('d' .. name, node.ended) end
             node.is_changed = false
         end
     end
@@ -186,7 +194,9 @@ local function note_changes(flow)
         ttl = flow.state == 'failed' and HELD_S or flow.ttl
     end
     set('s', flow.state)
-    redis.call('HSET', flow.key, unpack(fields))
+    for i = 1, #fields, 4000 do
+        redis.call('HSET', flow.key, unpack(fields, i, math.min(i + 3999, #fields)))
+    end
     if ttl then keep(flow, ttl) end
 end
 
