@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
-
 from tampu.errors import OptionError, WrongContext
 from tampu.flows.nodes import Edge, Node, Nodes, check_node, edge_kind
 from tampu.flows.run import FlowRun, SyncFlowRun
+from tampu.flows.storing import DraftedNode, StartContext, fields_of
 from tampu.server.scripts.flows import FlowStart
 from tampu.util.clock import Duration, now_ms, to_ms
 from tampu.util.ids import new_id
 from tampu.util.options import check_flag
-from tampu.wire.flow import MAX_NODES, MemberId, NewMember
+from tampu.wire.flow import MAX_NODES
 from tampu.wire.names import check_job_name
 from tampu.wire.payload import encode_payload
-from tampu.wire.placeholders import ITEM, MapDefinition, encode_inputs
+from tampu.wire.placeholders import ITEM
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
     from tampu.flows.run import FlowProducer
     from tampu.tasks.calls import Call
-    from tampu.tasks.drafts import Draft, Later
+    from tampu.tasks.drafts import Draft
     from tampu.tasks.task import Task
 
 P = ParamSpec("P")
@@ -35,28 +33,6 @@ C = TypeVar("C")
 D = TypeVar("D")
 RESULT_TTL: Final = "1h"
 _MAX_ITEMS_BYTES: Final = 64 * 1024 * 1024
-
-
-class _Drafted:
-    """A node, the job or jobs that it stands for, and the nodes that wait for it."""
-
-    def __init__(self, node: Node[Any], draft: Draft | None) -> None:
-        self.node = node
-        self.draft = draft  # None: jobs are added while the flow runs
-        self.items: list[bytes] | None = None  # of a map: encoded
-        self.source: Later | None = None  # of a map: where its items come from
-        self.has_own_lines = False  # a map whose jobs wait in lines by their items
-        self.placed: list[Draft] = [] if draft is None else [draft]
-        self.dependents: dict[tuple[int, str], None] = {}
-        self.waits = 0
-
-
-class _StartContext(Struct, frozen=True):
-    """The id of a flow that starts, when, and the headers of its jobs."""
-
-    flow_id: str
-    at_ms: int
-    headers: dict[str, str]
 
 
 class Flow:
@@ -83,7 +59,7 @@ class Flow:
         check_flag("fail_fast", fail_fast)
         self._fail_fast = fail_fast
         self._ttl_s = result_ttl_s(to_ms("result_ttl", result_ttl))
-        self._drafted: list[_Drafted] = []
+        self._drafted: list[DraftedNode] = []
         self._id: str | None = None  # from the first call of `start` on
         self._is_started = False
 
@@ -188,7 +164,7 @@ class Flow:
         self._check_open()
         draft = task.draft(args, kwargs)
         node: Node[R] = Node(self, len(self._drafted), task.name)
-        self._note(_Drafted(node, draft))
+        self._note(DraftedNode(node, draft))
         return node
 
     @overload
@@ -220,7 +196,7 @@ class Flow:
         is_known = not isinstance(items, Edge)
         # What flow control needs to know of a job may be in its item.
         draft = task.draft((ITEM, *args), kwargs, place=not is_known)
-        drafted = _Drafted(nodes, draft)
+        drafted = DraftedNode(nodes, draft)
         if isinstance(items, Edge):
             drafted.source = items
         else:
@@ -238,13 +214,13 @@ class Flow:
         self._check_open()
         draft = call.task.draft((), call.arguments, check=False)
         node: Node[R] = Node(self, len(self._drafted), call.task.name)
-        self._note(_Drafted(node, draft))
+        self._note(DraftedNode(node, draft))
         return node
 
     def open_batch(self) -> Nodes[Any]:
         """A node whose jobs are added while the flow runs."""
         nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch")
-        self._note(_Drafted(nodes, None))
+        self._note(DraftedNode(nodes, None))
         return nodes
 
     def connect(self, upstream: Node[Any], node: Node[Any], kind: str) -> None:
@@ -256,7 +232,7 @@ class Flow:
             raise OptionError("node", before, problem)
         self._connect(before.number, then.number, kind)
 
-    def _note(self, drafted: _Drafted) -> None:
+    def _note(self, drafted: DraftedNode) -> None:
         number = len(self._drafted)
         if number >= MAX_NODES:
             raise OptionError("flow", self, f"it can have at most {MAX_NODES} nodes; use map")
@@ -312,7 +288,9 @@ class Flow:
         flows = self._app.queue(self._home).flows
         # After a lost connection it can be started again, and keeps its id: it is there once.
         flow_id = self._id = self._id or new_id(now_ms())
-        stored = self._store(_StartContext(flow_id, now_ms(), flows.trace_headers()), number)
+        stored = self._store(
+            StartContext(flow_id, self._home, now_ms(), flows.trace_headers()), number
+        )
         await self._app.prepare_gates(self._placed())
         await flows.start(stored)
         self._is_started = True
@@ -335,7 +313,7 @@ class Flow:
     def _placed(self) -> Sequence[Draft]:
         return [draft for each in self._drafted for draft in each.placed]
 
-    def _store(self, start: _StartContext, result: int) -> FlowStart:
+    def _store(self, start: StartContext, result: int) -> FlowStart:
         """The flow as the server keeps it; `parts/flow.lua` explains the fields."""
         queues = {each.draft.queue for each in self._drafted if each.draft is not None}
         fields: dict[str, bytes | str | int] = {
@@ -355,57 +333,6 @@ class Flow:
         if result >= 0:
             fields["res"] = result
         for each in self._drafted:
-            fields |= self._fields_of(each, start)
+            fields |= fields_of(each, start)
         ready = [number for number, each in enumerate(self._drafted) if not each.waits]
         return FlowStart(start.flow_id, fields, ready)
-
-    def _fields_of(self, drafted: _Drafted, start: _StartContext) -> dict[str, bytes | str | int]:
-        node, draft = drafted.node, drafted.draft
-        number, is_map = node.number, isinstance(node, Nodes)
-        found: dict[str, bytes | str | int] = {
-            f"k{number}": "m" if is_map else "s",
-            f"n{number}": node.name,
-            f"w{number}": drafted.waits,
-            f"u{number}": int(not is_map),
-            f"e{number}": int(not is_map),
-            f"o{number}": ",".join(f"{then}{kind}" for then, kind in drafted.dependents),
-        }
-        if draft is None:
-            return found | {f"j{number}": "b"}
-        home = None if draft.queue == self._home else self._home
-        found[f"q{number}"] = "" if home is None else draft.queue
-        job = NewMember(
-            name=draft.name,
-            extras=draft.with_headers(start.headers).extras,
-            retry=draft.retry,
-            created_at_ms=start.at_ms,
-        )
-        if isinstance(node, Nodes):
-            found[f"b{number}"] = _encode_map(drafted, draft.template, job=job, start=start)
-        else:
-            payload = encode_inputs(draft.template) if draft.later else draft.template
-            member = MemberId(start.flow_id, number, home=home)
-            found[f"b{number}"] = job.to_member(member, payload)
-        if isinstance(node, Nodes) and node.tolerated:
-            found[f"t{number}"] = repr(node.tolerated)
-        return found
-
-
-def _encode_map(
-    drafted: _Drafted, template: bytes, *, job: NewMember, start: _StartContext
-) -> bytes:
-    source, headers = drafted.source, start.headers
-    return MapDefinition(
-        job=job,
-        template=template,
-        items=None if drafted.items is None else _join(drafted.items),
-        source=None if source is None else source.placeholder,
-        extras=[each.with_headers(headers).extras for each in drafted.placed]
-        if drafted.has_own_lines
-        else None,
-    ).encode()
-
-
-def _join(items: Sequence[bytes]) -> bytes:
-    """Encoded items as one encoded list."""
-    return encode([Raw(each) for each in items])
