@@ -6,10 +6,10 @@ from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from tampu.backoff import check_retrying
-from tampu.errors import OptionError, duration_text
+from tampu.errors import EncodeError, OptionError, duration_text
 from tampu.job import JobOptions, NewJob
 from tampu.limits.model import NO_NAMED, NamedLimits
 from tampu.limits.placing import FLOW_OPTIONS, FlowOptions, Placement, find_place
@@ -273,3 +273,23 @@ def _unique_ms(job: NewJob, rules: JobRules) -> int:
     if job.unique_for is not None and job.job_id is None:
         raise OptionError("unique_for", job.unique_for, "requires a job_id")
     return _optional_ms("unique_for", job.unique_for) or rules.unique_ms
+
+
+def with_headers(request: Request, headers: dict[str, str]) -> Request:
+    """The request with headers. Those that the producer gave itself count more.
+
+    If there is no room for them, the job goes without: telemetry must not fail an add.
+    """
+    if not headers:
+        return request
+    extras = replace(request.extras, headers={**headers, **request.extras.headers})
+    return replace(request, extras=extras) if fits(extras) else request
+
+
+def fits(extras: Extras) -> bool:
+    """Whether extras are small enough to be stored."""
+    try:
+        encode_extras(extras)
+    except EncodeError:
+        return False
+    return True

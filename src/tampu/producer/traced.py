@@ -3,14 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from msgspec.structs import replace
-
-from tampu.errors import EncodeError
 from tampu.job import Job
 from tampu.metrics.telemetry import Endpoint, OpenSend, SafeTelemetry, Sending, Telemetries
 from tampu.producer.connection import QueueConnection
-from tampu.producer.request import Request
-from tampu.wire.extras import Extras, encode_extras
+from tampu.producer.request import Request, fits, with_headers
+from tampu.wire.extras import Extras
 
 AddOne: TypeAlias = Callable[[Request], Awaitable[Job[Any]]]
 AddMany: TypeAlias = Callable[[list[Request]], Awaitable[list[Job[Any]]]]
@@ -53,7 +50,7 @@ class TracedAdds:
     def headers(self) -> dict[str, str]:
         """What jobs carry that a schedule adds later; empty if it is too large to be stored."""
         headers = self._telemetry.headers()
-        return headers if _fits(Extras(headers=headers)) else {}
+        return headers if fits(Extras(headers=headers)) else {}
 
     def _start(
         self, requests: Sequence[Request], connection: QueueConnection, *, is_batch: bool
@@ -74,22 +71,3 @@ class TracedAdds:
 def make_traced(telemetry: Telemetries | None, queue: str) -> TracedAdds | None:
     """What tells about the adds of a queue; None without telemetry."""
     return None if telemetry is None else TracedAdds(SafeTelemetry(telemetry), queue)
-
-
-def with_headers(request: Request, headers: dict[str, str]) -> Request:
-    """The request with headers. Those that the producer gave itself count more.
-
-    If there is no room for them, the job goes without: telemetry must not fail an add.
-    """
-    if not headers:
-        return request
-    extras = replace(request.extras, headers={**headers, **request.extras.headers})
-    return replace(request, extras=extras) if _fits(extras) else request
-
-
-def _fits(extras: Extras) -> bool:
-    try:
-        encode_extras(extras)
-    except EncodeError:
-        return False
-    return True

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.producer.batch import needs_of
-from tampu.producer.request import Request
-from tampu.producer.traced import with_headers
+from tampu.producer.request import Request, with_headers
 from tampu.server.scripts.flows import GateNeeds
 from tampu.wire.extras import encode_extras
 from tampu.wire.placeholders import Placeholder
