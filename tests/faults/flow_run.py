@@ -24,7 +24,7 @@ from tests.gates import assert_empty, look_at_gate
 from tests.servers import ROOT, RunningServer
 from tests.waiting import wait_until
 
-FLOW_S = float(os.environ.get("TAMPU_FAULTS_FLOW_S", "8"))  # `make faults`: longer
+FLOW_S = float(os.environ.get("TAMPU_FAULTS_FLOW_S", "5"))  # `make faults`: longer
 KILL_EVERY_S = 0.3
 WORKERS = 4
 REST_LIMIT_S = 90.0

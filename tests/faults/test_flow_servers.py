@@ -24,7 +24,6 @@ from tests.waiting import wait_until
 KEYS = QueueKeys(QUEUE)
 
 
-@pytest.mark.every_server
 @pytest.mark.timeout(240 + FLOW_S)
 async def test_after_a_failover_no_slot_is_left(
     binary: Path, running: RunningServer, tmp_path: Path

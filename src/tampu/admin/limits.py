@@ -225,7 +225,7 @@ async def read_flow(
         ],
         more_keys=max(0, len(waiting) - most_keys),
         pauses=await _list_pauses(lane, keys),
-        halted=sorted(_halted(overrides)),
+        halted=sorted(_halted_keys(overrides)),
         stopped=_list_stopped(overrides),
         searched_all=len(lines) < most_lines,
     )
@@ -264,7 +264,7 @@ def _key_backlog(key: str, waiting: int, weight: str | None) -> KeyBacklog:
     return KeyBacklog(key, waiting, share, stored.startswith("="))
 
 
-def _halted(overrides: Mapping[str, str]) -> Iterator[str]:
+def _halted_keys(overrides: Mapping[str, str]) -> Iterator[str]:
     for name, text in overrides.items():
         limit, key = limit_of(name)
         if limit == ORDERED and key is not None and _closed_until_ms(text) >= FOREVER_MS:
