@@ -40,6 +40,7 @@ class Workers:
         self._told = [url, queue, outside.url]
         self._directory, self._rng = directory, rng
         self._starting: set[asyncio.Task[None]] = set()
+        self._failed = 0  # how many ended before they had started
         self.alive: dict[str, subprocess.Popen[bytes]] = {}  # by the worker's id
         self.killed: dict[str, float] = {}  # by the process's id, the server's time of its end
 
@@ -54,6 +55,10 @@ class Workers:
         try:
             assert process.stdout is not None
             told = await asyncio.to_thread(process.stdout.readline)
+            if not told:
+                self._failed += 1
+                self._close(process)
+                return
             self.alive[told.decode().strip()] = process
         except asyncio.CancelledError:
             process.kill()
@@ -82,6 +87,7 @@ class Workers:
         """Return when no other is being started."""
         while self._starting:
             await asyncio.wait(self._starting)
+        assert not self._failed, (self._directory / "errors").read_text()[-2000:]
 
     async def stop(self) -> None:
         """End them in good order."""
