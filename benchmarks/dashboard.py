@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,6 +18,7 @@ import redis
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, Unit, Value
 from benchmarks.workload import QUEUE
+from tampu import Queue
 from tampu.wire.keys import QueueKeys
 
 FEW: Final = 1_000
@@ -25,6 +27,8 @@ TABS: Final = 20
 SETTLE_S: Final = 5.0
 MEASURE_S: Final = 15.0
 LIMIT_PERCENT: Final = 1.0
+CHANGES: Final = 20
+UPDATE_LIMIT_MS: Final = 2_000.0
 PAGES: Final = (
     {"of": "overview"},
     {"of": "queue", "name": QUEUE},
@@ -47,7 +51,9 @@ async def run(bench: Bench) -> list[Figure]:
         await asyncio.to_thread(_copy, bench, jobs - 1)
         async with _dashboard(bench) as dashboard, _tabs(dashboard.address):
             await asyncio.sleep(SETTLE_S)
-            figures += await _measure(bench, dashboard, f"{TABS} open pages, {jobs:,} jobs")
+            what = f"{TABS} open pages, {jobs:,} jobs"
+            figures += await _measure(bench, dashboard, what)
+            figures += _update_figures(await _measure_updates(bench, dashboard), what)
     bench.empty()
     return figures
 
@@ -114,6 +120,39 @@ async def _follow(client: httpx.AsyncClient, page: dict[str, str], arrived: asyn
         async for line in stream.aiter_lines():
             if line == "event: region":
                 arrived.set()
+
+
+async def _measure_updates(bench: Bench, dashboard: _Dashboard) -> list[float]:
+    """Seconds from a change of the queue until an open page has it.
+
+    Each change is made right after the page got the one before, so it waits for a whole round.
+    """
+    page, took_s = urlencode({"of": "queue", "name": QUEUE}), list[float]()
+    async with (
+        Queue(QUEUE, bench.url) as queue,
+        httpx.AsyncClient(base_url=dashboard.address, timeout=60) as client,
+        client.stream("GET", f"live?{page}") as stream,
+    ):
+        lines = stream.aiter_lines()
+        for number in range(CHANGES):
+            is_paused = number % 2 == 0
+            began = monotonic()
+            await (queue.pause() if is_paused else queue.resume())
+            async for line in lines:
+                if '"name": "state"' in line and ("Paused" in line) is is_paused:
+                    break
+            took_s.append(monotonic() - began)
+    return took_s
+
+
+def _update_figures(took_s: list[float], what: str) -> list[Figure]:
+    longest_ms, usual_ms = 1000 * max(took_s), 1000 * median(took_s)
+    return [
+        Value(f"{what}: change to page, median", usual_ms, Unit.MS),
+        Value(
+            f"{what}: change to page, longest of {CHANGES}", longest_ms, Unit.MS, UPDATE_LIMIT_MS
+        ),
+    ]
 
 
 async def _measure(bench: Bench, dashboard: _Dashboard, what: str) -> list[Figure]:

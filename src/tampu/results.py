@@ -271,7 +271,7 @@ class ResultReader:
             await self._parts.streams.ignore(self._keys.notices)
             await notices.close()
 
-    def named_in(self, entries: Sequence[RawEntry]) -> list[str]:
+    def ids_named_in(self, entries: Sequence[RawEntry]) -> list[str]:
         """The waiting ids that notices name; all of them if a notice is missing or unreadable."""
         if len(entries) >= ENTRIES_A_READ:
             return self._waiters.all_ids()
@@ -300,7 +300,7 @@ class _Notices(StreamTarget):
 
     def take(self, entries: list[RawEntry]) -> None:
         """Read the results of jobs that somebody waits for."""
-        if named := self._reader.named_in(entries):
+        if named := self._reader.ids_named_in(entries):
             self._wake(named)
 
     async def bridge_gap(self, lane: Lane) -> None:

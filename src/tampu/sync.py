@@ -107,6 +107,7 @@ class SyncLimits(Blocking[Limits]):
     reset = _blocking(Limits.reset)
     open = _blocking(Limits.open)
     weigh = _blocking(Limits.weigh)
+    serve_lower = _blocking(Limits.serve_lower)
     pauses = _blocking(Limits.pauses)
     stopped_tasks = _blocking(Limits.stopped_tasks)
     keys = _blocking(Limits.keys)

@@ -13,6 +13,14 @@ from tests.browser.visiting import Visitors
 from tests.dashboards import HOSTILE
 from tests.servers import RunningServer
 
+_POINT_AT_ALL = """() => {
+  for (const element of document.querySelectorAll("main *")) {
+    for (const kind of ["mouseover", "mouseenter", "mousemove", "focus"]) {
+      element.dispatchEvent(new MouseEvent(kind, { bubbles: true }));
+    }
+  }
+}"""
+"""As if a mouse came over every element: a handler in an attribute would run."""
 Theme = Literal["light", "dark"]
 PHONE = {"width": 390, "height": 844}
 
@@ -47,8 +55,7 @@ async def test_hostile_texts_run_no_script(
         await page.goto(site + link)
         await expect(page.locator("main h1")).to_be_visible()
         await _until_live(page)
-        for element in await page.locator("main a:visible").all():
-            await element.hover()
+        await page.evaluate(_POINT_AT_ALL)
         assert await page.locator("main script, [onmouseover]").count() == 0
     for link in ("", "alerts", "audit", "workers", f"task?{urlencode(task)}"):
         await page.goto(site + link)
@@ -63,7 +70,8 @@ async def test_no_page_has_a_serious_barrier(
     found: dict[str, list[str]] = {}
     for link in (*await shop.links(site), *REFUSED):
         await page.goto(site + link, wait_until="load")
-        found[link] = await _barriers(page)
+        # Colours are all that differs in the dark.
+        found[link] = await _barriers(page, rules=["color-contrast"] if theme == "dark" else [])
     assert found == {link: [] for link in found}
 
 
@@ -103,9 +111,11 @@ async def _until_live(page: Page) -> None:
         await expect(page.locator("[data-pulse]")).to_be_visible()
 
 
-async def _barriers(page: Page) -> list[str]:
+async def _barriers(page: Page, *, rules: list[str]) -> list[str]:
+    """The serious barriers on a page; with rules, only what these find."""
     await page.evaluate(browsers.axe_script().read_text("utf-8"))
-    found = await page.evaluate("axe.run({ resultTypes: ['violations'] })")
+    chosen = {"runOnly": rules} if rules else {}
+    found = await page.evaluate("axe.run", {"resultTypes": ["violations"], **chosen})
     return [
         f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
         for each in found["violations"]

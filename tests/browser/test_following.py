@@ -83,7 +83,7 @@ async def test_a_page_that_is_opened_meanwhile_recovers_too(
         site = await open_site(own.url)
         own.kill()
         page = await visitors.open(site, strict=False)
-        await expect(page.locator("h1")).to_have_text("The server is away")
+        await expect(page.locator("h1")).to_have_text("The server does not answer")
         own.restart()
         await expect(page.locator("h1")).to_have_text("Overview")
 

@@ -320,7 +320,7 @@ async def test_a_server_that_is_away_gets_a_page_that_tries_again(start: Start) 
             running.kill()
             away = await until_status(client, "/queue?name=emails", 503)
             assert '<meta http-equiv="refresh" content="3">' in away.text
-            assert "The server is away" in away.text
+            assert "The server does not answer" in away.text
             assert_harmless(away.text)
             running.restart()
             await until_status(client, "/", 200)

@@ -19,7 +19,7 @@ async def test_a_dead_letter_is_replayed_once_and_discarded_once(
         for sentence in ("The job is on the queue again.", "There is nothing to replay any more."):
             answer = await act(client, "/replay-letter", queue="emails", dead=first)
             assert answer.json()["sentence"] == sentence
-        for sentence in ("The dead letter is gone.", "It was gone already."):
+        for sentence in ("The dead letter is discarded.", "It is no dead letter any more."):
             answer = await act(client, "/discard-letter", queue="emails", dead=second)
             assert answer.json()["sentence"] == sentence
         counts = await queue.counts()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu import Every, NewJob
+from tampu import Every, NewJob, OptionError
 from tampu.limits import Concurrency
 from tampu.queue import Queue
 from tests.gates import ManualGate, slots
@@ -55,8 +55,21 @@ async def test_without_that_rule_a_lower_level_waits_until_the_higher_one_is_emp
 ) -> None:
     for level in (0, 5, 9):
         await gate.queue.add_many([NewJob("j", level, priority=level)] * 100)
-    gate.admin.hset(gate.keys.gate.decode(), "every", 0)
+    await gate.queue.limits.serve_lower(0)
     assert await gate.drain(10) == [9] * 100 + [5] * 100 + [0] * 100
+
+
+async def test_how_often_a_lower_level_has_its_turn_can_be_chosen(gate: ManualGate) -> None:
+    await gate.queue.limits.serve_lower(4)
+    for level in (0, 9):
+        await gate.queue.add_many([NewJob("j", level, priority=level)] * 100)
+    order = await gate.drain(10, most=80)
+    assert Counter(order[:80])[0] == pytest.approx(20, abs=1)
+    await gate.queue.limits.serve_lower(None)
+    assert not gate.admin.hexists(gate.keys.gate, "every")
+    for refused in (-1, 1.5, "4", True):
+        with pytest.raises(OptionError, match="every"):
+            await gate.queue.limits.serve_lower(refused)  # type: ignore[arg-type] # that is tested
 
 
 async def test_an_urgent_job_overtakes_all_that_wait_in_lines(gate: ManualGate) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tampu import App, AppWorker, Concurrency, Limit, NewJob, OptionError, Rate
+from tampu import App, AppWorker, Concurrency, Limit, NewJob, OptionError, Queue, Rate
 from tampu.limits import RateLimited
 from tests.contract.workers import KEYS, SOON, Calls, Gate, Harness, until_empty
 from tests.gates import look_at_gate
@@ -245,6 +245,28 @@ async def test_a_weight_that_is_set_by_hand_wins_over_that_of_jobs(harness: Harn
     await harness.start_worker(calls, concurrency=1)
     await until_empty(harness)
     assert calls.data[:40].count("big") in range(29, 32)
+
+
+@pytest.mark.every_server
+async def test_a_producer_whose_limits_are_ignored_says_so_once(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "ignored" in each.getMessage()]
+
+    await harness.queue.add("mail", limits=[Concurrency(3)])
+    async with Queue(KEYS.name, harness.running.url) as other:
+        await other.add("mail", limits=[Concurrency(3)])
+        await other.add("call", limits=[Rate("5/s")])
+        await harness.queue.limits.set("call()", Rate("9/s"))  # that is no contradiction
+    async with Queue(KEYS.name, harness.running.url) as other:
+        for _ in range(3):
+            await other.add("mail", limits=[Concurrency(5)])
+            await other.add("call", limits=[Rate("5/s")])
+        await until(lambda: bool(told()), "it has said so")
+    (sentence,) = told()
+    assert sentence.startswith("limit mail() of queue work is 3 at a time: ")
+    assert sentence.endswith("this producer says 5 at a time, which is ignored")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.gates import assert_empty, look_at_gate
 from tests.servers import ROOT, RunningServer
 from tests.waiting import wait_until
 
-FLOW_S = float(os.environ.get("TAMPU_FAULTS_FLOW_S", "8"))  # `make faults`: longer
+FLOW_S = float(os.environ.get("TAMPU_FAULTS_FLOW_S", "5"))  # `make faults`: longer
 KILL_EVERY_S = 0.3
 WORKERS = 4
 REST_LIMIT_S = 90.0
@@ -40,6 +40,7 @@ class Workers:
         self._told = [url, queue, outside.url]
         self._directory, self._rng = directory, rng
         self._starting: set[asyncio.Task[None]] = set()
+        self._failed = 0  # how many ended before they had started
         self.alive: dict[str, subprocess.Popen[bytes]] = {}  # by the worker's id
         self.killed: dict[str, float] = {}  # by the process's id, the server's time of its end
 
@@ -54,6 +55,10 @@ class Workers:
         try:
             assert process.stdout is not None
             told = await asyncio.to_thread(process.stdout.readline)
+            if not told:
+                self._failed += 1
+                self._close(process)
+                return
             self.alive[told.decode().strip()] = process
         except asyncio.CancelledError:
             process.kill()
@@ -78,10 +83,15 @@ class Workers:
         self._close(process)
         return True
 
+    def have_lapsed(self) -> bool:
+        """Whether one that lived has lost its leases, as on a machine that is far too busy."""
+        return "have lapsed" in (self._directory / "errors").read_text()
+
     async def all_started(self) -> None:
         """Return when no other is being started."""
         while self._starting:
             await asyncio.wait(self._starting)
+        assert not self._failed, (self._directory / "errors").read_text()[-2000:]
 
     async def stop(self) -> None:
         """End them in good order."""
@@ -224,6 +234,8 @@ class FlowRun:
         await wait_until(self._is_free, within=REST_LIMIT_S, sentence="nobody dead has room")
         assert_empty(self.admin, self.keys)
         await wait_until(self._none_within, within=REST_LIMIT_S, sentence="no handler runs")
+        # Who was cut off for longer than its lease may go on beside those who took its jobs over.
+        is_counted = is_counted and not self.workers.have_lapsed()
         exceeded = self._exceeded() if is_counted else []
         assert not exceeded, f"{len(exceeded)} times, first: {exceeded[:4]}"
 

@@ -21,8 +21,6 @@ from tests.servers import RunningServer
 from tests.topology import Cluster, cluster
 from tests.waiting import block_until, stack_of, wait_until
 
-pytestmark = pytest.mark.every_server
-
 NAMES = [f"fleet-{number}" for number in range(12)]
 TROUBLE_S = float(os.environ.get("TAMPU_FAULTS_TROUBLE_S", "6"))
 

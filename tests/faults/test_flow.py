@@ -20,7 +20,6 @@ from tests.servers import RunningServer
 from tests.waiting import wait_until
 
 
-@pytest.mark.every_server
 @pytest.mark.timeout(240 + FLOW_S)
 async def test_workers_that_are_killed_leave_no_slot_and_exceed_no_limit(
     running: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

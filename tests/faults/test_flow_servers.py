@@ -5,10 +5,11 @@ import os
 from collections.abc import AsyncIterator
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tampu import Queue
+from tampu import Every, Queue
 from tampu.limits import Concurrency
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
@@ -24,7 +25,6 @@ from tests.waiting import wait_until
 KEYS = QueueKeys(QUEUE)
 
 
-@pytest.mark.every_server
 @pytest.mark.timeout(240 + FLOW_S)
 async def test_after_a_failover_no_slot_is_left(
     binary: Path, running: RunningServer, tmp_path: Path
@@ -109,7 +109,7 @@ async def test_while_the_slot_of_a_queue_moves_nothing_is_lost_and_no_limit_exce
                     run.admin = admin
                     before = len(run.added)
                     await wait_until(
-                        lambda before=before: len(run.added) > before + 200,  # type: ignore[misc]
+                        lambda before=before: adding.done() or len(run.added) > before + 200,  # type: ignore[misc]
                         within=60,
                         sentence="the producer goes on",
                     )
@@ -151,11 +151,15 @@ async def test_a_gate_whose_slot_is_half_way_to_another_node_is_not_torn_apart(
     held, target = gate.read(), nodes.other(KEYS.stream)
     source = nodes.begin_move(KEYS.stream, target)
     gate.admin.execute_command("MIGRATE", "127.0.0.1", target.port, KEYS.gate + moved, 0, 5000)
-    calls = [
+    calls: list[asyncio.Task[Any]] = [
         asyncio.create_task(gate.settle(held[:1])),
         asyncio.create_task(gate.want(11)),
         asyncio.create_task(gate.queue.add("j", 20, key="new", priority=9)),
         asyncio.create_task(gate.run_again(held[1])),
+        asyncio.create_task(gate.queue.limits.keys()),
+        asyncio.create_task(
+            gate.queue.schedules.add("j", Every("1h"), key="s", limits=[Concurrency(3)])
+        ),
     ]
     await asyncio.wait(calls, timeout=0.5)  # they wait until the slot has moved
     await asyncio.to_thread(nodes.end_move, KEYS.stream, source, target)

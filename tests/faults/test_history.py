@@ -22,8 +22,8 @@ from tests.faults.worker_process import gate_of
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "4"))  # `make faults` kills more often
-A_KILL = {"short": 1200, "gated": 200, "bury": 25, "retry": 25, "snooze": 25, "stay": 10}
+KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "3"))  # `make faults` kills more often
+A_KILL = {"short": 600, "gated": 200, "bury": 25, "retry": 25, "snooze": 25, "stay": 10}
 """How many jobs of each kind are added for each kill."""
 NOT_DONE = ("bury", "stay")
 OPTIONS: dict[str, JobOptions] = {"gated": {"limits": [Concurrency(20)], "key": "k"}}
@@ -89,7 +89,7 @@ class Run:
         for line in self._ledger.lines():
             if line.kind is Kind.FAULT:
                 faults[line.worker] = line.at
-            elif line.tag in mine:
+            elif line.tag in mine and line.kind not in {Kind.SENT, Kind.ADDED}:
                 before = last.get(line.tag)
                 if line.kind is Kind.STARTED and before is not None and before.kind is Kind.FAILED:
                     told[faults.get(before.worker, 0) < before.at] += 1

@@ -19,7 +19,7 @@ from tests.schedulers import TASK, grid, instants_between, read_shared_state
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "5"))  # `make faults` kills more often
+KILLS = int(os.environ.get("TAMPU_FAULTS_KILLS", "3"))  # `make faults` kills more often
 WAIT_S = 30.0
 RULE = grid("20ms")
 SLOW_RULE = grid("1s")

@@ -23,7 +23,6 @@ def keys_left(running: RunningServer) -> int:
         return len(admin.keys(f"{{chasqui:{QUEUE}}}:tampu:unique:*"))
 
 
-@pytest.mark.every_server
 @pytest.mark.timeout(60 + 6 * KILLS)
 async def test_killed_workers_leave_no_unique_key_behind(
     running: RunningServer, queue: Queue, ledger: Ledger, start_worker: StartWorker

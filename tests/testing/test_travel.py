@@ -23,8 +23,10 @@ from tampu import (
     Snooze,
 )
 from tampu.testing import Kit
+from tests.effort import cases
 
 BERLIN = ZoneInfo("Europe/Berlin")
+
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -49,14 +51,15 @@ class Diary:
         self.seen.append((text, instant(now_ms())))
 
 
+DAYS, JOBS = cases(400), cases(1000)
+
+
 @pytest.fixture
 def diary() -> Diary:
     return Diary()
 
 
-async def test_four_hundred_days_of_a_schedule_and_a_thousand_delayed_jobs(
-    tampu: Kit, diary: Diary
-) -> None:
+async def test_many_days_of_a_schedule_and_many_delayed_jobs(tampu: Kit, diary: Diary) -> None:
     rule = Cron("30 2 * * *", tz="Europe/Berlin")
 
     @diary.app.schedule(rule)
@@ -65,19 +68,19 @@ async def test_four_hundred_days_of_a_schedule_and_a_thousand_delayed_jobs(
         assert job.scheduled_at == jobs.now()
         diary.write("daily")
 
-    days = {f"job {n}": START + n * timedelta(hours=9, minutes=35, seconds=n) for n in range(1000)}
-    end = START + 400 * DAY
+    days = {f"job {n}": START + n * timedelta(hours=9, minutes=35, seconds=n) for n in range(JOBS)}
+    end = START + DAYS * DAY
     async with tampu.use(diary.app, now=START) as jobs:
         calls = [diary.note.options(at=at).call(text) for text, at in days.items()]
         await diary.note.enqueue_many(calls)
         began = monotonic()
-        ran = await jobs.travel("400d")
+        ran = await jobs.travel(f"{DAYS}d")
         took_s = monotonic() - began
         assert jobs.now() == end
     assert took_s < 60, "a journey takes as long as its jobs, not as its days"
     expected = [(text, at) for text, at in days.items() if at <= end]
-    fires = [at for at in rule.next_n(410, START) if at <= end]
-    assert len(fires) == 400
+    fires = [at for at in rule.next_n(DAYS + 10, START) if at <= end]
+    assert len(fires) == DAYS
     expected += [("daily", at) for at in fires]
     assert diary.seen == sorted(expected, key=lambda each: each[1])
     assert [each.at for each in ran] == [at for _, at in diary.seen]

@@ -181,9 +181,9 @@ class JobBrowser:
             case JobPlace.DEAD:
                 return await self._down(self._keys.dead, cursor, count=count)
             case JobPlace.ACTIVE:
-                return await self._held(cursor, count)
+                return await self._read_active(cursor, count)
             case JobPlace.DELAYED:
-                return await self._delayed(cursor, count)
+                return await self._read_delayed(cursor, count)
 
     async def _waiting(self, cursor: str, count: int) -> _Chunk:
         """Waiting jobs: those of the stream, then those in lines."""
@@ -208,7 +208,7 @@ class JobBrowser:
         read = _dead_job if stream == self._keys.dead else _waiting_job
         return _Chunk([read(*each) for each in page], len(page) < count)
 
-    async def _held(self, cursor: str, count: int) -> _Chunk:
+    async def _read_active(self, cursor: str, count: int) -> _Chunk:
         stream = self._keys.stream
         names = [each.name for each in await groups_of(self._lane, stream)]
         if self._group not in names:
@@ -222,7 +222,7 @@ class JobBrowser:
         ]
         return _Chunk(jobs, len(page) < count)
 
-    async def _delayed(self, cursor: str, count: int) -> _Chunk:
+    async def _read_delayed(self, cursor: str, count: int) -> _Chunk:
         due, _, skip = cursor.partition(":")
         since_ms, seen = int(due or 0), int(skip or 0)
         page = await delayed_since(

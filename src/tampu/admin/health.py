@@ -69,7 +69,7 @@ async def examine(
     async with nodes_of(server) as nodes:
         node_facts = [await _node_facts(node, clock_ms) for node in nodes]
         missing_expiries = await _missing_expiries(nodes, max_keys)
-    orphaned = [each for name in queues for each in await _orphaned(server, QueueKeys(name))]
+    orphaned = [each for name in queues for each in await _find_orphans(server, QueueKeys(name))]
     return ServerFacts(
         server=server.name,
         version=str(server.dialect),
@@ -108,7 +108,7 @@ async def _missing_expiries(nodes: list[NodeServer], most: int) -> MissingExpiri
     return MissingExpiries(sorted(set(found)), checked, searched_all=True)
 
 
-async def _orphaned(server: Server, keys: QueueKeys) -> list[OrphanedJobs]:
+async def _find_orphans(server: Server, keys: QueueKeys) -> list[OrphanedJobs]:
     found: list[OrphanedJobs] = []
     async with await Lane.open(server, keys.stream) as lane:
         for group in await groups_of(lane, keys.stream):

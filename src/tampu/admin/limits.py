@@ -22,6 +22,7 @@ from tampu.server.gates import (
 from tampu.server.scripts.control import pause_queue
 from tampu.server.scripts.gate import Change, LineState, list_lines, tune
 from tampu.util.clock import Duration, instant, instant_ms, now_ms, to_positive_ms
+from tampu.util.options import at_least
 from tampu.wire.lines import (
     FOREVER_MS,
     ORDERED,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 10_000
 _DECLARED: Final = "="
+_MOST_EVERY: Final = 1_000_000
 
 
 class LimitUse(Struct, frozen=True):
@@ -154,6 +156,15 @@ class Limits:
         share = "" if weight is None else repr(check_weight(weight))
         await self._tune(Change("weight", escape(check_key("key", key)), share))
 
+    async def serve_lower(self, every: int | None) -> None:
+        """Choose how often a job of a lower priority passes before higher ones.
+
+        Every so many jobs; 0: never; None: every 16, as at first. This holds for the whole queue.
+        """
+        if every is not None:
+            at_least("every", every, 0, most=_MOST_EVERY)
+        await self._tune(Change("every", "", "" if every is None else str(int(every))))
+
     async def declare(self, limits: Mapping[str, LimitDefinition]) -> Mapping[str, LimitDefinition]:
         """Store limits as code declares them; those that were different before, as they were."""
         changes = [Change("declare", name, limits[name].to_text()) for name in sorted(limits)]
@@ -214,7 +225,7 @@ async def read_flow(
         ],
         more_keys=max(0, len(waiting) - most_keys),
         pauses=await _list_pauses(lane, keys),
-        halted=sorted(_halted(overrides)),
+        halted=sorted(_halted_keys(overrides)),
         stopped=_list_stopped(overrides),
         searched_all=len(lines) < most_lines,
     )
@@ -253,7 +264,7 @@ def _key_backlog(key: str, waiting: int, weight: str | None) -> KeyBacklog:
     return KeyBacklog(key, waiting, share, stored.startswith("="))
 
 
-def _halted(overrides: Mapping[str, str]) -> Iterator[str]:
+def _halted_keys(overrides: Mapping[str, str]) -> Iterator[str]:
     for name, text in overrides.items():
         limit, key = limit_of(name)
         if limit == ORDERED and key is not None and _closed_until_ms(text) >= FOREVER_MS:

@@ -92,7 +92,7 @@ class JobListing:
             case JobState.DEAD:
                 return self._dead(lane)
             case _:
-                return self._delayed(lane)
+                return self._list_delayed(lane)
 
     async def _waiting(self, lane: Lane) -> AsyncIterator[JobInfo]:
         last = last_delivered(await groups_of(lane, self._keys.stream))
@@ -123,7 +123,7 @@ class JobListing:
         async for dead_id, fields in self._entries(lane, self._keys.dead):
             yield dead_info(dead_id, fields or [], read_entry(dead_id, fields))
 
-    async def _delayed(self, lane: Lane) -> AsyncIterator[JobInfo]:
+    async def _list_delayed(self, lane: Lane) -> AsyncIterator[JobInfo]:
         place = 0
         while page := await delayed_from(
             lane, self._keys.delayed, place, count=_PAGE, latest_first=self._newest_first

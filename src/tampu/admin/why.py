@@ -165,15 +165,15 @@ async def _why_in_line(asking: _Asking) -> Why:
     if limit == PAUSED:
         what = resource.partition(":")[2]
         until_ms = (await read_pauses(lane, keys)).get(what, FOREVER_MS)
-        return _paused(asking, what, until_ms)
+        return _explain_pause(asking, what, until_ms)
     facts = await read_resource(lane, keys, resource)
     ids = await _job_ids(lane, keys, await holders(lane, keys, resource, most=_MOST_HOLDERS))
     if limit == ORDERED:
         return _in_order(asking, facts, ids)
     breaker = parse_breaker(resource)
     if breaker is not None:
-        return _stopped(asking, facts, ids, breaker=breaker)
-    return await _limited(asking, facts, ids)
+        return _explain_breaker(asking, facts, ids, breaker=breaker)
+    return await _explain_limit(asking, facts, ids)
 
 
 async def _what_holds(asking: _Asking, line: bytes) -> str | None:
@@ -198,7 +198,7 @@ async def _what_holds(asking: _Asking, line: bytes) -> str | None:
     return None
 
 
-def _paused(asking: _Asking, what: str, until_ms: int) -> Why:
+def _explain_pause(asking: _Asking, what: str, until_ms: int) -> Why:
     pause = parse_pause(what, until_ms)
     parts = [
         f"task {pause.task}" if pause.task is not None else "",
@@ -223,7 +223,7 @@ def _in_order(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) -> Wh
     return asking.answer(WaitsFor.ORDER, sentence, until_ms=until_ms)
 
 
-def _stopped(
+def _explain_breaker(
     asking: _Asking, facts: ResourceState, ids: tuple[str, ...], *, breaker: BreakerDefinition
 ) -> Why:
     start = f"Too many of the last {breaker.of} attempts of {breaker.task} failed"
@@ -236,7 +236,7 @@ def _stopped(
     return asking.answer(WaitsFor.BREAKER, sentence, until_ms=until_ms)
 
 
-async def _limited(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) -> Why:
+async def _explain_limit(asking: _Asking, facts: ResourceState, ids: tuple[str, ...]) -> Why:
     limit, value = limit_of(facts.name)
     name = unescape(limit)
     whose = "" if value is None else f" of {value}"

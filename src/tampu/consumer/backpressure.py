@@ -48,7 +48,7 @@ class Backpressure:
         self._most = self._pool.share.most_a_read
         self._pace = Pace(2 * self._most)
 
-    def wanted(self, *, coming: int = 0) -> int:
+    def count_to_read(self, *, coming: int = 0) -> int:
         """How many entries to ask for, with `coming` about to be offered to the pool; 0: none."""
         if self._is_congested():
             return 0

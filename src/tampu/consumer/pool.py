@@ -185,8 +185,8 @@ class Pool:
         self._closing = True
         self._wake(len(self._idle))
         self.limit_grace(grace_s)
-        await self._grace.wait(self._unfinished())
-        if pending := self._unfinished() | self._stops.keys():
+        await self._grace.wait(self._open_tasks())
+        if pending := self._open_tasks() | self._stops.keys():
             self._cancelling = True
             for task in pending:
                 task.cancel()
@@ -197,7 +197,7 @@ class Pool:
         """Give running handlers at most this long from now on; the shortest limit counts."""
         self._grace.limit(grace_s)
 
-    def _unfinished(self) -> set[asyncio.Task[None]]:
+    def _open_tasks(self) -> set[asyncio.Task[None]]:
         return {task for task in self._tasks if not task.done()}
 
     def _open_slot(self, number: int) -> asyncio.Task[None]:

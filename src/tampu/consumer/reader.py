@@ -134,7 +134,7 @@ class Reader(Background):
         if self.is_paused:
             await self._wait_for_room()
             return 0
-        count = self._backpressure.wanted()
+        count = self._backpressure.count_to_read()
         if not count:
             await self._wait_for_room()
         return count
@@ -160,7 +160,7 @@ class Reader(Background):
             return None
         if self._recovery.is_needed:
             return None
-        count = self._backpressure.wanted(coming=coming)
+        count = self._backpressure.count_to_read(coming=coming)
         return self._send(count) if count else None
 
     def _send(self, count: int) -> asyncio.Future[Reply]:

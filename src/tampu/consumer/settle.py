@@ -176,14 +176,14 @@ def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settleme
 
 
 def _run_later(delivery: Delivery, outcome: Snoozed | Throttled) -> RetryEntry:
-    closes = _ordered(delivery)
+    closes = _resources_in_order(delivery)
     if isinstance(outcome, Throttled):
-        closes = tuple(dict.fromkeys((*_throttled(delivery, outcome.limit), *closes)))
-    envelope, extras, after_ms = _uncounted(delivery), delivery.extras, outcome.after_ms
+        closes = tuple(dict.fromkeys((*_resources_to_close(delivery, outcome.limit), *closes)))
+    envelope, extras, after_ms = _envelope_before(delivery), delivery.extras, outcome.after_ms
     return RetryEntry(delivery, envelope, extras, after_ms, counted=False, closes=closes)
 
 
-def _ordered(delivery: Delivery) -> tuple[str, ...]:
+def _resources_in_order(delivery: Delivery) -> tuple[str, ...]:
     """What keeps the jobs of its key in order: they wait while this one waits."""
     line = delivery.job.extras.line
     if line is None or f"|{ORDERED}:" not in line:
@@ -191,7 +191,7 @@ def _ordered(delivery: Delivery) -> tuple[str, ...]:
     return tuple(each for each in parse_line(line).resources if limit_of(each)[0] == ORDERED)
 
 
-def _throttled(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
+def _resources_to_close(delivery: Delivery, limit: str | None) -> tuple[str, ...]:
     """The resources that a rate limit closes: those of one limit, or of all."""
     line = delivery.job.extras.line
     resources = () if line is None else parse_line(line).resources
@@ -208,7 +208,7 @@ def throttled_by(settlement: Settlement) -> list[str]:
 
 def release(delivery: Delivery, *, refunds: bool = False) -> ReleaseEntry:
     """The settlement of a job that did not run, or whose attempt was cancelled by the worker."""
-    return ReleaseEntry(delivery, _uncounted(delivery), delivery.extras, refunds)
+    return ReleaseEntry(delivery, _envelope_before(delivery), delivery.extras, refunds)
 
 
 def cancel(delivery: Delivery) -> CloseEntry | EndMember:
@@ -299,7 +299,7 @@ def _settle_failed(delivery: Delivery, outcome: Failed, rules: SettleRules) -> S
         after_ms = backoff.wait_ms(attempt, rules.rng)
     extras = _extras_after(delivery, outcome.failure, rules)
     envelope = _envelope(delivery, attempt)
-    closes = _ordered(delivery) if after_ms else ()
+    closes = _resources_in_order(delivery) if after_ms else ()
     return RetryEntry(delivery, envelope, extras, after_ms or None, counted=True, closes=closes)
 
 
@@ -329,7 +329,7 @@ def _bury(
     return BuryEntry(delivery.entry_id, delivery.job.id, reason, dead, delivery.read_at, ttl_s)
 
 
-def _uncounted(delivery: Delivery) -> bytes:
+def _envelope_before(delivery: Delivery) -> bytes:
     return _envelope(delivery, delivery.job.attempt - 1)
 
 

@@ -90,18 +90,18 @@ class Access:
 
     def sees(self, queue: str) -> bool:
         """Whether a queue is visible."""
-        return self._allowed(queue) is not None
+        return self._actions_for(queue) is not None
 
     def may(self, action: Action, queue: str) -> bool:
         """Whether an action is allowed on a queue."""
-        return action in (self._allowed(queue) or ())
+        return action in (self._actions_for(queue) or ())
 
     def only_reading(self) -> Self:
         """The same queues, without any action."""
         named = tuple((name, frozenset[Action]()) for name, _ in self.queues)
         return replace(self, queues=named, others=None if self.others is None else frozenset())
 
-    def _allowed(self, queue: str) -> frozenset[Action] | None:
+    def _actions_for(self, queue: str) -> frozenset[Action] | None:
         return dict(self.queues).get(queue, self.others)
 
 

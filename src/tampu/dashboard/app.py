@@ -126,7 +126,7 @@ class Dashboard:
         self._redaction = Redaction(show)
         self._source = _open_source(app_or_url, group)
         self._renderer = Renderer()
-        self._registered: list[Registered] = _registered(MODULES)
+        self._registered: list[Registered] = _parts_of(MODULES)
         self._pages = {each.path: each for each in self._registered if isinstance(each, Page)}
         self._nav = _navigation(self._pages.values())
         self.live = Live(self._render_live)
@@ -307,7 +307,7 @@ def _open_source(app_or_url: HasServer | Target, group: str) -> DataSource:
     return DataSource(app_or_url, group=group)
 
 
-def _registered(modules: Iterable[ModuleType]) -> list[Registered]:
+def _parts_of(modules: Iterable[ModuleType]) -> list[Registered]:
     kinds = ("PAGES", "OPERATIONS", "RESOURCES")
     return [each for module in modules for kind in kinds for each in getattr(module, kind, ())]
 

@@ -185,7 +185,9 @@ async def find(view: View, bulk_id: str) -> BulkView:
     """An action by its id; 404 if there is none or its queue is hidden."""
     progress = await (await _record(view, bulk_id)).read() if is_bulk_id(bulk_id) else None
     if progress is None or not view.access.sees(progress.plan.queue):
-        raise not_found("There is no such action. What is not confirmed within an hour is gone.")
+        raise not_found(
+            "There is no such action. A plan expires if nobody confirms it within an hour."
+        )
     plan = progress.plan
     now = await server_time_ms(await view.source.lane(bulk_key(bulk_id)))
     silent = progress.state == RUNNING and now - progress.seen_ms > _SILENT_MS

@@ -200,7 +200,7 @@ async def list_jobs(view: View, chosen: JobFilter, keys: QueueKeys) -> JobPage:
 
     kept_s = _SEARCHED_S if chosen.searches else _LISTED_S
     try:
-        return await view.source.cached(("jobs", chosen, after), kept_s, read)
+        return await view.source.cache(("jobs", chosen, after), kept_s, read)
     except OptionError:
         raise bad_request("after must be the cursor of a page.") from None
 

@@ -75,7 +75,7 @@ async def read_history(source: DataSource, keys: QueueKeys, schedule: str) -> Fi
     async def read() -> dict[int, Minute]:
         return await _read_minutes(source, keys)
 
-    minutes = await source.cached(("fires", keys.name), _FRESH_S, read)
+    minutes = await source.cache(("fires", keys.name), _FRESH_S, read)
     return sum_up({number: _of(minute, schedule) for number, minute in minutes.items()})
 
 

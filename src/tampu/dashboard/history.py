@@ -169,7 +169,7 @@ class TrendStep:
             _sum(self.waiting, other.waiting),
             _sum(self.left, other.left),
             _sum(self.in_lines, other.in_lines),
-            max(_known((self.oldest_ms, other.oldest_ms)), default=None),
+            max(_without_gaps((self.oldest_ms, other.oldest_ms)), default=None),
         )
 
 
@@ -262,7 +262,7 @@ async def read_trend(source: DataSource, keys: QueueKeys, period: Period) -> Tre
         steps = await _read_steps(source, keys, period)
         return make_trend(steps, period, marks=await _read_marks(source, period, steps))
 
-    return await source.cached(("trend", keys.name, period), _FRESH_S, read)
+    return await source.cache(("trend", keys.name, period), _FRESH_S, read)
 
 
 async def read_task(source: DataSource, keys: QueueKeys, task: str, *, period: Period) -> Trend:
@@ -280,7 +280,7 @@ async def read_unknown_counts(source: DataSource, queues: Sequence[str]) -> int:
 
     return sum(
         await run_all(
-            source.cached(("unknown", name), _FRESH_S, partial(read, QueueKeys(name)))
+            source.cache(("unknown", name), _FRESH_S, partial(read, QueueKeys(name)))
             for name in queues
         )
     )
@@ -325,7 +325,7 @@ async def _read_marks(
         found = await read_marks(await source.lane(MARKS), steps[0].at_ms)
         return [ChartMark(each.at, each.text) for each in found if each.at < end]
 
-    return await source.cached(("marks", period), _FRESH_S, read)
+    return await source.cache(("marks", period), _FRESH_S, read)
 
 
 # --- computing ----------------------------------------------------------------------------------
@@ -389,9 +389,9 @@ def drain_s(trend: Trend, waiting: int) -> float | None:
 
 
 def _sum(*parts: int | None) -> int | None:
-    known = _known(parts)
+    known = _without_gaps(parts)
     return sum(known) if known else None
 
 
-def _known(parts: Iterable[int | None]) -> list[int]:
+def _without_gaps(parts: Iterable[int | None]) -> list[int]:
     return [each for each in parts if each is not None]

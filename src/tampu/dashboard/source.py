@@ -109,7 +109,7 @@ class DataSource:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def cached(
+    async def cache(
         self, key: Hashable, ttl_s: float, read: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         """What `read` returns, or what it returned up to `ttl_s` ago; an error is kept as well."""
@@ -123,10 +123,10 @@ class DataSource:
         # Shielded: a visitor who leaves must not take it away from the others.
         return cast("T", await asyncio.shield(task))
 
-    async def cached_longer(
+    async def cache_by_cost(
         self, key: Hashable, least_s: float, read: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        """As `cached`, for what may take long: it is then read less often."""
+        """As `cache`, for what may take long: it is then read less often."""
         memory = self.memory("took", key)
 
         async def measure() -> T:
@@ -135,7 +135,7 @@ class DataSource:
             memory["s"] = asyncio.get_running_loop().time() - began
             return found
 
-        return await self.cached(key, max(least_s, _ONE_READ_OF * memory.get("s", 0.0)), measure)
+        return await self.cache(key, max(least_s, _ONE_READ_OF * memory.get("s", 0.0)), measure)
 
     def memory(self, *key: Hashable) -> dict[Any, Any]:
         """What a reader remembers between two reads; that which was unused for longest is lost."""
@@ -155,7 +155,7 @@ class DataSource:
         async def read() -> QueueSummary:
             return await summarise_queue(await self.lane(keys), keys, self.group)
 
-        return await self.cached(("summary", keys.name), _SUMMARY_S, read)
+        return await self.cache(("summary", keys.name), _SUMMARY_S, read)
 
     async def summaries(self, names: Sequence[str]) -> list[QueueSummary]:
         """Many queues now, in the order of their names."""
@@ -168,7 +168,7 @@ class DataSource:
             await self.server()  # connects
             return await render_metrics(self._lanes, names, group=self.group)
 
-        return await self.cached(("metrics", tuple(names)), _METRICS_S, read)
+        return await self.cache(("metrics", tuple(names)), _METRICS_S, read)
 
     # --- which queues there are -----------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class DataSource:
         async def read() -> bool:
             return await queue_exists(await self.lane(keys), keys)
 
-        return await self.cached(("exists", keys.name), _SUMMARY_S, read)
+        return await self.cache(("exists", keys.name), _SUMMARY_S, read)
 
     def _drop_old(self, now: float) -> None:
         if len(self._cache) >= _MOST_CACHED:

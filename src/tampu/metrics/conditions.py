@@ -157,7 +157,7 @@ class ScheduleMissed(Struct, frozen=True):
         if seen.late is None:
             return None
         late = self._late(seen.late)
-        return late if late.holds else self._missed(seen.minutes or ()) or late
+        return late if late.holds else self._count_missed(seen.minutes or ()) or late
 
     def _late(self, seen: Mapping[str, int]) -> Reading:
         late = {k: ms for k, ms in seen.items() if self.schedule in {None, k}}
@@ -168,7 +168,7 @@ class ScheduleMissed(Struct, frozen=True):
         text = f"schedule {key!r} should have fired {_ms(late[key])} ago" + limit
         return Reading(late[key] / 1000, self.by_ms / 1000, late[key] > self.by_ms, text)
 
-    def _missed(self, minutes: Sequence[Bucket]) -> Reading | None:
+    def _count_missed(self, minutes: Sequence[Bucket]) -> Reading | None:
         """The fires that its missed policy has skipped; None if there are none."""
         missed: Counter[str] = Counter()
         for minute in _last(minutes, self.within_ms):

@@ -139,7 +139,7 @@ class SafeTelemetry:
     def start_send(self, sending: Sending) -> OpenSend:
         """An add begins."""
         spans = self._map(lambda each: each.start_send(sending), self._each)
-        headers = self._map(lambda span: _checked(span.headers), spans)
+        headers = self._map(lambda span: _check_headers(span.headers), spans)
         return OpenSend(self, spans, _merge(headers))
 
     def start_run(self, run: JobRun) -> OpenRun:
@@ -150,7 +150,7 @@ class SafeTelemetry:
 
     def headers(self) -> dict[str, str]:
         """What jobs carry that are added later."""
-        return _merge(self._map(lambda each: _checked(each.headers()), self._each))
+        return _merge(self._map(lambda each: _check_headers(each.headers()), self._each))
 
     def tell(self, call: Callable[[T], None], items: Iterable[T]) -> None:
         """Call it for each item, in the reverse order: what began last ends first."""
@@ -202,7 +202,7 @@ current_trace_id: Final = _trace_id.get
 """The id of the trace of the job that the caller runs; None without telemetry."""
 
 
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     texts = [*headers, *headers.values()]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("headers of telemetry must be texts")

@@ -209,9 +209,9 @@ class FullBatch(AddBatch):
             flat += (request.encode_lined if is_lined else request.encode)(job_id, now_ms)
             if request.marker_s or request.index_s or request.unique is not None:
                 job_keys += request.keys(keys, job_id)
-        self.encoded = self._lined(flat, job_keys) if is_lined else FullJobs(flat, job_keys)
+        self.encoded = self._encode_lined(flat, job_keys) if is_lined else FullJobs(flat, job_keys)
 
-    def _lined(self, flat: list[bytes], job_keys: list[bytes]) -> LinedJobs:
+    def _encode_lined(self, flat: list[bytes], job_keys: list[bytes]) -> LinedJobs:
         """The jobs with what the gate must know of the limits that they need."""
         needs = needs_of(self.requests)
         return LinedJobs(flat=flat, keys=job_keys, limits=needs.limits, flags=needs.flags)

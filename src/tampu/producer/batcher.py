@@ -27,6 +27,7 @@ from tampu.server.scripts.adding import (
     PRODUCER_MEMORY_MS,
     AddKeys,
     AddRequest,
+    LinedJobs,
     add,
     load_add,
     send_add,
@@ -75,9 +76,11 @@ class Batcher:
         host: Host,
         rules: CallRules,
         events: EventWriter | None = None,
+        on_limits: Callable[[Sequence[bytes]], None] | None = None,
     ) -> None:
         self._lane, self._keys, self._host, self._rules = lane, keys, host, rules
         self._events = events
+        self._on_limits = on_limits  # called with names and definitions that were sent
         self.producer_id = new_id(now_ms())
         self._add_keys = AddKeys(
             stream=keys.stream,
@@ -314,6 +317,8 @@ class Batcher:
         if self._events is not None:
             for event in batch.events(jobs):
                 self._events.tell(event)
+        if self._on_limits is not None and isinstance(batch.encoded, LinedJobs):
+            self._on_limits(batch.encoded.limits)
         batch.resolve(jobs)
 
     def _fail_as_unknown(self, batch: AddBatch) -> None:

@@ -150,7 +150,7 @@ class Schedules:
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
             look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
-            if look.paused is None or _armed(look) is None:
+            if look.paused is None or _next_fire(look) is None:
                 return False
             next_ms, passed = _after_pause(look.paused, look)
             if await resume(lane, self._keys, look.paused, next_ms=next_ms, passed=passed):
@@ -203,7 +203,7 @@ class Schedules:
         lane = (await self._connect()).lane
         for _ in range(_MAX_TRIES):
             look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
-            armed = _armed(look)
+            armed = _next_fire(look)
             stored = _read_armed(armed, look.fields)
             kept = stored if new.keeps(stored) else None
             encoded = new.encode(kept, look.now_ms)
@@ -222,7 +222,7 @@ class Schedules:
         raw_key = _raw_key(key)
         lane = (await self._connect()).lane
         look = await read_snapshot(lane, self._keys, raw_key, fields=_FIELDS)
-        armed = _armed(look)
+        armed = _next_fire(look)
         if armed is None:
             raise OptionError("key", key, "the queue has no such schedule")
         spec, own, fired = look.fields[:3]
@@ -237,7 +237,7 @@ def _raw_key(key: Key) -> bytes:
     return key if isinstance(key, bytes) else check_schedule_key(key).encode()
 
 
-def _armed(look: ScheduleSnapshot) -> Armed | None:
+def _next_fire(look: ScheduleSnapshot) -> Armed | None:
     """When a schedule fires next, or would if it were not paused; None if it does not exist.
 
     A paused schedule without a spec was removed by a peer.

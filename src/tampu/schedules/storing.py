@@ -129,7 +129,7 @@ def read_schedule(spec: bytes | None, own: bytes | None) -> StoredSchedule:
             spec=stored,
             extras=extras,
             rule=_rule(stored.pattern, extras.anchor_ms),
-            missed=_missed(stored.missed, extras),
+            missed=_missed_options(stored.missed, extras),
             window=_window(extras.window),
             payload=stored.payload(),
         )
@@ -300,7 +300,7 @@ def _is_same(stored: Pattern, wanted: Pattern) -> bool:
     return stored == wanted
 
 
-def _missed(policy: MissedPolicy, extras: ScheduleExtras) -> Missed:
+def _missed_options(policy: MissedPolicy, extras: ScheduleExtras) -> Missed:
     grace_ms = GRACE_MS if extras.grace_ms is None else extras.grace_ms
     catch_up_ms = CATCH_UP_MS if extras.catch_up_ms is None else extras.catch_up_ms
     match policy:

@@ -194,9 +194,11 @@ class Bench:
             for job_id in ids:
                 rules.running.pop(job_id, None)
             settled.set_result(None)
-        return [self._ended(queue, *ended) for ended in zip(deliveries, outcomes, strict=True)]
+        return [
+            self._settle_outcome(queue, *ended) for ended in zip(deliveries, outcomes, strict=True)
+        ]
 
-    def _ended(self, queue: QueueBench, delivery: Delivery, outcome: Outcome) -> Ended:
+    def _settle_outcome(self, queue: QueueBench, delivery: Delivery, outcome: Outcome) -> Ended:
         raised, job = self._take_error(queue, delivery), delivery.job
         is_last, at = job.attempt >= delivery.budget, instant(now_ms())
         match outcome:

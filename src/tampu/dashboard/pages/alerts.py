@@ -30,7 +30,7 @@ async def alerts_of(view: View, names: Sequence[str]) -> list[AlertState]:
         async def ask() -> list[AlertState]:
             return await read_alerts(await view.source.lane(keys), keys)
 
-        return await view.source.cached(("alerts", name), _FRESH_S, ask)
+        return await view.source.cache(("alerts", name), _FRESH_S, ask)
 
     found = [each for part in await run_all(read(name) for name in names) for each in part]
     return sorted(found, key=lambda each: (not is_active(each), -_changed_at(each).timestamp()))

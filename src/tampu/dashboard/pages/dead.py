@@ -96,7 +96,7 @@ async def _read(view: View, keys: QueueKeys) -> tuple[JobPage, list[FailureGroup
         page = await browser.page(JobPlace.DEAD, want=_MOST_GROUPED, most=_MOST_GROUPED)
         return page, await failure_groups(lane, keys)
 
-    return await view.source.cached(("dead", keys.name), _FRESH_S, read)
+    return await view.source.cache(("dead", keys.name), _FRESH_S, read)
 
 
 def _note(searched: int, total: int) -> str:
@@ -138,7 +138,7 @@ async def discard(view: View) -> Answer:
         count = await queue.dead.purge(ids=[dead_id])
     await view.note(Action.DISCARD, keys.name, f"dead letter {dead_id}", count=count)
     return Answer(
-        "The dead letter is gone." if count else "It was gone already.",
+        "The dead letter is discarded." if count else "It is no dead letter any more.",
         link("dead", queue=keys.name),
         leave=True,
     )

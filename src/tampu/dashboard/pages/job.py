@@ -119,7 +119,7 @@ async def read_job(view: View, keys: QueueKeys) -> tuple[JobInfo, list[JobEvent]
         own = [each for each in events if info.id and each.job_id == info.id]
         return _with_time(info), own
 
-    return await view.source.cached(("job", keys.name, job_id, dead_id), _FRESH_S, read)
+    return await view.source.cache(("job", keys.name, job_id, dead_id), _FRESH_S, read)
 
 
 async def _read_alive(view: View, keys: QueueKeys, job_id: str) -> JobInfo:
@@ -177,7 +177,7 @@ async def read_why(view: View, keys: QueueKeys, info: JobInfo) -> Answered | Non
             group = view.source.group.encode()
             return await why_waiting(lane, keys, info.id, group=group) or answer
 
-        answer = await view.source.cached_longer(("why", keys.name, info.id), _WHY_S, read)
+        answer = await view.source.cache_by_cost(("why", keys.name, info.id), _WHY_S, read)
     sentence = answer.sentence
     if answer.limit is not None and answer.value is not None:
         shown = value_text(answer.limit, answer.value, view.redaction)

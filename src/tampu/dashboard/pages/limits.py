@@ -70,7 +70,7 @@ async def read_state(view: View, keys: QueueKeys, *, most_keys: int = _MOST_KEYS
     async def read() -> FlowState:
         return await read_flow(await view.source.lane(keys), keys, most_keys=most_keys)
 
-    return await view.source.cached_longer(("flow", keys.name, most_keys), _FRESH_S, read)
+    return await view.source.cache_by_cost(("flow", keys.name, most_keys), _FRESH_S, read)
 
 
 async def load_limits(view: View, keys: QueueKeys) -> Mapping[str, object]:
@@ -144,7 +144,7 @@ def _whose(view: View, name: str, value: str | None) -> str:
     return name if value is None else f"{name} of {value_text(name, value, view.redaction)}"
 
 
-def _wanted(view: View) -> list[Concurrency | Rate]:
+def _parse_limit(view: View) -> list[Concurrency | Rate]:
     """The limit in a form."""
     most, rate, burst = view.text("concurrency")[:20], view.text("rate")[:40], view.text("burst")
     wanted: list[Concurrency | Rate] = []
@@ -169,7 +169,7 @@ async def change_limit(view: View) -> Answer:
     """Change a limit, or the concurrency of one of its values."""
     keys, name, value = await _limit_of(view)
     with _options_of_forms():
-        wanted = _wanted(view)
+        wanted = _parse_limit(view)
         async with view.source.open_queue(keys) as queue:
             await queue.limits.set(name, *wanted, value=value)
     words = [

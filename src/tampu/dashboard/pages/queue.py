@@ -40,7 +40,7 @@ async def load(view: View) -> Mapping[str, object]:
 
 
 def drain_text(left_s: float | None, waiting: int) -> str:
-    """When the backlog will be gone."""
+    """When the backlog will be empty."""
     if not waiting:
         return "nothing waits"
     return "not shrinking" if left_s is None else f"empty in about {format_seconds(left_s)}"

@@ -97,7 +97,7 @@ async def read_rows(view: View, queue: str) -> list[ScheduleRow]:
             for each, fields in zip(found, last, strict=True)
         ]
 
-    return await view.source.cached(("schedules", queue), _FRESH_S, read)
+    return await view.source.cache(("schedules", queue), _FRESH_S, read)
 
 
 def _entry_time(raw: bytes | None) -> datetime | None:
@@ -202,7 +202,7 @@ async def _jobs_of(view: View, keys: QueueKeys, schedule_key: str) -> Sequence[L
         found = [job for page in pages for job in page.jobs]
         return sorted(found, key=_scheduled_at, reverse=True)[:_JOBS]
 
-    return await view.source.cached(("jobs of", keys.name, schedule_key), _SEARCHED_S, read)
+    return await view.source.cache(("jobs of", keys.name, schedule_key), _SEARCHED_S, read)
 
 
 def _scheduled_at(job: ListedJob) -> float:

@@ -150,7 +150,7 @@ async def _tasks(view: View, name: str) -> list[str]:
     async def read() -> list[str]:
         return await task_names(await view.source.lane(keys), keys)
 
-    return await view.source.cached(("task names", name), _FRESH_S, read)
+    return await view.source.cache(("task names", name), _FRESH_S, read)
 
 
 async def _find_flow(view: View, names: Sequence[str], wanted: str) -> list[Found]:

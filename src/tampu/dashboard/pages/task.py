@@ -27,7 +27,7 @@ async def load(view: View) -> Mapping[str, object]:
         return await slowest_attempts(await view.source.lane(keys), keys, name)
 
     return {
-        "slowest": await view.source.cached(("slowest", keys.name, name), _FRESH_S, read_slowest),
+        "slowest": await view.source.cache(("slowest", keys.name, name), _FRESH_S, read_slowest),
         "queue": keys.name,
         "task": name,
         "total": trend.total,

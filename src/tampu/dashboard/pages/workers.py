@@ -97,7 +97,7 @@ async def _processes(view: View, keys: QueueKeys) -> dict[str, ProcessInfo]:
         found = await processes_of(lane, keys, view.source.group.encode())
         return {each.worker: each for each in found}
 
-    return await view.source.cached(("processes", keys.name), _FRESH_S, read)
+    return await view.source.cache(("processes", keys.name), _FRESH_S, read)
 
 
 async def load(view: View) -> Mapping[str, object]:
@@ -140,7 +140,7 @@ async def drain(view: View) -> Answer:
     rows = await read_workers(view, await view.queues())
     row = next((each for each in rows if each.id == wanted and keys.name in each.queues), None)
     if row is None or row.state is not WorkerState.ALIVE:
-        raise not_found("There is no such worker, or it is gone.")
+        raise not_found("There is no such worker, or it has stopped.")
     if not _may_drain(view, row) or row.id in await _on_hidden_queues(view):
         raise RequestRefused(403, "This worker works for queues that you may not drain.")
     await request_drain(await view.source.lane(keys), keys, DrainRequest(row.id))

@@ -10,6 +10,7 @@
 --       pause    what      until when in ms (+ms: from now)
 --       resume   what      ''
 --       open     resource  '': it is closed no longer
+--       every    ''        after so many jobs one of a lower level passes (0: none, '': as at first)
 -- reply for each change what was there before; '' if there was nothing, or if nothing changed
 -- Atomic because a job must not pass by a limit that has changed, and none may be forgotten.
 local stream, key, control, kept = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
@@ -91,6 +92,16 @@ function change.open(name)
     unhold('|' .. name)
     touched[#touched + 1] = { name, '' }
     return redis.call('HGET', key .. ':over', name) or ''
+end
+function change.every(_, count)
+    local old = redis.call('HGET', key, 'every')
+    if count == '' then
+        redis.call('HDEL', key, 'every')
+    else
+        create_gate(key, kept)
+        redis.call('HSET', key, 'every', count)
+    end
+    return old or ''
 end
 for i = 2, #ARGV, 3 do
     before[#before + 1] = change[ARGV[i]](ARGV[i + 1], ARGV[i + 2])
