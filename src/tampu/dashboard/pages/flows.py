@@ -152,7 +152,7 @@ async def _read_many(view: View, name: str, *, state: str, after: int) -> Sequen
         flows = _flows(view, QueueKeys(name))
         return await flows.newest(_PAGE + 1, after=after, state=state or None)
 
-    return await view.source.cached_longer(("flows", name, state, after), _FRESH_S, read)
+    return await view.source.cache_by_cost(("flows", name, state, after), _FRESH_S, read)
 
 
 def _flows(view: View, keys: QueueKeys) -> Flows:
@@ -208,7 +208,7 @@ async def find(view: View) -> tuple[QueueKeys, FlowInfo]:
     async def read() -> FlowInfo | None:
         return await _flows(view, keys).info(flow_id)
 
-    info = await view.source.cached_longer(("flow", keys.name, flow_id), _FRESH_S, read)
+    info = await view.source.cache_by_cost(("flow", keys.name, flow_id), _FRESH_S, read)
     if info is None:
         raise not_found(
             "There is no such flow. It may have ended long ago, or another queue has it."
