@@ -65,6 +65,10 @@ class Edge(Later, Generic[T_co]):
         super().__init__(placeholder)
         self.flow = flow
 
+    def __repr__(self) -> str:
+        expected = self.placeholder.expected.name.lower()
+        return f"<Edge from node {self.placeholder.node}: {expected}>"  # without a default
+
     @property
     def value(self) -> T_co:
         """The same where a checker wants the value itself: by keyword, or inside a list."""
