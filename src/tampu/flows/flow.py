@@ -12,6 +12,7 @@ from tampu.errors import OptionError, WrongContext
 from tampu.flows.nodes import Edge, Node, Nodes, check_node, edge_kind
 from tampu.flows.run import FlowRun, SyncFlowRun
 from tampu.server.scripts.flows import FlowStart
+from tampu.tasks.arguments import ReturnType
 from tampu.util.clock import Duration, now_ms, to_ms
 from tampu.util.ids import new_id
 from tampu.util.options import check_flag
@@ -178,7 +179,7 @@ class Flow:
         """
         self._check_open()
         draft = task.draft(args, kwargs)
-        node: Node[R] = Node(self, len(self._drafted), task.name)
+        node: Node[R] = Node(self, len(self._drafted), task.name, kind=task.return_type)
         self._note(_Drafted(node, draft))
         return node
 
@@ -207,7 +208,7 @@ class Flow:
         known only when it is done. A map over nothing is done at once.
         """
         self._check_open()
-        nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
+        nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name, kind=task.return_type)
         is_known = not isinstance(items, Edge)
         # What flow control needs to know of a job may be in its item.
         draft = task.draft((ITEM, *args), kwargs, place=not is_known)
@@ -227,14 +228,15 @@ class Flow:
     def add_call(self, call: Call[R]) -> Node[R]:
         """A job for a call that was checked before."""
         self._check_open()
-        draft = call.task.draft((), call.arguments, check=False)
-        node: Node[R] = Node(self, len(self._drafted), call.task.name)
+        task = call.task
+        draft = task.draft((), call.arguments, check=False)
+        node: Node[R] = Node(self, len(self._drafted), task.name, kind=task.return_type)
         self._note(_Drafted(node, draft))
         return node
 
     def open_batch(self) -> Nodes[Any]:
         """A node whose jobs are added while the flow runs."""
-        nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch")
+        nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch", kind=ReturnType(None))
         self._note(_Drafted(nodes, None))
         return nodes
 
@@ -298,14 +300,13 @@ class Flow:
         if not self._drafted:
             raise OptionError("flow", self, "it has no nodes; add some before it starts")
         self._check_open()
-        number = -1 if result is None else check_node(self, result).number
+        node = None if result is None else check_node(self, result)
         flow_id = new_id(now_ms())
-        stored = self._store(flow_id, number)
+        stored = self._store(flow_id, node)
         await self._app.prepare_gates(self._placed())
         self._id = flow_id
         await self._app.queue(self._home).flows.start(stored)
-        is_map = isinstance(result, Nodes)
-        return FlowRun(self._app, self._home, flow_id, map_node=number if is_map else None)
+        return FlowRun(self._app, self._home, flow_id, node=node)
 
     @overload
     def start_sync(self) -> SyncFlowRun[None]: ...
@@ -323,7 +324,7 @@ class Flow:
     def _placed(self) -> Sequence[Draft]:
         return [draft for each in self._drafted for draft in each.placed]
 
-    def _store(self, flow_id: str, result: int) -> FlowStart:
+    def _store(self, flow_id: str, result: Node[Any] | None) -> FlowStart:
         """The flow as the server keeps it; the script explains the fields."""
         at_ms = now_ms()
         queues = {each.draft.queue for each in self._drafted if each.draft is not None}
@@ -341,8 +342,8 @@ class Flow:
                 str(each.node.number) for each in self._drafted if isinstance(each.node, Nodes)
             ),
         }
-        if result >= 0:
-            fields["res"] = result
+        if result is not None:
+            fields["res"] = result.number
         for each in self._drafted:
             fields |= self._fields_of(each, flow_id, at_ms)
         ready = [number for number, each in enumerate(self._drafted) if not each.waits]
