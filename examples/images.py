@@ -9,10 +9,12 @@ It prints:
 """
 
 import asyncio
+import logging
 import sys
 
 from tampu import App, AppWorker, Results
 
+logger = logging.getLogger(__name__)
 app = App(default_queue="images")
 
 
@@ -39,6 +41,8 @@ async def main(images: int) -> None:
     summary = flow.add(add_up, shrunk.results, images=images)
     async with app, AppWorker(app):
         run = await flow.start(result=summary)
+        async for number, saved in run.completed(shrunk):
+            logger.debug("image %d has saved %d bytes", number, saved)  # as they come
         print(await run.result(timeout=60))
 
 

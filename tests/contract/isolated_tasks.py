@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tampu import INJECTED, App, Concurrency, Depends, Job, RateLimited
+from tampu import INJECTED, App, Concurrency, Depends, Job, RateLimited, Results
 
 app = App()
 
@@ -60,3 +60,19 @@ def call_api(name: str, mark: str, job: Job[Any] = INJECTED) -> list[object]:
 @app.task(isolation="process", middleware=[set_mark])
 def marked() -> str:
     return os.environ["TAMPU_TEST_MARK"]
+
+
+@app.task
+async def give(number: int) -> int:
+    return number
+
+
+@app.task(isolation="process", attempts=1)
+async def sum_up(results: Results[int]) -> int:
+    return sum([each async for each in results])
+
+
+@app.task(isolation="process", attempts=1)
+def add_more(more: int) -> None:
+    with app.own_batch_sync() as batch:
+        batch.add(add_more, more - 1)

@@ -150,8 +150,8 @@ async def test_a_user_with_the_rule_runs_flows(url: str) -> None:
         with pytest.raises(JobFailed):
             await failing.result(timeout=SOON)
         assert await failing.retry() == 1
-        last = await chain(half.call(8), half).enqueue()
-        assert last.id.endswith("/2")
+        job = await chain(half.call(8), half).enqueue()
+        assert await job.result(timeout=SOON) == 2
 
 
 async def test_a_user_with_the_rule_tends_jobs(url: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self
 
 from tampu.errors import Closed, OptionError, WrongContext
 from tampu.flows.run import FlowProducer, FlowRun, SyncFlowRun
-from tampu.job import current_job, current_queue
+from tampu.job import current_job, current_queue, current_run
 from tampu.server.scripts.flows import Growth
 from tampu.tasks.task import AnyTask, Task
 from tampu.util.clock import now_ms
@@ -161,7 +161,9 @@ def own_batch(app: FlowProducer) -> FlowBatch:
     """The batch that the calling job belongs to."""
     queue = current_queue()
     if queue is None:
-        raise WrongContext("add to the batch of this job", "no job is running")
+        is_child = current_run() is not None
+        problem = "the task runs in a child process" if is_child else "no job is running"
+        raise WrongContext("add to the batch of this job", problem)
     member = parse_member(current_job().id)
     if member is None or member.number is None or member.node != _NODE or member.home is not None:
         raise WrongContext("add to the batch of this job", "the job belongs to none")

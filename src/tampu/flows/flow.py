@@ -10,6 +10,7 @@ from tampu.flows.nodes import Edge, Node, Nodes, check_node, edge_kind
 from tampu.flows.run import FlowRun, SyncFlowRun
 from tampu.flows.storing import DraftedNode, StartContext, fields_of
 from tampu.server.scripts.flows import FlowStart
+from tampu.tasks.arguments import ReturnType
 from tampu.util.clock import Duration, now_ms, to_ms
 from tampu.util.ids import new_id
 from tampu.util.options import check_flag
@@ -163,7 +164,7 @@ class Flow:
         """
         self._check_open()
         draft = task.draft(args, kwargs)
-        node: Node[R] = Node(self, len(self._drafted), task.name)
+        node: Node[R] = Node(self, len(self._drafted), task.name, kind=task.return_type)
         self._note(DraftedNode(node, draft))
         return node
 
@@ -192,7 +193,7 @@ class Flow:
         known only when it is done. A map over nothing is done at once.
         """
         self._check_open()
-        nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
+        nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name, kind=task.return_type)
         is_known = not isinstance(items, Edge)
         # What flow control needs to know of a job may be in its item.
         draft = task.draft((ITEM, *args), kwargs, place=not is_known)
@@ -212,14 +213,15 @@ class Flow:
     def add_call(self, call: Call[R]) -> Node[R]:
         """A job for a call that was checked before."""
         self._check_open()
-        draft = call.task.draft((), call.arguments, check=False)
-        node: Node[R] = Node(self, len(self._drafted), call.task.name)
+        task = call.task
+        draft = task.draft((), call.arguments, check=False)
+        node: Node[R] = Node(self, len(self._drafted), task.name, kind=task.return_type)
         self._note(DraftedNode(node, draft))
         return node
 
     def open_batch(self) -> Nodes[Any]:
         """A node whose jobs are added while the flow runs."""
-        nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch")
+        nodes: Nodes[Any] = Nodes(self, len(self._drafted), "batch", kind=ReturnType(None))
         self._note(DraftedNode(nodes, None))
         return nodes
 
@@ -284,18 +286,17 @@ class Flow:
             raise OptionError("flow", self, "it has no nodes; add some before it starts")
         if self._is_started:
             self._check_open()
-        number = -1 if result is None else check_node(self, result).number
+        node = None if result is None else check_node(self, result)
         flows = self._app.queue(self._home).flows
         # After a lost connection it can be started again, and keeps its id: it is there once.
         flow_id = self._id = self._id or new_id(now_ms())
         stored = self._store(
-            StartContext(flow_id, self._home, now_ms(), flows.trace_headers()), number
+            StartContext(flow_id, self._home, now_ms(), flows.trace_headers()), node
         )
         await self._app.prepare_gates(self._placed())
         await flows.start(stored)
         self._is_started = True
-        is_map = isinstance(result, Nodes)
-        return FlowRun(self._app, self._home, flow_id, map_node=number if is_map else None)
+        return FlowRun(self._app, self._home, flow_id, node=node)
 
     @overload
     def start_sync(self) -> SyncFlowRun[None]: ...
@@ -313,7 +314,7 @@ class Flow:
     def _placed(self) -> Sequence[Draft]:
         return [draft for each in self._drafted for draft in each.placed]
 
-    def _store(self, start: StartContext, result: int) -> FlowStart:
+    def _store(self, start: StartContext, result: Node[Any] | None) -> FlowStart:
         """The flow as the server keeps it; `parts/flow.lua` explains the fields."""
         queues = {each.draft.queue for each in self._drafted if each.draft is not None}
         fields: dict[str, bytes | str | int] = {
@@ -330,8 +331,8 @@ class Flow:
                 str(each.node.number) for each in self._drafted if isinstance(each.node, Nodes)
             ),
         }
-        if result >= 0:
-            fields["res"] = result
+        if result is not None:
+            fields["res"] = result.number
         for each in self._drafted:
             fields |= fields_of(each, start)
         ready = [number for number, each in enumerate(self._drafted) if not each.waits]

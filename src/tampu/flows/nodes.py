@@ -15,6 +15,7 @@ from tampu.wire.placeholders import Expected, Placeholder
 
 if TYPE_CHECKING:
     from tampu.flows.flow import Flow
+    from tampu.tasks.arguments import ReturnType
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -65,6 +66,10 @@ class Edge(Later, Generic[T_co]):
         super().__init__(placeholder)
         self.flow = flow
 
+    def __repr__(self) -> str:
+        expected = self.placeholder.expected.name.lower()
+        return f"<Edge from node {self.placeholder.node}: {expected}>"  # without a default
+
     @property
     def value(self) -> T_co:
         """The same where a checker wants the value itself: by keyword, or inside a list."""
@@ -82,10 +87,13 @@ class _Value(Edge[Any]):
 class Node(Edge[T_co]):
     """A job of a flow. As an argument it stands for its result, and needs its success."""
 
-    def __init__(self, flow: Flow, number: int, name: str, *, is_map: bool = False) -> None:
+    def __init__(
+        self, flow: Flow, number: int, name: str, *, kind: ReturnType, is_map: bool = False
+    ) -> None:
         super().__init__(flow, Placeholder(Expected.VALUE, number, is_map))
         self.number = number
         self.name = name
+        self.kind = kind  # of the result of each job
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} {self.name!r}>"
@@ -115,8 +123,8 @@ class Node(Edge[T_co]):
 class Nodes(Node[list[T]], Generic[T]):
     """The jobs of a map. As an argument they stand for the list of their results."""
 
-    def __init__(self, flow: Flow, number: int, name: str) -> None:
-        super().__init__(flow, number, name, is_map=True)
+    def __init__(self, flow: Flow, number: int, name: str, *, kind: ReturnType) -> None:
+        super().__init__(flow, number, name, kind=kind, is_map=True)
         self.tolerated = 0.0
 
     @property

@@ -1,13 +1,13 @@
 """A flow that was started: wait for it, look at it, stop it, let it go on."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
 from tampu.admin.flow_info import FlowInfo
 from tampu.errors import OptionError
-from tampu.flows.nodes import Nodes
+from tampu.flows.nodes import Node, Nodes
 from tampu.job import DEFAULT_RESULT_WAIT_S
 from tampu.util.clock import Duration
 from tampu.util.options import check_type
@@ -54,11 +54,11 @@ class FlowRun(Generic[R]):
     """A flow that was started. Also from another program: `app.flow_run(id)`."""
 
     def __init__(
-        self, app: RunProducer, queue: str, flow_id: str, *, map_node: int | None = None
+        self, app: RunProducer, queue: str, flow_id: str, *, node: Node[Any] | None = None
     ) -> None:
         self._app = app
         self._queue = queue
-        self._map_node = map_node  # if the result is that of a map
+        self._node = node  # whose result is that of the flow
         self._id = flow_id
 
     def __repr__(self) -> str:
@@ -82,8 +82,12 @@ class FlowRun(Generic[R]):
         """
         queue = self._app.queue(self._queue)
         value: Any = await queue.job(self.id).result(timeout)
-        if self._map_node is not None:
-            value = await queue.flows.map_result(self.id, self._map_node)
+        node = self._node
+        if isinstance(node, Nodes):
+            values = await queue.flows.map_result(self.id, node.number)
+            value = [node.kind.convert(each) for each in values]
+        elif node is not None:
+            value = node.kind.convert(value)
         return value  # type: ignore[no-any-return] # only the caller knows R
 
     async def info(self) -> FlowInfo | None:
@@ -119,7 +123,7 @@ class FlowRun(Generic[R]):
         `after`, also in another program.
         """
         check_type("nodes", nodes, Nodes, accepted="what flow.map() returns")
-        return CompletedJobs(self, nodes.number, after)
+        return CompletedJobs(self, nodes, after)
 
     def follow(self, node: int, after: str | None) -> AsyncIterator[tuple[int, object, str]]:
         """The results of a map, each with its number and a cursor."""
@@ -129,13 +133,13 @@ class FlowRun(Generic[R]):
 class CompletedJobs(Generic[T]):
     """The jobs of a map as they are done."""
 
-    def __init__(self, run: FlowRun[Any], node: int, after: str | None) -> None:
+    def __init__(self, run: FlowRun[Any], nodes: Nodes[T], after: str | None) -> None:
         self._run = run
-        self._node = node
+        self._nodes = nodes
         self._cursor = after
 
     def __repr__(self) -> str:
-        return f"<CompletedJobs of node {self._node} of {self._run.id}>"
+        return f"<CompletedJobs of {self._nodes!r} of {self._run.id}>"
 
     @property
     def cursor(self) -> str | None:
@@ -143,9 +147,9 @@ class CompletedJobs(Generic[T]):
         return self._cursor
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, T]]:
-        async for number, value, cursor in self._run.follow(self._node, self._cursor):
+        async for number, value, cursor in self._run.follow(self._nodes.number, self._cursor):
             self._cursor = cursor
-            yield number, value  # type: ignore[misc] # only the caller knows T
+            yield number, cast("T", self._nodes.kind.convert(value))
 
 
 class SyncFlowRun(Blocking[FlowRun[R]]):

@@ -290,7 +290,9 @@ class ReturnType:
                 self._hint, self.converts = prepare_hint(hint), True
 
     def convert(self, value: object) -> object:
-        """The result, converted; `DecodeError` if it has another type."""
+        """The result, converted if needed; `DecodeError` if it has another type."""
+        if not self.converts:
+            return value
         try:
             return convert_to(value, self._hint)
         except MsgspecError:

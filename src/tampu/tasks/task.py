@@ -166,6 +166,11 @@ class Task(Generic[P, R]):
         return f"{self.__module__}.{name}"
 
     @property
+    def return_type(self) -> ReturnType:
+        """What its result is converted to."""
+        return self._lazy.return_type
+
+    @property
     def import_name(self) -> str:
         """Its full name as other programs see it: the same if its module is the program itself."""
         module = self.__module__

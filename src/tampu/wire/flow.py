@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.errors import DecodeError
+from tampu.errors import DecodeError, OptionError
 from tampu.wire.entry import join_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import append_raw_extras
@@ -18,9 +18,9 @@ MAX_NODES: Final = 10_000
 MAX_STEPS: Final = 100
 _ID_SIZE: Final = 26
 _MEMBER: Final = re.compile(
-    r"(\w{26})~(\d{1,6})(?:\.(\d{1,9}))?(?:!(\d{1,6}))?(?:@(.+))?", re.DOTALL
+    r"([0-9A-Z]{26})~([0-9]{1,6})(?:\.([0-9]{1,9}))?(?:!([0-9]{1,6}))?(?:@(.+))?", re.DOTALL
 )
-_STEP: Final = re.compile(r"(\w{26})~(\d{1,3})/(\d{1,3})")
+_STEP: Final = re.compile(r"([0-9A-Z]{26})~([0-9]{1,3})/([0-9]{1,3})")
 _NUMBER: Final = "0" * 9  # in ids of jobs of a batch, until the server gives them their number
 
 
@@ -91,6 +91,13 @@ def parse_step(job_id: str) -> StepId | None:
     """The parts of the id of a chain's step; None for any other."""
     found = _STEP.fullmatch(job_id) if is_of_flow(job_id) else None
     return None if found is None else StepId(found[1], int(found[2]), int(found[3]))
+
+
+def check_own_id(job_id: str) -> str:
+    """The id that a user gives a job; `OptionError` if it is that of a job of a flow or chain."""
+    if parse_member(job_id) is not None or parse_step(job_id) is not None:
+        raise OptionError("job_id", job_id, "ids of this form belong to jobs of flows and chains")
+    return job_id
 
 
 def awaited_id(job_id: str) -> str:

@@ -1,10 +1,11 @@
 """Arguments that are not known yet: placeholders for results, and what stands there in the end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
 
-from msgspec import Raw, Struct
+from msgspec import MsgspecError, Raw, Struct
 from msgspec.msgpack import Decoder, Encoder, Ext
 from msgspec.structs import replace
 
@@ -62,7 +63,10 @@ _placeholder: Final = Decoder(Placeholder)
 
 def _read_ext(code: int, data: memoryview) -> object:
     raw = bytes(data)
-    return _placeholder.decode(raw) if code == _PLACEHOLDER else Ext(code, raw)
+    if code == _PLACEHOLDER:
+        with suppress(MsgspecError):  # the user's, not one of ours
+            return _placeholder.decode(raw)
+    return Ext(code, raw)
 
 
 _decode_template: Final = Decoder(ext_hook=_read_ext).decode
