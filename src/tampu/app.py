@@ -23,6 +23,7 @@ from tampu.job import Job
 from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions, QueueSettings
 from tampu.producer.request import JobRules, Request
+from tampu.producer.traced import make_traced
 from tampu.queue import Queue
 from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
@@ -243,6 +244,11 @@ class App(FlowRouter):
         """The limits of each job."""
         rules = parse_options(QueueSettings, "Queue", self._options).job_rules
         return replace(rules, limits=self.limits)
+
+    def trace_headers(self) -> dict[str, str]:
+        """What jobs carry that are added later, so that they belong to the trace of now."""
+        traced = make_traced(self._options.get("telemetry"), self._default_queue)
+        return {} if traced is None else traced.headers()
 
     async def add_draft(self, draft: Draft, following: Sequence[Draft]) -> None:
         """Add a job whose request has its id; make known what those need that follow it."""

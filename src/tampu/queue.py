@@ -80,8 +80,7 @@ class Queue:
             self._keys, self._connect, rules=self._rules, group=self._settings.group
         )
         self.limits = Limits(self._keys, self._connect)
-        headers = None if self._traced is None else self._traced.headers
-        self.flows = Flows(self._keys, self._connect, headers=headers)
+        self.flows = Flows(self._keys, self._connect)
         self._conflicts = Conflicts(
             self._keys, self._connect, control=self._jobs, add=self._add_one
         )
@@ -91,7 +90,7 @@ class Queue:
             max_payload=self._rules.max_payload,
             limits=self._limits,
             add_jobs=self._add_full,
-            headers=headers,
+            headers=None if self._traced is None else self._traced.headers,
         )
 
     def __repr__(self) -> str:

@@ -48,19 +48,10 @@ class Flows:
     """The flows whose home is a queue."""
 
     def __init__(
-        self,
-        keys: QueueKeys,
-        connect: Callable[[], Awaitable[OpenQueue | QueueConnection]],
-        *,
-        headers: Callable[[], dict[str, str]] | None = None,
+        self, keys: QueueKeys, connect: Callable[[], Awaitable[OpenQueue | QueueConnection]]
     ) -> None:
         self._keys = keys
         self._connect = connect
-        self._headers = headers
-
-    def trace_headers(self) -> dict[str, str]:
-        """What jobs carry that are added later, so that they belong to the trace of now."""
-        return {} if self._headers is None else self._headers()
 
     async def newest(
         self, count: int = 20, *, after: int = 0, state: RunState | str | None = None

@@ -91,8 +91,7 @@ class FlowBatch:
         if task.queue != self._queue:
             problem = f"it is of queue {task.queue!r}, and the batch of queue {self._queue!r}"
             raise OptionError("task", task, problem)
-        headers = self._app.queue(self._queue).flows.trace_headers()
-        draft = task.draft(args, kwargs).with_headers(headers)
+        draft = task.draft(args, kwargs).with_headers(self._app.trace_headers())
         if draft.later:
             raise OptionError("task", task, "jobs of a batch cannot wait for nodes; use a flow")
         self._members.append(self._member_of(draft))

@@ -291,7 +291,7 @@ class Flow:
         # After a lost connection it can be started again, and keeps its id: it is there once.
         flow_id = self._id = self._id or new_id(now_ms())
         stored = self._store(
-            StartContext(flow_id, self._home, now_ms(), flows.trace_headers()), node
+            StartContext(flow_id, self._home, now_ms(), self._app.trace_headers()), node
         )
         await self._app.prepare_gates(self._placed())
         await flows.start(stored)

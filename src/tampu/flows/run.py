@@ -34,6 +34,9 @@ class FlowProducer(RunProducer, Protocol):
     def portal(self) -> Portal:
         """The portal for threads without an event loop."""
 
+    def trace_headers(self) -> dict[str, str]:
+        """What jobs carry that are added later, so that they belong to the trace of now."""
+
     async def prepare_gates(self, drafts: Iterable["Draft"]) -> None:
         """Make known to the queues what flow control needs for jobs that are added later."""
 

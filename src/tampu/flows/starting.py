@@ -33,6 +33,10 @@ class FlowRouter(Router):
     def portal(self) -> Portal:
         """The portal for threads without an event loop."""
 
+    @abstractmethod
+    def trace_headers(self) -> dict[str, str]:
+        """What jobs carry that are added later, so that they belong to the trace of now."""
+
     @property
     @abstractmethod
     def default_queue(self) -> str:

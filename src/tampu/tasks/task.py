@@ -65,6 +65,9 @@ class TaskProducer(Protocol):
     def job_rules(self) -> JobRules:
         """The limits of each job."""
 
+    def trace_headers(self) -> dict[str, str]:
+        """What jobs carry that are added later, so that they belong to the trace of now."""
+
 
 class TaskRegistry(Protocol):
     """The router or app that a task was declared with."""
@@ -275,7 +278,7 @@ class Task(Generic[P, R]):
 
     def trace_headers(self) -> dict[str, str]:
         """What jobs carry that are added later, so that they belong to the trace of now."""
-        return self._registry.producer.queue(self.queue).flows.trace_headers()
+        return self._registry.producer.trace_headers()
 
     def in_portal(self, add: Callable[[], Coroutine[Any, Any, Job[R]]]) -> SyncJob[R]:
         """The job that is added in the thread of the app."""

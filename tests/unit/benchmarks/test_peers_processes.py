@@ -99,11 +99,13 @@ def test_the_javascript_program_uses_the_same_constants_and_requests() -> None:
         protocol.ADD_ONE,
         protocol.ADD_URGENT,
         protocol.ADD_DELAYED,
+        protocol.ADD_GROUPS,
         protocol.WAIT_FOR_RESULT,
     }
     assert set(re.findall(r"case '(\w+)'", text)) == requests
     scenarios = set(re.findall(r"scenario === '(\w+)'", text))
-    assert scenarios == {protocol.LATENESS, protocol.RESULT, protocol.OVERTAKE}
+    own = {protocol.LATENESS, protocol.RESULT, protocol.OVERTAKE, protocol.JOINS}
+    assert scenarios == own
     # It has no limit of concurrency by value.
     assert set(re.findall(r"'(\w+)'", counted)) == protocol.COUNTED - {protocol.CONCURRENCY}
     for name, scenario in {"rates": protocol.RATE, "priorities": protocol.OVERTAKE}.items():
