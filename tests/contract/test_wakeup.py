@@ -169,8 +169,12 @@ class TestListening:
         await calls.until(1)
 
     async def test_a_promoter_that_could_not_listen_listens_again(
-        self, harness: Harness, caplog: pytest.LogCaptureFixture
+        self,
+        harness: Harness,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr("tampu.server.listening._TRY_AGAIN_S", 0.2)
         harness.admin.set(KEYS.wakeup, "a string")
         harness.reset_calls()
         calls = Calls()
