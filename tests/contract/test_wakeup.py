@@ -175,6 +175,7 @@ class TestListening:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr("tampu.server.listening._TRY_AGAIN_S", 0.2)
+        monkeypatch.setattr("tampu.server.listening.BLOCK_S", 0.5)
         harness.admin.set(KEYS.wakeup, "a string")
         harness.reset_calls()
         calls = Calls()
