@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
 _PART = re.compile(r"^ *-- with (parts/\w+)\n", re.MULTILINE)
-# Scripts that use keys of a gate which are not among their KEYS, in parts that several share.
-_DERIVES_KEYS = re.compile(r"function (open_gate|give_up_room)\b")
+# Scripts that use keys which are not among their KEYS, in parts that several share.
+_DERIVES_KEYS = re.compile(r"function (open_gate|give_up_room|end_output)\b")
 _ABSENT = b":tampu:gate:absent"
 _scripts: list[Script] = []
 _prelude = ""
