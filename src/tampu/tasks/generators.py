@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import aclosing, closing
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,7 @@ from tampu.util.options import yields_async
 if TYPE_CHECKING:
     from tampu.wire.output import OutputRules
 
-Collect: TypeAlias = Callable[[Iterable[Any]], Any]
+Collect: TypeAlias = Callable[[list[Any]], Any]
 """Makes the result of a job of all that it has yielded."""
 
 

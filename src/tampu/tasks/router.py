@@ -4,7 +4,6 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -139,7 +138,7 @@ class BatchTask(Task[[T], Any], Generic[T]):
         return function(*args, **kwargs)
 
 
-class CollectDecorator(Protocol[Y, R]):
+class CollectDecorator(Protocol[R]):
     """The decorator that `task(collect=...)` returns: turns a generator into a task."""
 
     @overload
@@ -251,9 +250,14 @@ class Router:
     def task(self, **options: Unpack[BatchTaskKeywords]) -> BatchDecorator: ...  # type: ignore[overload-overlap]
 
     @overload
+    def task(  # as below, but `"".join` has two signatures, and type checkers would take the first
+        self, *, collect: Callable[[list[str]], str], **options: Unpack[PlainTaskKeywords]
+    ) -> CollectDecorator[str]: ...
+
+    @overload
     def task(
-        self, *, collect: Callable[[Iterable[Y]], R], **options: Unpack[PlainTaskKeywords]
-    ) -> CollectDecorator[Y, R]: ...
+        self, *, collect: Callable[[list[Any]], R], **options: Unpack[PlainTaskKeywords]
+    ) -> CollectDecorator[R]: ...
 
     @overload
     def task(self, **options: Unpack[PlainTaskKeywords]) -> TaskDecorator: ...

@@ -7,7 +7,7 @@ what a worker writes whose job another one has taken over, and what is sent twic
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, final
 
 from msgspec import Struct
 
@@ -28,6 +28,7 @@ _NO_RUN: Final = 0  # of the entry that a reader writes, so that whoever ends th
 _ATTEMPT, _VALUE, _ASKS, _END = b"a", b"v", b"q", b"f"
 
 
+@final
 class Chunk(Struct, Generic[Y], frozen=True):
     """What a job has yielded. A reader that comes back passes the `id` of its last chunk."""
 
@@ -36,6 +37,7 @@ class Chunk(Struct, Generic[Y], frozen=True):
     attempt: int
 
 
+@final
 class Restarted(Struct, frozen=True):
     """Another attempt of the job has begun: its chunks begin anew."""
 
