@@ -148,14 +148,23 @@ class OutputCursor:
         expected = before.number + 1 if at.run == before.run else 1
         if at.number != expected:
             raise StreamGap(self._job_id, entry_id.decode())
-        attempt = decode_number(fields.get(_ATTEMPT, b""))
-        if not isinstance(attempt, int) or _VALUE not in fields:
-            raise DecodeError("entry of a stream", "it has no attempt or no value")
-        value = decode_payload(fields[_VALUE], what="chunk")
+        chunk = _decode_chunk(entry_id, fields)
         self.last, self.asks = at, _ASKS in fields
-        chunk: Chunk[Any] = Chunk(entry_id.decode(), value, attempt)
         is_new = before.run not in {_NO_RUN, at.run}
-        return [Restarted(attempt), chunk] if is_new else [chunk]
+        return [Restarted(chunk.attempt), chunk] if is_new else [chunk]
+
+
+def read_chunk(entry_id: bytes, flat: Sequence[bytes] | None) -> Chunk[Any] | None:
+    """The chunk in an entry, or `DecodeError`; None for an entry without one."""
+    fields = pair_fields(flat or (), what="entry of a stream")
+    return _decode_chunk(entry_id, fields) if _VALUE in fields else None
+
+
+def _decode_chunk(entry_id: bytes, fields: dict[bytes, bytes]) -> Chunk[Any]:
+    attempt = decode_number(fields.get(_ATTEMPT, b""))
+    if not isinstance(attempt, int) or _VALUE not in fields:
+        raise DecodeError("entry of a stream", "it has no attempt or no value")
+    return Chunk(entry_id.decode(), decode_payload(fields[_VALUE], what="chunk"), attempt)
 
 
 def _chunk_id(entry_id: bytes) -> ChunkId:
