@@ -22,6 +22,7 @@ from tampu import (
     StreamGap,
     WrongContext,
 )
+from tampu.streaming import reader as reading
 from tests.contract.apps import working
 from tests.contract.streaming import KEYS, next_value, purge_waiting, until_yielded, values
 from tests.contract.workers import SOON
@@ -36,6 +37,15 @@ def app(running: RunningServer) -> App:
     return App(running.url)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers that never ask about a job: only the end of its stream ends them."""
+    for name in ("FIRST_LOOK_S", "LATER_LOOK_S", "_LONGEST_LOOK_S"):
+        monkeypatch.setattr(reading, name, 3600.0)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("patient")
 class TestEnds:
     async def test_a_job_that_fails_for_good(self, app: App) -> None:
         @app.task(attempts=1)

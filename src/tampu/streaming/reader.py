@@ -36,7 +36,10 @@ MOST_BUFFERED: Final = 2_000
 """Entries that wait for a slow reader. Beyond that it reads them again when it asks for them."""
 _PRESENCE_S: Final = 10.0
 _JOBS_A_CALL: Final = 500
-_FIRST_LOOK_S, _LATER_LOOK_S, _LONGEST_LOOK_S = 0.25, 5.0, 60.0
+FIRST_LOOK_S: Final = 0.25
+LATER_LOOK_S: Final = 5.0
+"""How long a reader has heard nothing before it asks about the job; later: after a chunk."""
+_LONGEST_LOOK_S: Final = 60.0
 _NOTHING_LEFT: Final = (
     "there is no such job, or it has ended and left none: its task does not yield, or it ended "
     "too long ago"
@@ -257,8 +260,8 @@ class _Look:
         self._job_id = job_id
         self._find = find
         self._was_over = False
-        self._first = Pauses(_FIRST_LOOK_S, _LONGEST_LOOK_S)
-        self._later = Pauses(_LATER_LOOK_S, _LONGEST_LOOK_S)
+        self._first = Pauses(FIRST_LOOK_S, _LONGEST_LOOK_S)
+        self._later = Pauses(LATER_LOOK_S, _LONGEST_LOOK_S)
 
     def reset(self) -> None:
         """There was an entry."""
