@@ -25,7 +25,7 @@ from tampu import (
 from tests.contract import isolated_tasks
 from tests.contract.apps import working
 from tests.contract.streaming import KEYS, next_value, until_yielded, values
-from tests.contract.workers import SOON
+from tests.contract.workers import SOON, own_tasks
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.every_server
@@ -96,7 +96,7 @@ class TestYielding:
             assert await job.result() is None
 
     async def test_a_job_that_yields_nothing_has_a_stream_with_an_end(self, app: App) -> None:
-        @app.task(result_ttl=0)
+        @app.task(result_ttl=0, cancel_on_close=True)
         async def silent() -> AsyncIterator[str]:
             for word in list[str]():
                 yield word
@@ -105,6 +105,7 @@ class TestYielding:
             job = await silent.enqueue()
             await app.queue().drain(timeout=SOON)
             assert await values(job.stream()) == []
+            assert "tampu-abandoned-streams" not in own_tasks(), "nobody is watched any more"
 
     async def test_chunks_arrive_as_the_type_that_the_task_yields(self, app: App) -> None:
         @app.task(collect=list)

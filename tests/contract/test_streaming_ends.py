@@ -47,6 +47,25 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("patient")
 class TestEnds:
+    @pytest.mark.parametrize("fails", [False, True])
+    async def test_the_end_comes_after_the_last_chunk(self, app: App, *, fails: bool) -> None:
+        @app.task(attempts=1)
+        async def much() -> AsyncIterator[str]:
+            for number in range(60):
+                yield f"{number}".ljust(200_000)  # some calls
+            if fails:
+                raise ValueError("after all")
+
+        async with working(app):
+            items = (await much.enqueue()).stream()
+            for number in range(60):
+                assert str(await next_value(items)).strip() == str(number)
+            if fails:
+                with pytest.raises(JobFailed, match="after all"):
+                    await next_value(items)
+            else:
+                assert await values(items) == []
+
     async def test_a_job_that_fails_for_good(self, app: App) -> None:
         @app.task(attempts=1)
         async def boom() -> AsyncIterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tampu.consumer.batch_sender import BatchSender
@@ -63,7 +64,7 @@ class Outputs:
         self.keys = keys
         self.streams = streams
         self._running = running
-        self.loop = asyncio.get_running_loop()
+        self.loop, self._thread = asyncio.get_running_loop(), get_ident()
         trouble = lane.server.outage.part(f"streams of jobs of queue {keys.name!r}")
         self._sender: BatchSender[_NewChunk] = BatchSender(
             "job streams", self._send, trouble=trouble, most=CHUNKS_A_CALL, awaited=True
@@ -81,7 +82,10 @@ class Outputs:
             if each.job.id == job.id:
                 run = run_of(each.entry_id, each.job.attempt)
                 output = Output(self, each.job, run=run, rules=rules)
-                self.loop.call_soon_threadsafe(self._add, output)
+                if get_ident() == self._thread:
+                    self._add(output)
+                else:
+                    self.loop.call_soon_threadsafe(self._add, output)
                 return output
         raise WrongContext("yield here", f"job {job.id} no longer runs in this worker")
 
