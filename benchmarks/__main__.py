@@ -31,6 +31,7 @@ from benchmarks import (
     retry,
     runners,
     scheduler,
+    stream,
 )
 from benchmarks.bench import Bench, find_chasquimq
 from benchmarks.figures import Figure
@@ -61,6 +62,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "flow": flow.run,
     "busy": busy.run,
     "dashboard": dashboard.run,
+    "stream": stream.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
     {
@@ -76,6 +78,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "lane_read",
         "runners",
         "scheduler",
+        "stream",
     }
 )
 

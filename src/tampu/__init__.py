@@ -17,6 +17,7 @@ from tampu.errors import (
     JobExists,
     JobFailed,
     MissingExtra,
+    NoStream,
     NotDurable,
     OptionError,
     QueueFull,
@@ -26,6 +27,9 @@ from tampu.errors import (
     ServerTooOld,
     ServerUnreachable,
     StoreFailed,
+    StreamError,
+    StreamGap,
+    StreamRestarted,
     TampuError,
     TlsFailed,
     UnknownLimit,
@@ -73,12 +77,14 @@ if TYPE_CHECKING:
     from tampu.sync import SyncDeadLetters, SyncJobListing, SyncQueue, SyncSchedules
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
+    from tampu.tasks.stream_task import StreamJob, StreamTask, SyncStreamJob
     from tampu.tasks.task import Call, Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.unique import Unique
     from tampu.wire.alerts import AlertNotice
     from tampu.wire.dead import BuryReason, Failure
     from tampu.wire.event import EventKind
+    from tampu.wire.output import Chunk, Restarted
     from tampu.worker import Worker
 
 __all__ = [
@@ -98,6 +104,7 @@ __all__ = [
     "BuryReason",
     "Call",
     "CancelState",
+    "Chunk",
     "Closed",
     "CommandRefused",
     "Concurrency",
@@ -128,6 +135,7 @@ __all__ = [
     "Missed",
     "MissingExtra",
     "NewJob",
+    "NoStream",
     "NotDurable",
     "NotifyCommand",
     "NotifyJob",
@@ -141,6 +149,7 @@ __all__ = [
     "QueueFull",
     "Rate",
     "RateLimited",
+    "Restarted",
     "ResultTimeout",
     "Retry",
     "Router",
@@ -154,11 +163,17 @@ __all__ = [
     "ServerUnreachable",
     "Snooze",
     "StoreFailed",
+    "StreamError",
+    "StreamGap",
+    "StreamJob",
+    "StreamRestarted",
+    "StreamTask",
     "SyncDeadLetters",
     "SyncJob",
     "SyncJobListing",
     "SyncQueue",
     "SyncSchedules",
+    "SyncStreamJob",
     "TampuError",
     "Task",
     "TimeWindow",
@@ -201,12 +216,14 @@ _HOMES: Final = {
     "tampu.sync": "SyncDeadLetters SyncJobListing SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
+    "tampu.tasks.stream_task": "StreamJob StreamTask SyncStreamJob",
     "tampu.tasks.task": "Call Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
     "tampu.unique": "Unique",
     "tampu.wire.alerts": "AlertNotice",
     "tampu.wire.dead": "BuryReason Failure",
     "tampu.wire.event": "EventKind",
+    "tampu.wire.output": "Chunk Restarted",
     "tampu.worker": "Worker",
 }
 

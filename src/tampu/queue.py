@@ -36,6 +36,7 @@ from tampu.util.options import parse_options
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys
 from tampu.wire.names import check_job_id, check_job_name, warn_if_reserved
+from tampu.wire.output import OutputRules
 from tampu.wire.payload import encode_payload, encode_payloads
 
 T = TypeVar("T")
@@ -381,6 +382,11 @@ class Queue:
         """Raises `WrongContext`: only the handler that runs a job can charge a limit."""
         del resources, tokens
         raise WrongContext("charge a limit here", "only the handler that runs the job can")
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> NoReturn:
+        """Raises `WrongContext`: only the handler that runs a job can write its stream."""
+        del job, rules
+        raise WrongContext("write a stream here", "only the handler that runs the job can")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can report progress."""

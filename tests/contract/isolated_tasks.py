@@ -60,3 +60,32 @@ def call_api(name: str, mark: str, job: Job[Any] = INJECTED) -> list[object]:
 @app.task(isolation="process", middleware=[set_mark])
 def marked() -> str:
     return os.environ["TAMPU_TEST_MARK"]
+
+
+@app.task(isolation="process", collect=list[int])
+async def count_up(most: int, pid: int) -> AsyncIterator[int]:
+    assert os.getpid() != pid
+    for number in range(most):
+        yield number
+
+
+@app.task(isolation="process", collect=sum)
+def count_up_plainly(most: int, pid: int) -> Iterator[int]:
+    assert os.getpid() != pid
+    yield from range(most)
+
+
+@app.task(isolation="process", window=2)
+def count_in_a_window(most: int, file: str) -> Iterator[int]:
+    for number in range(most):
+        yield number
+        Path(file).write_text(str(number))
+
+
+@app.task(isolation="process", attempts=2)
+def crash_once(marker: str) -> Iterator[str]:
+    yield "first"
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(3)
+    yield "second"

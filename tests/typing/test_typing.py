@@ -44,5 +44,5 @@ def test_pyright_infers_the_documented_types(tmp_path: Path) -> None:
     }
     project = tmp_path / "pyrightconfig.json"
     project.write_text(json.dumps(settings), "utf-8")
-    printed = _run("basedpyright", "--project", str(project))
+    printed = _run("basedpyright", "--project", str(project), "--pythonpath", sys.executable)
     assert printed.splitlines()[-1] == "0 errors, 0 warnings, 0 notes", printed

@@ -25,9 +25,10 @@ TYPES = {
     "tampu.producer.sync_job.SyncJob": "tampu.job.Job",
     "tampu.sync.SyncJobListing": "tampu.admin.listing.JobListing",
     "abc.Iterator": "abc.AsyncIterator",
+    "abc.Generator": "abc.AsyncGenerator",
 }
 # Called by jobs, not by users; and what a producer's job does not have.
-HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge"}
+HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge", "open_output"}
 HANDLER_ONLY = {
     *("attempt", "cancelled", "created_at_ms", "extras", "headers", "host", "progress"),
     *("charge", "is_batch", "key", "priority", "schedule_key", "scheduled_at", "tenant"),

@@ -22,6 +22,7 @@ from tampu.consumer.gate import GateRoom
 from tampu.consumer.history import HistoryService, ProcessMeter, RecordedWorker
 from tampu.consumer.leases import LeaseThread
 from tampu.consumer.options import WorkerHealth
+from tampu.consumer.output import Outputs
 from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recorder import NoRecorder, Recorder
@@ -51,6 +52,7 @@ from tampu.wire.holders import HolderKind, LockHolder, new_holder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tampu.consumer.output import OpenOutput
     from tampu.consumer.queue_config import QueueConfig
     from tampu.consumer.timers import LoopShare
     from tampu.job import Job, JobActions
@@ -69,8 +71,11 @@ _TAKEOVER_S: Final = 1.0
 class WorkerHost:
     """What the jobs of a worker can call."""
 
-    def __init__(self, reporter: Reporter, actions: JobActions, gate: GateRoom) -> None:
+    def __init__(
+        self, reporter: Reporter, actions: JobActions, *, gate: GateRoom, open_output: OpenOutput
+    ) -> None:
         self.actions = actions
+        self.open_output = open_output
         self._gate = gate
         self._reporter = reporter
         self._loop = asyncio.get_running_loop()
@@ -138,12 +143,15 @@ class QueueEngine:
         self._gate = GateRoom(work, keys, consumer=config.consumer)
         self._settler = self._make_settler(work, reporter, recorder)
         control = job_control(work, keys, self._writer, group=settings.group)
-        host = WorkerHost(reporter, control, self._gate)
-        intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
         starts = UniqueStarts(work, keys)
         watched = self._make_watched(reporter, starts, room, share=common.share)
         self.pool = watched.pool
+        self._outputs = Outputs(
+            work, keys, streams=parts.streams, running=self.pool.running, actions=control
+        )
+        host = WorkerHost(reporter, control, gate=self._gate, open_output=self._outputs.open)
+        intake = config.make_intake(host, work)
         grace_s = to_s("cancel_grace", settings.cancel_grace)
         self._feed = Feed(intake, watched, starts=starts, cancel_grace_s=grace_s)
         self._recovery = Recovery(reads, member, feed=self._feed, room=room)
@@ -220,6 +228,7 @@ class QueueEngine:
         """Begin to work."""
         self._control.follow(self._streams)
         self._settler.open()
+        self._outputs.start()
         self._feed.open()
         self._gate.start()
         self._reader.start()
@@ -251,6 +260,7 @@ class QueueEngine:
         await self._feed.close()
         self._feed.release_waiting()
         await self.pool.drain(grace_s)
+        await self._outputs.close()
         if not await self._settler.drain(_DRAIN_S):
             worker, count = self._config.consumer.decode(), len(self._settler)
             text = "worker %s stopped with %d entries unsettled: their jobs will run again"

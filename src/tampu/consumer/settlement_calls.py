@@ -37,6 +37,7 @@ from tampu.wire.entry import join_member
 from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
 from tampu.wire.keys import QueueKeys
 from tampu.wire.lines import HALTED, ORDERED, limit_of, parse_line
+from tampu.wire.output import run_of
 from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class SettlementCalls:
     def _closed_entry(self, each: CloseEntry) -> ClosedEntry:
         delivery, keys = each.delivery, self._target.keys
         job = delivery.job
+        run = b"%d" % run_of(delivery.entry_id, job.attempt) if delivery.plan.streams else b""
         if not each.cancelled:
             return ClosedEntry(
                 delivery.entry_id,
@@ -201,6 +203,7 @@ class SettlementCalls:
                 each.result,
                 keys.result(job.id),
                 unique_marker(keys, job.extras),
+                run=run,
             )
         request = self._cancellations.of(delivery)
         return ClosedEntry(
@@ -210,6 +213,8 @@ class SettlementCalls:
             keys.failure(job.id),
             all_markers(keys, job.id, job.extras),
             b"" if request is None else request.member,
+            run,
+            failed=True,
         )
 
     def _retried_entry(self, each: RetryEntry | ReleaseEntry) -> RetriedEntry:

@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from tampu.consumer.batch import JobBatch
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
+from tampu.job import Host, Job, JobActions
 from tampu.outcome import Unrecoverable
 from tampu.tasks.hints import (
     Unsupported,
@@ -20,6 +21,8 @@ from tampu.tasks.hints import (
     prepare_hint,
 )
 from tampu.tasks.signature import NO_ANNOTATION, NO_DEFAULT, Parameter, Signature
+from tampu.util.clock import Duration
+from tampu.wire.output import JobOutput, OutputRules
 from tampu.wire.payload import decode_payload, encode_payload, is_model
 
 _ANY_SIZE: Final = 2**62
@@ -261,6 +264,34 @@ class ReturnType:
             return convert_to(value, self._hint)
         except MsgspecError:
             raise DecodeError("result", f"expected {describe_hint(self._hint)}") from None
+
+
+class ConvertingHost:
+    """The host of a job whose result is converted to the task's return type."""
+
+    def __init__(self, host: Host, return_type: ReturnType) -> None:
+        self._host, self._return_type = host, return_type
+
+    @property
+    def actions(self) -> JobActions:
+        """Passed on."""
+        return self._host.actions
+
+    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
+        """The result, converted."""
+        return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
+
+    def charge(self, resources: list[str], tokens: int) -> None:
+        """Passed on."""
+        self._host.charge(resources, tokens)
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """Passed on."""
+        return self._host.open_output(job, rules)
+
+    def report_progress(self, job: Job[Any], percent: int) -> None:
+        """Passed on."""
+        self._host.report_progress(job, percent)
 
 
 def _prepare(task: str, parameter: Parameter) -> Parameter:

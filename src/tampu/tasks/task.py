@@ -21,20 +21,22 @@ from typing import (
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tampu.consumer.handler import Function, Handler
+from tampu.consumer.handler import Function, Handler, StreamHandler
 from tampu.errors import ArgumentError, OptionError
-from tampu.job import Host, Job, JobActions, JobOptions, NewJob
+from tampu.job import Job, JobOptions, NewJob
 from tampu.limits.declared import NO_FLOW, check_declared
 from tampu.limits.model import NamedLimits
 from tampu.limits.placing import FlowOptions, limits_of
 from tampu.producer.request import new_job
 from tampu.producer.sync_job import SyncJob
-from tampu.tasks.arguments import ReturnType
+from tampu.tasks.arguments import ConvertingHost, ReturnType
 from tampu.tasks.execution import TaskDefinition
+from tampu.tasks.generators import consume
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.settings import TaskSettings
 from tampu.tasks.signature import check_parameters
 from tampu.util.clock import Duration
+from tampu.util.options import yields
 from tampu.util.portal import Portal
 from tampu.wire.lines import LimitDefinition
 from tampu.wire.names import check_job_name, check_queue_name
@@ -88,12 +90,19 @@ class Call(Struct, Generic[R], frozen=True):
 class _LazyDefinition:
     """A task's definition, made on first use: annotations may name what is defined later."""
 
-    def __init__(self, name: str, function: Callable[..., Any], *, in_batches: bool) -> None:
-        self._name, self._function, self._in_batches = name, function, in_batches
+    def __init__(self, name: str, function: Callable[..., Any], settings: TaskSettings) -> None:
+        self._name, self._function, self._settings = name, function, settings
+        self._in_batches, self._streams = settings.batch is not None, yields(function)
 
     @cached_property
     def definition(self) -> TaskDefinition:
-        return TaskDefinition.of(self._name, self._function, in_batches=self._in_batches)
+        made = TaskDefinition.of(self._name, self._function, in_batches=self._in_batches)
+        if not self._streams:
+            return made
+        settings = self._settings
+        return replace(
+            made, function=consume(self._function, settings.collect, settings.output_rules)
+        )
 
     @cached_property
     def defaults(self) -> dict[str, object]:
@@ -102,8 +111,13 @@ class _LazyDefinition:
 
     @cached_property
     def return_type(self) -> ReturnType:
-        # With batches, jobs may get results of their own.
-        return ReturnType(Any if self._in_batches else self.definition.signature.returns)
+        # With batches, jobs may get results of their own; of a generator, `collect` makes them.
+        is_unknown = self._in_batches or self._streams
+        return ReturnType(Any if is_unknown else self.definition.signature.returns)
+
+    @cached_property
+    def yield_type(self) -> ReturnType:
+        return ReturnType(self.definition.signature.yields)
 
 
 class Task(Generic[P, R]):
@@ -116,7 +130,8 @@ class Task(Generic[P, R]):
         self, function: Callable[P, Any], registry: TaskRegistry, settings: TaskSettings
     ) -> None:
         self._copy_attributes(function)
-        self.handler = Handler(  # validates the function and its options
+        make = StreamHandler if yields(function) else Handler
+        self.handler = make(  # validates the function and its options
             cast("Function", function),
             attempts=settings.attempts,
             backoff=settings.backoff,
@@ -125,6 +140,7 @@ class Task(Generic[P, R]):
             result_ttl=settings.result_ttl,
             batch=settings.batch,
         )
+        settings.check_streaming(streams=self.handler.streams)
         self._injected = check_parameters(function)
         self._function = function
         self._registry = registry
@@ -136,8 +152,7 @@ class Task(Generic[P, R]):
         self.name = check_job_name(
             _function_name(function) if settings.name is None else settings.name
         )
-        in_batches = settings.batch is not None
-        self._lazy = _LazyDefinition(self.name, function, in_batches=in_batches)
+        self._lazy = _LazyDefinition(self.name, function, settings)
 
     def _copy_attributes(self, function: Callable[P, Any]) -> None:
         """Look like the function, without hiding any attribute of a task."""
@@ -184,6 +199,13 @@ class Task(Generic[P, R]):
     def definition(self) -> TaskDefinition:
         """Its signature, arguments and dependencies; `OptionError` if it can never run."""
         return self._lazy.definition
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether a result of None only says that it has ended."""
+        if self.handler.streams:
+            return self._settings.collect is None
+        return self.definition.signature.returns_nothing
 
     @property
     def expires(self) -> Duration | None:
@@ -278,13 +300,13 @@ class Task(Generic[P, R]):
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R]:
         """As `enqueue`, from code without an event loop; waits until the job is added."""
         portal = self._registry.producer.portal()
-        return SyncJob(portal.call(lambda: self.enqueue(*args, **kwargs)), portal)
+        return self._make_sync(portal.call(lambda: self.enqueue(*args, **kwargs)), portal)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncJob[R]]:
         """As `enqueue_many`, from code without an event loop."""
         portal, given = self._registry.producer.portal(), list(calls)
         added = portal.call(lambda: self.enqueue_many(given))
-        return [SyncJob(job, portal) for job in added]
+        return [self._make_sync(job, portal) for job in added]
 
     def job(self, job_id: str) -> Job[R]:
         """The job of this task with this id, whoever added it; see `Queue.job`."""
@@ -297,7 +319,7 @@ class Task(Generic[P, R]):
         async def find() -> Job[R]:
             return self.job(job_id)
 
-        return SyncJob(portal.call(find), portal)
+        return self._make_sync(portal.call(find), portal)
 
     def _queue_for(self, call: Call[R]) -> str:
         given: object = call
@@ -312,7 +334,11 @@ class Task(Generic[P, R]):
     def _convert_result(self, job: Job[Any]) -> Job[R]:
         """The job; its `result` converts the value if the return type needs it."""
         kind = self._lazy.return_type
-        return replace(job, host=_ConvertingHost(job.host, kind)) if kind.converts else job
+        return replace(job, host=ConvertingHost(job.host, kind)) if kind.converts else job
+
+    @staticmethod
+    def _make_sync(job: Job[Any], portal: Portal) -> SyncJob[Any]:
+        return SyncJob(job, portal)
 
     def _check_plain_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """A plain call must give every argument, also those that a worker injects."""
@@ -345,30 +371,6 @@ class PlainTask(Task[P, R]):
         self._check_plain_call(args, kwargs)
         value: R = self._function(*args, **kwargs)
         return value
-
-
-class _ConvertingHost:
-    """The host of a job whose result is converted to the task's return type."""
-
-    def __init__(self, host: Host, return_type: ReturnType) -> None:
-        self._host, self._return_type = host, return_type
-
-    @property
-    def actions(self) -> JobActions:
-        """Passed on."""
-        return self._host.actions
-
-    async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
-        """The result, converted."""
-        return self._return_type.convert(await self._host.wait_for_result(job_id, timeout))
-
-    def charge(self, resources: list[str], tokens: int) -> None:
-        """Passed on."""
-        self._host.charge(resources, tokens)
-
-    def report_progress(self, job: Job[Any], percent: int) -> None:
-        """Passed on."""
-        self._host.report_progress(job, percent)
 
 
 def _module_name(module: str) -> str:

@@ -18,6 +18,7 @@ from tampu.consumer.gate import GateRoom
 from tampu.consumer.handler import Batch, HandlerPlan
 from tampu.consumer.intake import Accepted, Arrival, Delivery
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.output import Outputs
 from tampu.consumer.queue_config import QueueConfig
 from tampu.consumer.recorder import NoRecorder
 from tampu.consumer.reporter import Reporter
@@ -28,7 +29,7 @@ from tampu.metrics.facts import SafeSink
 from tampu.schedules.firing import FiringService
 from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
-from tampu.server.listening import Wakeups
+from tampu.server.listening import StreamFollower, Wakeups
 from tampu.server.scripts.control import free_unique, read_control
 from tampu.server.scripts.delayed import promote
 from tampu.server.scripts.gate import admit
@@ -41,6 +42,7 @@ from tampu.util.clock import now_ms
 from tampu.wire.control import decode_request
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys, UniqueUntil
+from tampu.wire.output import JobOutput, OutputRules
 
 _SETTLE_S: Final = 10.0
 _DELAYED, _SCHEDULES, _GATES = range(3)  # the order of the sets that time travels through
@@ -120,7 +122,16 @@ class QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer, group=settings.group)
-        self._intake = config.make_intake(WorkerHost(reporter, actions, self._gate), self._lane)
+        self.running: list[Delivery] = []
+        self._outputs = Outputs(
+            lane,
+            keys,
+            streams=StreamFollower(lane.server),
+            running=lambda: self.running,
+            actions=actions,
+        )
+        host = WorkerHost(reporter, actions, gate=self._gate, open_output=self._open_output)
+        self._intake = config.make_intake(host, self._lane)
         self._holder = new_holder(HolderKind.SCHEDULER, uuid4())
         self._leads = False
         self._firer = _Firer(
@@ -140,12 +151,19 @@ class QueueBench:
         """Create the group, and begin to settle."""
         await create_group(self._lane, self.keys.stream, self.member.group)
         self.settler.open()
+        self._outputs.start()
 
     async def close(self) -> None:
         """Send nothing more."""
+        await self._outputs.close()
         await self.settler.close()
         if self._writer is not None:
             await self._writer.close()
+
+    def _open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """The stream of a job, which waits for no reader: here nobody reads while a job runs."""
+        del rules
+        return self._outputs.open(job, OutputRules())
 
     async def flush_events(self) -> None:
         """Return when all events are written."""

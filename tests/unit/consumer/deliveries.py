@@ -11,6 +11,7 @@ from tampu.outcome import Done, Outcome
 from tampu.util.clock import Duration
 from tampu.wire.envelope import Envelope, RetryOverride
 from tampu.wire.extras import NO_EXTRAS, Extras, encode_extras
+from tampu.wire.output import JobOutput, OutputRules
 
 PAYLOAD = b"\x01"
 ADDED_MS = 1000
@@ -27,6 +28,9 @@ class NoHost:
         raise NotImplementedError
 
     def charge(self, resources: list[str], tokens: int) -> None:
+        raise NotImplementedError
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
         raise NotImplementedError
 
     def report_progress(self, job: Job[Any], percent: int) -> None:

@@ -6,14 +6,18 @@
 -- Atomic because a worker may read in between, and a job that it runs must not be deleted.
 local stream = KEYS[1]
 -- with parts/waiting
+-- with parts/end_output
 -- with parts/add_entry
 -- with parts/member
 -- with parts/gate
 local last = string.format('%.0f-%.0f', last_ms, last_number)
-local ids, found = {}, {}
+local ids, found, CANCELLED = {}, {}, cmsgpack.pack({ 'cancelled', '', '', '' })
 for _, entry in ipairs(redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', ARGV[1])) do
     ids[#ids + 1] = entry[1]
     found[#found + 1] = entry[2]
+    for i = 1, #entry[2], 2 do
+        if entry[2][i] == 'd' then end_output(job_id_of(entry[2][i + 1]), CANCELLED, 3600) end
+    end
 end
 if #ids > 0 then
     redis.call('XDEL', stream, unpack(ids))

@@ -4,7 +4,15 @@
 -- ARGV  1 line   2 most jobs to delete
 -- reply their members
 -- Atomic because the gate counts the jobs in its lines: the count must not drift.
+local stream = string.sub(KEYS[1], 1, -12) .. ':stream'
+-- with parts/end_output
+-- with parts/member
+local CANCELLED = cmsgpack.pack({ 'cancelled', '', '', '' })
 local waiting = tonumber(redis.call('HGET', KEYS[1], 'waiting') or 0)
 local members = redis.call('LPOP', KEYS[1] .. ':line:' .. ARGV[1], ARGV[2]) or {}
 if #members > 0 then redis.call('HSET', KEYS[1], 'waiting', math.max(0, waiting - #members)) end
+for _, member in ipairs(members) do
+    local _, envelope = split_job(member)
+    end_output(job_id_of(envelope), CANCELLED, 3600)
+end
 return members
