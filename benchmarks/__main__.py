@@ -32,6 +32,7 @@ from benchmarks import (
     retry,
     runners,
     scheduler,
+    stream,
 )
 from benchmarks.bench import Bench, find_chasquimq
 from benchmarks.figures import Figure
@@ -63,6 +64,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "flows": flows.run,
     "busy": busy.run,
     "dashboard": dashboard.run,
+    "stream": stream.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
     {
@@ -79,6 +81,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "lane_read",
         "runners",
         "scheduler",
+        "stream",
     }
 )
 

@@ -17,6 +17,7 @@ from tampu.errors import (
     JobExists,
     JobFailed,
     MissingExtra,
+    NoStream,
     NotDurable,
     OptionError,
     QueueFull,
@@ -26,6 +27,9 @@ from tampu.errors import (
     ServerTooOld,
     ServerUnreachable,
     StoreFailed,
+    StreamError,
+    StreamGap,
+    StreamRestarted,
     TampuError,
     TlsFailed,
     UnknownLimit,
@@ -79,12 +83,14 @@ if TYPE_CHECKING:
     from tampu.tasks.calls import Call, Chain, chain
     from tampu.tasks.router import Router
     from tampu.tasks.signature import INJECTED, Depends
+    from tampu.tasks.stream_task import StreamJob, StreamTask, SyncStreamJob
     from tampu.tasks.task import Task
     from tampu.timing import At, Cron, Every, Missed, Overlap, TimeWindow
     from tampu.unique import Unique
     from tampu.wire.alerts import AlertNotice
     from tampu.wire.dead import BuryReason, Failure
     from tampu.wire.event import EventKind
+    from tampu.wire.output import Chunk, Restarted
     from tampu.worker import Worker
 
 __all__ = [
@@ -105,6 +111,7 @@ __all__ = [
     "Call",
     "CancelState",
     "Chain",
+    "Chunk",
     "Closed",
     "CommandRefused",
     "Concurrency",
@@ -140,6 +147,7 @@ __all__ = [
     "Missed",
     "MissingExtra",
     "NewJob",
+    "NoStream",
     "Node",
     "NodeFailed",
     "NodeOutcome",
@@ -158,6 +166,7 @@ __all__ = [
     "QueueFull",
     "Rate",
     "RateLimited",
+    "Restarted",
     "ResultTimeout",
     "Results",
     "Retry",
@@ -173,6 +182,11 @@ __all__ = [
     "ServerUnreachable",
     "Snooze",
     "StoreFailed",
+    "StreamError",
+    "StreamGap",
+    "StreamJob",
+    "StreamRestarted",
+    "StreamTask",
     "SyncDeadLetters",
     "SyncFlowBatch",
     "SyncFlowRun",
@@ -180,6 +194,7 @@ __all__ = [
     "SyncJobListing",
     "SyncQueue",
     "SyncSchedules",
+    "SyncStreamJob",
     "TampuError",
     "Task",
     "TimeWindow",
@@ -228,6 +243,7 @@ _HOMES: Final = {
     "tampu.sync": "SyncDeadLetters SyncJobListing SyncQueue SyncSchedules",
     "tampu.tasks.signature": "INJECTED Depends",
     "tampu.tasks.router": "Router",
+    "tampu.tasks.stream_task": "StreamJob StreamTask SyncStreamJob",
     "tampu.tasks.calls": "Call Chain chain",
     "tampu.tasks.task": "Task",
     "tampu.timing": "At Cron Every Missed Overlap TimeWindow",
@@ -235,6 +251,7 @@ _HOMES: Final = {
     "tampu.wire.alerts": "AlertNotice",
     "tampu.wire.dead": "BuryReason Failure",
     "tampu.wire.event": "EventKind",
+    "tampu.wire.output": "Chunk Restarted",
     "tampu.worker": "Worker",
 }
 

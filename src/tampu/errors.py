@@ -10,6 +10,10 @@
     ├── JobFailed               the job was buried; describes what its last attempt raised
     ├── JobExists               another job has the unique key
     ├── ResultTimeout           no result arrived in time
+    ├── StreamError             the stream of a job cannot be followed
+    │   ├── NoStream            the job has none
+    │   ├── StreamGap           the chunks that come next are no longer kept
+    │   └── StreamRestarted     another attempt of the job has begun
     ├── WrongContext            the call is not possible here or now
     ├── StoreFailed             a file with task states cannot be read or written
     └── ServerError             something went wrong with the server or the connection to it
@@ -137,6 +141,42 @@ class ResultTimeout(TampuError, TimeoutError):
             f"No result of job {job_id} within {duration_text(waited_s)}. "
             "Is a worker running on its queue, and does it store results?"
         )
+
+
+class StreamError(TampuError):
+    """Base of what goes wrong with the stream of a job."""
+
+    def __init__(self, job_id: str, sentence: str) -> None:
+        self.job_id = job_id
+        super().__init__(sentence)
+
+
+class NoStream(StreamError):
+    """A job without a stream: nobody will ever write one."""
+
+    def __init__(self, job_id: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(job_id, f"Job {job_id} has no stream: {problem}.")
+
+
+class StreamGap(StreamError):
+    """Chunks that a reader has not seen are no longer kept; `next_id` is the next that is there."""
+
+    def __init__(self, job_id: str, next_id: str) -> None:
+        self.next_id = next_id
+        super().__init__(
+            job_id,
+            f"Chunks of job {job_id} are gone: only its latest chunks are kept, and the next one "
+            f"has the id {next_id}.",
+        )
+
+
+class StreamRestarted(StreamError):
+    """Another attempt of the job has begun: what its stream has given so far is void."""
+
+    def __init__(self, job_id: str, attempt: int) -> None:
+        self.attempt = attempt
+        super().__init__(job_id, f"Job {job_id} began anew, with attempt {attempt}.")
 
 
 class WrongContext(TampuError, RuntimeError):

@@ -1,10 +1,20 @@
 """Jobs: what a producer adds, and what producers and handlers get."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+)
 
 from msgspec import Struct
 
@@ -14,11 +24,13 @@ from tampu.limits.model import AnyLimit, Breaker, Debounce
 from tampu.limits.reasons import Why
 from tampu.unique import Unique
 from tampu.util.clock import Duration, instant
-from tampu.util.options import Word
+from tampu.util.options import Word, check_choice
 from tampu.wire.dead import Failure
 from tampu.wire.event import EventKind
 from tampu.wire.extras import NO_EXTRAS, Extras
 from tampu.wire.lines import limit_of, parse_line
+from tampu.wire.output import Chunk, ChunkId, JobOutput, OutputRules, Restarted, check_chunk_id
+from tampu.wire.result import NodeResults
 
 if TYPE_CHECKING:
     # `Job` alone means `Job[Any]`. Type checkers have this module, whether it is installed or not.
@@ -180,21 +192,10 @@ class JobActions(Protocol):
     def events(self, job_id: str) -> AsyncIterator[JobEvent]:
         """The events of the job, up to its end."""
 
-
-class NodeResults(Protocol):
-    """Where the results of a node of a flow are."""
-
-    @property
-    def flow(self) -> str:
-        """The id of the flow."""
-
-    @property
-    def node(self) -> int:
-        """The number of the node."""
-
-    @property
-    def queue(self) -> str:
-        """The home queue of the flow."""
+    def stream(
+        self, job_id: str, after: ChunkId, *, raises: bool
+    ) -> AsyncGenerator[Chunk[Any] | Restarted]:
+        """What the handler of the job yields, up to its end."""
 
 
 class Host(Protocol):
@@ -215,6 +216,9 @@ class Host(Protocol):
 
     def read_results(self, of: NodeResults) -> AsyncIterator[object]:
         """The results of the jobs of a node of a flow."""
+
+    def open_output(self, job: "Job[Any]", rules: OutputRules) -> JobOutput:
+        """The stream of a running job; may be called from any thread."""
 
 
 class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
@@ -321,6 +325,20 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
     def events(self) -> AsyncIterator[JobEvent]:
         """The events of the job that are still there and those to come, up to its end."""
         return self.host.actions.events(self.id)
+
+    def stream(
+        self, after: str | None = None, *, on_restart: Literal["yield", "raise"] = "yield"
+    ) -> AsyncGenerator[Chunk[Any] | Restarted]:
+        """What the job has yielded and will yield, up to its end; its task is a generator.
+
+        With the id of a chunk as `after`, only what follows it. If another attempt begins, gives a
+        `Restarted`, or with `on_restart="raise"` raises `StreamRestarted`. Raises `JobFailed` or
+        `JobCancelled` at the end of such a job, `NoStream` if there is no stream and will be none,
+        and `StreamGap` if chunks that follow are no longer kept.
+        """
+        check_choice("on_restart", on_restart, ("yield", "raise"))
+        chunk = check_chunk_id("after", after)
+        return self.host.actions.stream(self.id, chunk, raises=on_restart == "raise")
 
     async def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
         """Wait for the value that the handler returned.

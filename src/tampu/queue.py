@@ -17,7 +17,7 @@ from tampu.admin.limits import Limits, pause_jobs, resume_jobs
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.admin.queues import Counts, count_jobs, drain
 from tampu.errors import Closed, OptionError, WrongContext
-from tampu.job import CancelState, Job, JobOptions, JobState, NewJob, NodeResults
+from tampu.job import CancelState, Job, JobOptions, JobState, NewJob
 from tampu.limits.model import NO_NAMED, NamedLimits
 from tampu.metrics.history import FailureGroup, History, Span, parse_span
 from tampu.producer.batch import AddBatch, FullBatch, PlainBatch
@@ -37,7 +37,9 @@ from tampu.util.options import parse_options
 from tampu.wire.fields import encode_name
 from tampu.wire.keys import QueueKeys
 from tampu.wire.names import check_job_id, check_job_name, warn_if_reserved
+from tampu.wire.output import OutputRules
 from tampu.wire.payload import encode_payload, encode_payloads
+from tampu.wire.result import NodeResults
 
 T = TypeVar("T")
 
@@ -376,18 +378,21 @@ class Queue:
 
     async def wait_for_result(self, job_id: str, timeout: Duration) -> object:
         """Wait for the value that a job's handler returned."""
-        timeout_s = to_s("timeout", timeout)
-        return await (await self._connect()).results.wait(job_id, timeout_s)
+        return await (await self._connect()).results.wait(job_id, to_s("timeout", timeout))
 
     def read_results(self, of: NodeResults) -> AsyncIterator[object]:
         """Raises `WrongContext`: `FlowRun.completed` reads them for others."""
-        del of
         raise WrongContext("read results of a node here", "only the handler that gets them can")
 
     def charge(self, resources: list[str], tokens: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can charge a limit."""
         del resources, tokens
         raise WrongContext("charge a limit here", "only the handler that runs the job can")
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> NoReturn:
+        """Raises `WrongContext`: only the handler that runs a job can write its stream."""
+        del job, rules
+        raise WrongContext("write a stream here", "only the handler that runs the job can")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Raises `WrongContext`: only the handler that runs a job can report progress."""

@@ -25,7 +25,7 @@ from tampu.server.listening import ENTRIES_A_READ, SharedParts, StreamTarget
 from tampu.server.streams import RawEntry, last_id, values_of
 from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.wire.names import check_job_id
-from tampu.wire.result import CANCELLED, decode_failure, decode_result, ids_in_notice
+from tampu.wire.result import decode_result, error_of_failure, ids_in_notice
 
 if TYPE_CHECKING:
     from tampu.wire.keys import QueueKeys
@@ -51,16 +51,7 @@ class _StoredResult(Struct, frozen=True):
         """
         if self.result is not None:
             return decode_result(self.result)
-        failure = decode_failure(self.failure or b"")
-        if failure.reason == CANCELLED:
-            raise JobCancelled(job_id)
-        raise JobFailed(
-            job_id,
-            reason=failure.reason,
-            error_type=failure.error_type,
-            message=failure.message,
-            traceback=failure.traceback,
-        )
+        raise error_of_failure(job_id, self.failure or b"")
 
     def value_or_error(self, job_id: str) -> object:
         """As `value`, but errors are returned."""

@@ -34,6 +34,7 @@ from tampu.wire.history import (
     encode_history,
 )
 from tampu.wire.keys import MARKS, QueueKeys
+from tampu.wire.output import encode_chunk
 from tampu.worker import Worker
 from tests.dashboards import HOSTILE, seed_history
 from tests.waiting import wait_until
@@ -248,6 +249,10 @@ async def _report_harm(server: Server, keys: QueueKeys) -> None:
     """Harmful texts in alerts, marks, the audit stream and the reports of workers."""
     async with await Lane.open(server, keys.stream) as lane:
         now_ms = await server_time_ms(lane)
+        for number, each in enumerate(HOSTILE, 1):
+            output = keys.output(f"{HOSTILE[0]}-delayed")
+            chunk = ("a", 1, "v", encode_chunk(each if number % 2 else {each: each}))
+            await lane.call("XADD", output, f"1-{number}", *chunk)
         for number, each in enumerate(HOSTILE):
             resolved_ms = now_ms if number % 2 else 0
             alert = StoredAlert(AlertKind.OLDEST, 0, now_ms - 9000, resolved_ms, sentence=each)

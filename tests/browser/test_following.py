@@ -3,10 +3,14 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 from playwright.async_api import expect
 
+from tampu.app import App
+from tampu.app_worker import AppWorker
 from tampu.queue import Queue
 from tests.browser.scenes import EMAILS
 from tests.browser.visiting import OpenSite, Visitors, serve
@@ -131,3 +135,26 @@ async def test_a_time_is_chosen_by_dragging_across_a_chart(
     await expect(steps).to_have_count(30)
     await page.get_by_role("link", name="1h").click()
     await expect(steps).to_have_count(60)
+
+
+async def test_what_a_job_yields_is_shown_as_it_comes(
+    running: RunningServer, site: str, visitors: Visitors
+) -> None:
+    app, on = App(running.url, default_queue=EMAILS), asyncio.Event()
+
+    @app.task
+    async def answer() -> AsyncIterator[str]:
+        yield "It "
+        await on.wait()
+        yield "depends."
+        await asyncio.Event().wait()
+
+    async with app, AppWorker(app, grace=0):
+        job = await answer.enqueue()
+        async with aclosing(job.stream()) as items:
+            await anext(items)
+        page = await visitors.open(f"{site}job?queue={EMAILS}&id={job.id}")
+        shown = page.locator(".yielded")
+        await expect(shown).to_have_text("It ")
+        on.set()
+        await expect(shown).to_have_text("It depends.")

@@ -19,7 +19,7 @@ from tampu import (
     Task,
 )
 from tampu.consumer.options import WorkerOptions
-from tampu.tasks.settings import TaskOptions
+from tampu.tasks.settings import PlainTaskKeywords
 from tests.contract.apps import working
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
@@ -59,7 +59,7 @@ class FlowApp:
         self.in_line = self._task(self._in_line, key="tenant", limits=[one])
 
     def _task(
-        self, function: Callable[P, Coroutine[Any, Any, R]], **options: Unpack[TaskOptions]
+        self, function: Callable[P, Coroutine[Any, Any, R]], **options: Unpack[PlainTaskKeywords]
     ) -> Task[P, R]:
         options.setdefault("name", function.__name__.removeprefix("_"))
         return self.app.task(**options)(function)

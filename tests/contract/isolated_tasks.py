@@ -76,3 +76,32 @@ async def sum_up(results: Results[int]) -> int:
 def add_more(more: int) -> None:
     with app.own_batch_sync() as batch:
         batch.add(add_more, more - 1)
+
+
+@app.task(isolation="process", collect=list[int])
+async def count_up(most: int, pid: int) -> AsyncIterator[int]:
+    assert os.getpid() != pid
+    for number in range(most):
+        yield number
+
+
+@app.task(isolation="process", collect=sum)
+def count_up_plainly(most: int, pid: int) -> Iterator[int]:
+    assert os.getpid() != pid
+    yield from range(most)
+
+
+@app.task(isolation="process", window=2)
+def count_in_a_window(most: int, file: str) -> Iterator[int]:
+    for number in range(most):
+        yield number
+        Path(file).write_text(str(number))
+
+
+@app.task(isolation="process", attempts=2)
+def crash_once(marker: str) -> Iterator[str]:
+    yield "first"
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(3)
+    yield "second"

@@ -1,8 +1,11 @@
 """`tampu job`, as users run it."""
 
+import json
+from collections.abc import AsyncIterator
+
 import pytest
 
-from tampu import Backoff
+from tampu import App, AppWorker, Backoff
 from tests.contract.cli import tampu
 from tests.contract.workers import KEYS, QUEUE, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
@@ -227,3 +230,53 @@ async def test_an_invalid_id_is_a_usage_error(
     wrong = await tampu("job", command, QUEUE, "", url=running.url)
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith("tampu: ")
+
+
+class TestTail:
+    async def test_text_is_printed_as_it_comes(self, running: RunningServer) -> None:
+        app = App(running.url, default_queue=QUEUE)
+
+        @app.task
+        async def answer() -> AsyncIterator[object]:
+            for item in ("It ", "depends\x1b[2J.", {"tokens": 2}, "\n", "Really."):
+                yield item
+
+        async with app, AppWorker(app):
+            job = await answer.enqueue()
+            told = await tampu("job", "tail", QUEUE, job.id, url=running.url)
+            assert (told.code, told.err) == (0, "")
+            assert told.out == 'It depends\\u001b[2J.\n{"tokens": 2}\n\nReally.\n'
+            lines = (await tampu("job", "tail", QUEUE, job.id, "--json", url=running.url)).lines
+            found = [json.loads(line) for line in lines]
+            assert [list(each) for each in found] == [["id", "attempt", "value"]] * 5
+            rest = await tampu(
+                "job", "tail", QUEUE, job.id, "--after", found[3]["id"], url=running.url
+            )
+            assert rest.out == "Really.\n"
+
+    async def test_attempts_and_a_bad_end(self, running: RunningServer) -> None:
+        app = App(running.url, default_queue=QUEUE)
+
+        @app.task(attempts=2, backoff=Backoff.fixed(0))
+        async def shaky() -> AsyncIterator[str]:
+            yield "a"
+            raise ValueError("no")
+
+        async with app, AppWorker(app):
+            job = await shaky.enqueue()
+            told = await tampu("job", "tail", QUEUE, job.id, url=running.url)
+        assert (told.code, told.out) == (1, "a\na\n")
+        assert told.err.splitlines()[0] == "tampu: Attempt 2 begins anew."
+        assert "ValueError: no" in told.err
+
+    async def test_bad_input_is_a_sentence(self, running: RunningServer, harness: Harness) -> None:
+        await harness.queue.add("x")
+        unknown = await tampu("job", "tail", QUEUE, "nope", url=running.url)
+        assert (unknown.code, unknown.out) == (1, "")
+        assert unknown.err.startswith("tampu: Job nope has no stream: there is no such job, or")
+        wrong = await tampu("job", "tail", QUEUE, "nope", "--after", "5", url=running.url)
+        assert wrong.code == 2
+        assert (
+            wrong.err
+            == "tampu: Invalid --after '5': expected the id of a chunk, or None for all chunks.\n"
+        )

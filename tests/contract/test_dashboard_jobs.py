@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from urllib.parse import urlencode
 
 import pytest
 
+from tampu import INJECTED, App, AppWorker, Backoff, Job
 from tampu.dashboard import Access
 from tampu.job import CancelState, JobState
 from tampu.queue import Queue
@@ -328,3 +329,61 @@ class RunningJob:
     async def __aexit__(self, *exc: object) -> None:
         assert self._worker is not None
         await self._worker.stop()
+
+
+# --- what a job yields --------------------------------------------------------------------------
+
+
+async def test_the_page_of_a_job_shows_what_its_latest_attempt_yields(
+    visit: Visit, running: RunningServer
+) -> None:
+    app = App(running.url, default_queue="emails")
+
+    @app.task(attempts=2, backoff=Backoff.fixed(0), collect=len)
+    async def answer(job: Job = INJECTED) -> AsyncIterator[object]:
+        yield f"{job.attempt}. "
+        if job.attempt == 1:
+            raise ValueError("again")
+        for each in HOSTILE:
+            yield each
+        yield {"words": 5, "password": "hunter2"}
+
+    async with app, AppWorker(app):
+        job = await answer.enqueue()
+        assert await job.result(timeout=60) == len(HOSTILE) + 2
+    page = (await visit().get(f"/job?queue=emails&id={job.id}")).text
+    assert_harmless(page)
+    shown = page.partition('class="yielded"')[2].partition("</pre>")[0]
+    assert "2. " in shown
+    assert "1. " not in shown
+    assert "words: 5, password: " in shown
+    assert "hunter2" not in page
+    assert f"{len(HOSTILE) + 2} chunks of attempt 2<" in page
+
+
+async def test_the_page_shows_the_end_of_a_long_stream(
+    visit: Visit, running: RunningServer
+) -> None:
+    app = App(running.url, default_queue="emails")
+
+    @app.task(collect=len)
+    async def answer() -> AsyncIterator[str]:
+        for number in range(700):
+            yield f"<{number}>"
+
+    async with app, AppWorker(app):
+        job = await answer.enqueue()
+        await job.result(timeout=60)
+    page = (await visit().get(f"/job?queue=emails&id={job.id}")).text
+    assert "700 chunks of attempt 1, the latest" in page
+    assert "&lt;699&gt;" in page
+    assert "&lt;9&gt;" not in page
+
+
+async def test_a_job_that_does_not_yield_has_no_such_part(
+    visit: Visit, running: RunningServer
+) -> None:
+    async with Queue("emails", running.url) as queue:
+        job = await queue.add("send")
+    page = (await visit().get(f"/job?queue=emails&id={job.id}")).text
+    assert 'class="yielded"' not in page

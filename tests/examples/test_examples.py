@@ -1,6 +1,7 @@
 """Each example runs as it stands, on the embedded server, and prints what it says."""
 
 import http.client
+import json
 import signal
 import subprocess
 import sys
@@ -52,8 +53,33 @@ def test_the_page_names_every_example() -> None:
     assert named_by_the_page() == {program.name for program in programs()}
 
 
-def test_only_the_web_application_does_not_end_by_itself() -> None:
-    assert [each.name for each in programs() if each not in ENDING] == ["web.py"]
+def test_only_the_web_applications_do_not_end_by_themselves() -> None:
+    assert [each.name for each in programs() if each not in ENDING] == ["tokens.py", "web.py"]
+
+
+def test_an_answer_is_streamed_and_a_reader_can_come_back(home: Path) -> None:
+    with _web(home, "tokens.py") as port:
+        status, body = _asked(port, "POST", "/answers?question=Why?")
+        assert status == 202
+        path = f"/answers/{json.loads(body)['id']}"
+        status, whole = _asked(port, "GET", path)
+        events = whole.strip().split("\n\n")
+        third = events[2].splitlines()[0].removeprefix("id: ")
+        _, rest = _asked(port, "GET", path, {"Last-Event-ID": third})
+        _, unknown = _asked(port, "GET", "/answers/none")
+    assert status == 200
+    words = [json.loads(event.splitlines()[1].removeprefix("data: ")) for event in events[:-1]]
+    assert "".join(words).startswith("You ask: Why? That depends")
+    assert events[-1] == "event: done\ndata:"
+    assert rest.strip().split("\n\n") == events[3:]
+    assert unknown.startswith("event: failed\n")
+
+
+def test_the_page_of_answers_is_there(home: Path) -> None:
+    with _web(home, "tokens.py") as port:
+        status, body = _asked(port, "GET", "/")
+    assert status == 200
+    assert "new EventSource" in body
 
 
 def test_the_web_application_streams_progress_and_the_result(home: Path) -> None:
@@ -94,10 +120,10 @@ def test_the_web_application_streams_a_failure(home: Path) -> None:
 
 
 @contextmanager
-def _web(home: Path) -> Iterator[int]:
-    """The port of the web application, while it runs; it is asked to leave, and leaves."""
+def _web(home: Path, program: str = "web.py") -> Iterator[int]:
+    """The port of a web application, while it runs; it is asked to leave, and leaves."""
     port = free_port()
-    command = [sys.executable, str(EXAMPLES / "web.py")]
+    command = [sys.executable, str(EXAMPLES / program)]
     log = home / "web.log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -121,10 +147,12 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _asked(port: int, method: str, path: str) -> tuple[int, str]:
+def _asked(
+    port: int, method: str, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:

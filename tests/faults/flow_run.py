@@ -99,7 +99,8 @@ class Workers:
         for process in self.alive.values():
             process.terminate()
         for process in self.alive.values():
-            assert await asyncio.to_thread(process.wait, 60) == 0
+            code = await asyncio.to_thread(process.wait, 60)
+            assert code == 0, (code, (self._directory / "errors").read_text()[-2000:])
             self._close(process)
         self.alive.clear()
 

@@ -31,9 +31,13 @@ TYPES = {
     "tampu.sync.SyncJobListing": "tampu.admin.listing.JobListing",
     "abc.Iterator": "abc.AsyncIterator",
     "tampu.flows.run.Sync": "tampu.flows.run.",
+    "abc.Generator": "abc.AsyncGenerator",
 }
 # Called by jobs, not by users; and what a producer's job does not have.
-HOST_METHODS = {"actions", "wait_for_result", "report_progress", "charge", "read_results"}
+HOST_METHODS = {
+    *("actions", "wait_for_result", "report_progress", "charge"),
+    *("read_results", "open_output"),
+}
 HANDLER_ONLY = {
     *("attempt", "cancelled", "created_at_ms", "extras", "headers", "host", "progress"),
     *("charge", "is_batch", "key", "priority", "schedule_key", "scheduled_at", "tenant"),

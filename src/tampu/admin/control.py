@@ -14,12 +14,12 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tampu.admin.found import JobFinder
 from tampu.admin.jobs import job_info
 from tampu.admin.why import why_not_added, why_of, why_waiting
-from tampu.errors import OptionError
+from tampu.errors import OptionError, WrongContext
 from tampu.events import ENDS, follow_events
 from tampu.job import CancelState, JobState
 from tampu.producer.request import due_of, retention_s
@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from tampu.producer.connection import QueueConnection
     from tampu.producer.request import JobRules
     from tampu.server.lane import Lane
+    from tampu.streaming.reader import OutputReader
     from tampu.util.clock import Duration
     from tampu.wire.flow import StepId
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.output import Chunk, ChunkId, Restarted
 
 JOBS_PER_CALL: Final = 500
 _TRIES: Final = 3
@@ -60,6 +62,7 @@ class OpenQueue(NamedTuple):
 
     lane: Lane
     events: EventWriter | None
+    outputs: OutputReader | None = None
 
 
 class JobControl:
@@ -187,6 +190,18 @@ class JobControl:
             async with aclosing(follow):
                 async for event in follow:
                     yield event
+
+    async def stream(
+        self, job_id: str, after: ChunkId, *, raises: bool
+    ) -> AsyncGenerator[Chunk[Any] | Restarted]:
+        """What the handler of a job yields, up to its end."""
+        outputs = (await self._connect()).outputs
+        if outputs is None:
+            raise WrongContext("follow a stream here", "use a queue, or a task of an app")
+        follow = outputs.follow(check_job_id(job_id), after, raises=raises, find=self.info)
+        async with aclosing(follow):
+            async for item in follow:
+                yield item
 
     async def _follow(
         self, job_id: str, coming: AsyncIterator[JobEvent], *, held: list[JobEvent], is_known: bool

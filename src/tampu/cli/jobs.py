@@ -1,7 +1,8 @@
-"""`tampu job`: list, show, wait for, cancel and reschedule jobs."""
+"""`tampu job`: list, show, follow, wait for, cancel and reschedule jobs."""
 
+from contextlib import aclosing
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -30,9 +31,10 @@ from tampu.cli.screen import (
 from tampu.cli.target import connect_to, open_queue
 from tampu.errors import JobFailed
 from tampu.job import CancelState, JobInfo, JobState
+from tampu.wire.output import Chunk, Restarted
 
 app = new_app()
-job = add_group(app, "job", "List, show, wait for, cancel or reschedule jobs.")
+job = add_group(app, "job", "List, show, follow, wait for, cancel or reschedule jobs.")
 
 _STATES: Final = ", ".join(state.value for state in LISTABLE)
 JobId = Annotated[str, typer.Argument(metavar="ID", help="Id of the job.", show_default=False)]
@@ -60,6 +62,12 @@ NewestFirst = Annotated[
     bool, typer.Option("--newest-first", help="Start with the newest.", show_default=False)
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many to list.")]
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after", metavar="ID", help="Start after this chunk of its stream.", show_default=False
+    ),
+]
 Delay = Annotated[
     str | None,
     typer.Option(
@@ -142,6 +150,43 @@ async def wait_for_job(
             screen.show_json({"job_id": job_id, "failed": failure_json(failed)})
             raise
     screen.show({"job_id": job_id, "result": result}, lambda: to_json(result))
+
+
+@command(job, "tail")
+async def tail_job(
+    shared: SharedOptions, queue: QueueName, job_id: JobId, *, after: After = None
+) -> None:
+    """Print what a job yields, as it comes, up to its end.
+
+    Text is printed as it is, anything else as a line of JSON. A new attempt is told on standard
+    error. Exit code 1 if the job fails, is cancelled, or has no stream.
+    """
+    screen = Screen(shared)
+    async with open_queue(shared, queue) as opened:
+        try:
+            async with aclosing(opened.job(job_id).stream(after)) as items:
+                async for item in items:
+                    _print_chunk(screen, item)
+        finally:
+            screen.end_text()
+
+
+def _print_chunk(screen: Screen, item: Chunk[Any] | Restarted) -> None:
+    if isinstance(item, Restarted):
+        screen.end_text()
+        if screen.as_json:
+            screen.show_line(item, lambda each: {"restarted": each.attempt}, str)
+        else:
+            print_error(f"Attempt {item.attempt} begins anew.")
+    elif isinstance(item.value, str) and not screen.as_json:
+        screen.show_text(item.value)
+    else:
+        screen.end_text()
+        screen.show_line(item, _chunk_json, lambda each: to_json(each.value, indent=None))
+
+
+def _chunk_json(chunk: Chunk[Any]) -> JsonObject:
+    return {"id": chunk.id, "attempt": chunk.attempt, "value": chunk.value}
 
 
 @command(job, "cancel")

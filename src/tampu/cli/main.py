@@ -27,6 +27,7 @@ from tampu.errors import (
     JobFailed,
     OptionError,
     ResultTimeout,
+    StreamError,
     TampuError,
 )
 
@@ -38,7 +39,7 @@ COMMANDS: Final = {
     "stats": ("stats", "Show what happened in the last hour, day or month."),
     "dashboard": ("dashboard", "Show queues, jobs and workers as web pages, until Ctrl-C."),
     "events": ("events", "Show what happened to the jobs of a queue."),
-    "job": ("jobs", "List, show, wait for, cancel or reschedule jobs."),
+    "job": ("jobs", "List, show, follow, wait for, cancel or reschedule jobs."),
     "dead": ("dead", "List, show, replay or delete dead letters."),
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
     "flow": ("flows", "List, show, cancel or retry flows."),
@@ -155,7 +156,7 @@ def _run(typed: list[str]) -> tuple[int, str]:
 def _exit_code(error: TampuError) -> ExitCode:
     if isinstance(error, OptionError | ArgumentError | EncodeError):
         return ExitCode.USAGE
-    if isinstance(error, JobFailed | JobCancelled | ResultTimeout):
+    if isinstance(error, JobFailed | JobCancelled | ResultTimeout | StreamError):
         return ExitCode.FAILED
     return ExitCode.SERVER
 

@@ -206,6 +206,7 @@ class Screen:
 
     def __init__(self, shared: SharedOptions) -> None:
         self.as_json = shared.as_json
+        self._is_mid_line = False
         self.console = Console(
             no_color=True if not shared.color else None,
             highlight=False,
@@ -240,6 +241,18 @@ class Screen:
             line = escape_controls(view(value))
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+    def show_text(self, text: str) -> None:
+        """Print a piece of text at once, without ending the line."""
+        sys.stdout.write(escape_controls(text))
+        sys.stdout.flush()
+        self._is_mid_line = not text.endswith("\n") if text else self._is_mid_line
+
+    def end_text(self) -> None:
+        """End the line that the last piece of text has left open."""
+        if self._is_mid_line:
+            self._is_mid_line = False
+            sys.stdout.write("\n")
 
 
 def progress_bar(share: float, width: int = 10) -> str:

@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from msgspec.structs import replace
 
 from tampu.errors import OptionError, WrongContext
-from tampu.job import Job, JobActions, NodeResults
+from tampu.job import Job, JobActions
 from tampu.outcome import Done, Failed, Outcome, Retry, Snoozed, outcome_of_error
 from tampu.util.clock import Duration, now_ms, to_ms, to_positive_ms
 from tampu.util.ids import new_id
+from tampu.wire.output import JobOutput, OutputRules
+from tampu.wire.result import NodeResults
 
 T = TypeVar("T")
 
@@ -194,6 +196,10 @@ class _BatchHost:
     def charge(self, resources: list[str], tokens: int) -> None:
         """Jobs have limits, a batch has none."""
         raise WrongContext("charge a batch", "charge one of its jobs")
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """Jobs have streams, a batch has none."""
+        raise WrongContext("yield in a handler of batches", "each job has its own stream")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """The progress of each job that is left."""

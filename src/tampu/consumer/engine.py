@@ -22,6 +22,7 @@ from tampu.consumer.host import WorkerHost, job_control
 from tampu.consumer.inputs import InputReader
 from tampu.consumer.leases import LeaseThread
 from tampu.consumer.options import WorkerHealth
+from tampu.consumer.output import Outputs
 from tampu.consumer.pool import Pool
 from tampu.consumer.reader import Reader
 from tampu.consumer.recorder import NoRecorder, Recorder
@@ -97,12 +98,17 @@ class QueueEngine:
         self._lanes = QueueLanes(work, keys, shared=parts.connections)
         self._settler = self._make_settler(work, reporter, recorder)
         control = job_control(work, keys, self._writer, group=settings.group)
-        host = WorkerHost(reporter, control, gate=self._gate, lanes=self._lanes)
-        intake = config.make_intake(host, work)
         room, fleet = asyncio.Event(), Fleet()
         starts = UniqueStarts(work, keys)
         watched = self._make_watched(reporter, starts, room, share=common.share)
         self.pool = watched.pool
+        self._outputs = Outputs(
+            work, keys, streams=parts.streams, running=self.pool.running, actions=control
+        )
+        host = WorkerHost(
+            reporter, control, gate=self._gate, lanes=self._lanes, open_output=self._outputs.open
+        )
+        intake = config.make_intake(host, work)
         grace_s = to_s("cancel_grace", settings.cancel_grace)
         inputs = InputReader(self._lanes, keys, intake)
         self._feed = Feed(intake, watched, starts=starts, inputs=inputs, cancel_grace_s=grace_s)
@@ -119,15 +125,21 @@ class QueueEngine:
         self._control = self._make_control(work, common.on_drain)
         self._services = self._make_services(work, parts, sink=reporter.sink, fleet=fleet)
         self._is_started = self._has_flows = False
-        self._history: HistoryService | None = None
-        if isinstance(recorder, Recorder):
-            worker = RecordedWorker(member, self.pool, recorder, fleet, common.meter)
-            self._history = HistoryService(work, keys, worker, leads=self._leads)
+        self._history = self._make_history(work, recorder, fleet=fleet, meter=common.meter)
 
     @property
     def health(self) -> WorkerHealth:
         """The health of this part of the worker now."""
         return WorkerHealth(self.pool.busy, self._config.lease.heartbeat_age_s)
+
+    def _make_history(
+        self, work: Lane, recorder: NoRecorder, *, fleet: Fleet, meter: ProcessMeter
+    ) -> HistoryService | None:
+        if not isinstance(recorder, Recorder):
+            return None
+        config = self._config
+        worker = RecordedWorker(config.member, self.pool, recorder, fleet, meter)
+        return HistoryService(work, config.keys, worker, leads=self._leads)
 
     def _make_settler(self, work: Lane, reporter: Reporter, recorder: NoRecorder) -> Settler:
         config = self._config
@@ -180,6 +192,7 @@ class QueueEngine:
         """Begin to work."""
         self._control.follow(self._streams)
         self._settler.open()
+        self._outputs.start()
         self._feed.open()
         self._gate.start()
         self._reader.start()
@@ -218,6 +231,7 @@ class QueueEngine:
         await self._feed.close()
         self._feed.release_waiting()
         await self.pool.drain(grace_s)
+        await self._outputs.close()
         if not await self._settler.drain(_DRAIN_S):
             worker, count = self._config.consumer.decode(), len(self._settler)
             text = "worker %s stopped with %d entries unsettled: their jobs will run again"

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -70,17 +70,26 @@ class Handler:
     result_ttl: Duration | None = None  # 0: its results are not stored
     batch: Batch | None = None
 
+    streams: ClassVar[bool] = False  # whether its function writes the streams of its jobs
+
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise OptionError("handler", self.function, "must be a function that takes a job")
-        if yields(self.function):
-            raise OptionError("handler", self.function, "must return, not yield")
+        if yields(self.function) and not self.streams:
+            problem = "must return, not yield; only a task of an app can yield"
+            raise OptionError("handler", self.function, problem)
         check_policy(self.attempts, self.backoff, timeout=self.timeout, isolation=self.isolation)
         if self.result_ttl is not None:
             to_ms("result_ttl", self.result_ttl)
         check_type("batch", self.batch, Batch | None, accepted="Batch(...)")
         if self.batch is not None:
             check_batch_isolation(self.isolation)
+
+
+class StreamHandler(Handler):
+    """The handler of a task that yields."""
+
+    streams: ClassVar[bool] = True
 
 
 Handlers: TypeAlias = Function | Handler | Mapping[str, Function | Handler]
@@ -143,6 +152,7 @@ class HandlerPlan:
     timeout_s: float | None
     results: KeptResults = NOTHING_KEPT
     batch: Batch | None = None
+    streams: bool = False  # its jobs have streams
 
 
 def check_policy(

@@ -18,22 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tampu.consumer.gate import GateRoom
+    from tampu.consumer.output import OpenOutput
     from tampu.consumer.reporter import Reporter
     from tampu.events import EventWriter
-    from tampu.job import Job, JobActions, NodeResults
+    from tampu.job import Job, JobActions
     from tampu.server.lane import Lane
     from tampu.server.lanes import QueueLanes
     from tampu.util.clock import Duration
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.result import NodeResults
 
 
 class WorkerHost:
     """What the jobs of a worker can call."""
 
     def __init__(
-        self, reporter: Reporter, actions: JobActions, *, gate: GateRoom, lanes: QueueLanes
+        self,
+        reporter: Reporter,
+        actions: JobActions,
+        *,
+        gate: GateRoom,
+        lanes: QueueLanes,
+        open_output: OpenOutput,
     ) -> None:
         self.actions = actions
+        self.open_output = open_output
         self._lanes = lanes
         self._gate = gate
         self._reporter = reporter

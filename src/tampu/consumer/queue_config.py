@@ -70,6 +70,7 @@ class QueueConfig:
         stores = any(each.ttl_s or each.none_ttl_s for each in kept)
         return SettleRules(
             max_result=MAX_RESULT_BYTES if stores else None,
+            streams=any(plan.streams for plan in self.plans.values()),
             worker=self.consumer.decode(),
             rng=Random(),  # noqa: S311 - spreads retries, guards nothing
         )

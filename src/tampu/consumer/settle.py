@@ -78,7 +78,8 @@ class RetryEntry(Struct, frozen=True, gc=False):
 class CloseEntry(Struct, frozen=True, gc=False):
     """Acknowledge and delete the entry of a job that holds a unique key, and free the key.
 
-    With `cancelled`, whoever waits for the job learns that, and its id becomes free too.
+    With `cancelled`, whoever waits for the job learns that, and its id becomes free too. Also the
+    settlement of every job with a stream that is done or cancelled: it ends the stream.
     """
 
     delivery: Delivery
@@ -142,6 +143,7 @@ class SettleRules(Struct, frozen=True, kw_only=True):
     """What decides besides the outcome. With a `max_result` of None, no result is stored."""
 
     max_result: int | None
+    streams: bool = False  # some jobs have streams
     worker: str
     rng: Random
     clock: Callable[[], int] = now_ms  # ms since 1970, for dead letters
@@ -150,10 +152,11 @@ class SettleRules(Struct, frozen=True, kw_only=True):
 def plain_ack_outcome(rules: SettleRules) -> type[Outcome] | None:
     """The type of outcome that a plain `Ack` settles whatever its value is; None if there is none.
 
-    `settle` gives the same answer for a job without a unique key. A caller on the hot path can
-    compare the type instead: that saves two calls and one object for each job that succeeds.
+    `settle` gives the same answer for a job without a unique key, if no job has a stream. A caller
+    on the hot path can compare the type instead: that saves two calls and one object for each job
+    that succeeds.
     """
-    return Done if rules.max_result is None else None
+    return Done if rules.max_result is None and not rules.streams else None
 
 
 def settle(delivery: Delivery, outcome: Outcome, rules: SettleRules) -> Settlement:
@@ -239,7 +242,7 @@ def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settl
         found = _settle_part(delivery, value, rules)
         if found is not None:
             return found
-    kept, is_freed = delivery.plan.results, _frees_a_key(delivery)
+    kept, is_freed = delivery.plan.results, _must_close(delivery)
     ttl_s = kept.none_ttl_s if value is None else kept.ttl_s
     if rules.max_result is None or not ttl_s or value is NO_RESULT:
         return CloseEntry(delivery) if is_freed else Ack(delivery)
@@ -277,13 +280,16 @@ def settle_lost_result(delivery: Delivery, failure: Failure, rules: SettleRules)
     kept = delivery.plan.results
     if not kept.optional or is_of_flow(delivery.job.id):
         return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
-    if _frees_a_key(delivery):
+    if _must_close(delivery):
         return CloseEntry(delivery)
     why = encode_failure(BuryReason.UNRECOVERABLE, failure)
     return AckWithResult(delivery, why, kept.ttl_s, failure)
 
 
-def _frees_a_key(delivery: Delivery) -> bool:
+def _must_close(delivery: Delivery) -> bool:
+    """Whether the end of its job frees a unique key, or ends a stream."""
+    if delivery.plan.streams:
+        return True
     held = delivery.job.extras.unique
     return held is not None and held.until is UniqueUntil.DONE
 

@@ -38,6 +38,7 @@ from tampu.wire.extras import NO_EXTRAS, append_raw_extras, decode_extras
 from tampu.wire.flow import awaited_id
 from tampu.wire.keys import QueueKeys
 from tampu.wire.lines import HALTED, ORDERED, limit_of, parse_line
+from tampu.wire.output import run_of
 from tampu.wire.result import encode_cancelled, encode_failure, encode_notice
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ class SettlementCalls:
     def _closed_entry(self, each: CloseEntry) -> ClosedEntry:
         delivery, keys = each.delivery, self._target.keys
         job = delivery.job
+        run = b"%d" % run_of(delivery.entry_id, job.attempt) if delivery.plan.streams else b""
         if not each.cancelled:
             return ClosedEntry(
                 delivery.entry_id,
@@ -212,6 +214,7 @@ class SettlementCalls:
                 each.result,
                 keys.result(job.id),
                 unique_marker(keys, job.extras),
+                run=run,
             )
         request = self._cancellations.of(delivery)
         return ClosedEntry(
@@ -221,6 +224,8 @@ class SettlementCalls:
             keys.failure(awaited_id(job.id)),
             all_markers(keys, job.id, job.extras),
             b"" if request is None else request.member,
+            run,
+            failed=True,
         )
 
     def _retried_entry(self, each: RetryEntry | ReleaseEntry) -> RetriedEntry:

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.job import current_run
-from tampu.tasks.drafts import Later
-from tampu.wire.placeholders import Expected, Placeholder
+from tampu.wire.placeholders import Expected, Later, Placeholder
 
 if TYPE_CHECKING:
     from tampu.flows.flow import Flow

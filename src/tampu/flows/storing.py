@@ -13,7 +13,8 @@ from tampu.wire.flow import MemberId, NewMember
 from tampu.wire.placeholders import MapDefinition, encode_inputs
 
 if TYPE_CHECKING:
-    from tampu.tasks.drafts import Draft, Later
+    from tampu.tasks.drafts import Draft
+    from tampu.wire.placeholders import Later
 
 
 class DraftedNode:

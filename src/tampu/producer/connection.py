@@ -17,6 +17,7 @@ from tampu.server.gates import read_limits
 from tampu.server.lane import Lane, LaneOptions
 from tampu.server.listening import SharedParts
 from tampu.server.streams import Copies, probe_copies
+from tampu.streaming.reader import OutputReader
 from tampu.util.lifecycle import Shared, cancel_all
 from tampu.wire.keys import QueueKeys
 from tampu.wire.lines import parse_definition
@@ -32,6 +33,7 @@ class QueueConnection:
     lane: Lane
     batcher: Batcher
     results: ResultReader
+    outputs: OutputReader
     events: EventWriter | None  # None if the queue writes no events
     _stack: AsyncExitStack
 
@@ -58,6 +60,8 @@ class QueueConnection:
                 await _check_durability(lane, rules.copies)
             results = ResultReader(parts, keys)
             stack.push_async_callback(results.close)
+            outputs = OutputReader(parts, lane, keys)
+            stack.push_async_callback(outputs.close)
             events = EventWriter(lane, keys.events) if settings.events else None
             if events is not None:
                 stack.push_async_callback(events.close)
@@ -68,7 +72,7 @@ class QueueConnection:
             )
             stack.push_async_callback(batcher.close)
             loop = asyncio.get_running_loop()
-            return cls(loop, lane, batcher, results, events, stack.pop_all())
+            return cls(loop, lane, batcher, results, outputs, events, stack.pop_all())
 
     async def close(self) -> None:
         """Let adds that have begun finish, then disconnect."""

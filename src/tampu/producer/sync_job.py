@@ -1,13 +1,14 @@
 """A job that was added, for code without an event loop."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from tampu.job import DEFAULT_RESULT_WAIT_S, CancelState, Job, JobEvent, JobInfo, R
 from tampu.limits.reasons import Why
 from tampu.util.clock import Duration
 from tampu.util.portal import Blocking, iterate
+from tampu.wire.output import Chunk, Restarted
 
 
 class SyncJob(Blocking[Job[R]]):
@@ -71,6 +72,12 @@ class SyncJob(Blocking[Job[R]]):
     def events(self) -> Iterator[JobEvent]:
         """The events of the job up to its end; see `Job.events`."""
         return iterate(self._portal, self._wrapped.events())
+
+    def stream(
+        self, after: str | None = None, *, on_restart: Literal["yield", "raise"] = "yield"
+    ) -> Generator[Chunk[Any] | Restarted]:
+        """What the job has yielded and will yield, up to its end; see `Job.stream`."""
+        return iterate(self._portal, self._wrapped.stream(after, on_restart=on_restart))
 
     def result(self, timeout: Duration = DEFAULT_RESULT_WAIT_S) -> R:
         """Wait for the value that the handler returned; see `Job.result`.

@@ -10,9 +10,8 @@ from msgspec.structs import asdict, replace
 
 from tampu.consumer.batch import JobBatch
 from tampu.errors import ArgumentError, DecodeError, EncodeError, OptionError
-from tampu.job import Host, Job, JobActions, NodeResults
+from tampu.job import Host, Job, JobActions
 from tampu.outcome import Unrecoverable
-from tampu.tasks.drafts import Later
 from tampu.tasks.hints import (
     Unsupported,
     convert_to,
@@ -23,8 +22,10 @@ from tampu.tasks.hints import (
 )
 from tampu.tasks.signature import NO_ANNOTATION, NO_DEFAULT, Parameter, Signature
 from tampu.util.clock import Duration
+from tampu.wire.output import JobOutput, OutputRules
 from tampu.wire.payload import decode_payload, encode_payload, is_model
-from tampu.wire.placeholders import Placeholder
+from tampu.wire.placeholders import Later, Placeholder
+from tampu.wire.result import NodeResults
 
 WHOLE: Final = ""
 _ANY_SIZE: Final = 2**62
@@ -321,6 +322,10 @@ class ConvertingHost:
     def charge(self, resources: list[str], tokens: int) -> None:
         """Passed on."""
         self._host.charge(resources, tokens)
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """Passed on."""
+        return self._host.open_output(job, rules)
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Passed on."""

@@ -13,7 +13,7 @@ from tampu.producer.batch import needs_of
 from tampu.producer.request import Request, with_headers
 from tampu.server.scripts.flows import GateNeeds
 from tampu.wire.extras import encode_extras
-from tampu.wire.placeholders import Placeholder
+from tampu.wire.placeholders import Later, Placeholder
 
 if TYPE_CHECKING:
     from tampu.wire.envelope import RetryOverride
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 _REFUSED: Final = (
     "jobs of flows and chains start when what they wait for is done; they cannot have it"
 )
-
-
-class Later:
-    """Stands for a value to come, anywhere in arguments."""
-
-    def __init__(self, placeholder: Placeholder) -> None:
-        self.placeholder = placeholder
 
 
 class Draft(Struct, frozen=True):

@@ -82,7 +82,7 @@ def kept_results(task: AnyTask, kept: KeptResults) -> KeptResults:
     A None that only says that the function has returned is kept for a minute at most, unless the
     task has a time of its own: most tasks return nothing, and few callers wait for them.
     """
-    is_sign = task.definition.signature.returns_nothing and task.handler.result_ttl is None
+    is_sign = task.returns_nothing and task.handler.result_ttl is None
     none_ttl_s = min(kept.ttl_s, _SIGN_TTL_S) if is_sign else kept.ttl_s
     return KeptResults(kept.ttl_s, none_ttl_s, optional=True)
 

@@ -1,6 +1,13 @@
 """Routers: tasks and schedules that are declared together."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from inspect import unwrap
 from typing import (
     Any,
@@ -25,7 +32,8 @@ from tampu.producer.request import JobRules
 from tampu.schedules.model import ScheduleOptions, ScheduleSettings, check_rule, flow_options
 from tampu.schedules.storing import NewSchedule
 from tampu.tasks.middleware import Middleware, check_middleware
-from tampu.tasks.settings import TaskOptions, TaskSettings
+from tampu.tasks.settings import PlainTaskKeywords, TaskOptions, TaskSettings
+from tampu.tasks.stream_task import StreamTask
 from tampu.tasks.task import (
     AnyTask,
     AsyncTask,
@@ -34,7 +42,7 @@ from tampu.tasks.task import (
     TaskProducer,
 )
 from tampu.timing import Rule
-from tampu.util.options import check_type, is_async, parse_options
+from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.wire.lines import LimitDefinition
 from tampu.wire.names import check_queue_name
 from tampu.wire.payload import encode_payload
@@ -42,6 +50,7 @@ from tampu.wire.payload import encode_payload
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Y = TypeVar("Y")
 
 
 class DeclaredSchedule(Struct, frozen=True):
@@ -129,8 +138,24 @@ class BatchTask(Task[[T], Any], Generic[T]):
         return function(*args, **kwargs)
 
 
+class CollectDecorator(Protocol[R]):
+    """The decorator that `task(collect=...)` returns: turns a generator into a task."""
+
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[Y]], /) -> StreamTask[P, R, Y]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Iterator[Y]], /) -> StreamTask[P, R, Y]: ...
+
+
 class TaskDecorator(Protocol):
     """The decorator that `task(...)` returns: turns a function into a task."""
+
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[Y]], /) -> StreamTask[P, None, Y]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, function: Callable[P, Iterator[Y]], /) -> StreamTask[P, None, Y]: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -153,6 +178,9 @@ class ScheduleDecorator(Protocol):
 
     @overload
     def __call__(self, task: BatchTask[T], /) -> BatchTask[T]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, task: StreamTask[P, R, Y], /) -> StreamTask[P, R, Y]: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, task: AsyncTask[P, R], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -207,6 +235,12 @@ class Router:
         return self._app()
 
     @overload
+    def task(self, function: Callable[P, AsyncIterator[Y]], /) -> StreamTask[P, None, Y]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def task(self, function: Callable[P, Iterator[Y]], /) -> StreamTask[P, None, Y]: ...  # type: ignore[overload-overlap]
+
+    @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
 
     @overload
@@ -216,7 +250,17 @@ class Router:
     def task(self, **options: Unpack[BatchTaskKeywords]) -> BatchDecorator: ...  # type: ignore[overload-overlap]
 
     @overload
-    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(  # as below, but `"".join` has two signatures, and type checkers would take the first
+        self, *, collect: Callable[[list[str]], str], **options: Unpack[PlainTaskKeywords]
+    ) -> CollectDecorator[str]: ...
+
+    @overload
+    def task(
+        self, *, collect: Callable[[list[Any]], R], **options: Unpack[PlainTaskKeywords]
+    ) -> CollectDecorator[R]: ...
+
+    @overload
+    def task(self, **options: Unpack[PlainTaskKeywords]) -> TaskDecorator: ...
 
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
         """Turn a function into a task: `@app.task` or `@app.task(queue=..., attempts=...)`."""
@@ -225,6 +269,8 @@ class Router:
         def declare(function: Callable[..., Any], /) -> AnyTask:
             _check_function(function)
             kind: type[AnyTask] = AsyncTask if is_async(function) else PlainTask
+            if yields(function):
+                kind = StreamTask
             if settings.batch is not None:
                 kind = BatchTask
             task = kind(function, self, settings)

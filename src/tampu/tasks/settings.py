@@ -6,17 +6,20 @@ from typing import TypedDict
 
 from tampu.backoff import Backoff
 from tampu.consumer.handler import Batch, Isolation
+from tampu.errors import OptionError
 from tampu.limits.declared import CostOf, KeyOf, TaskFlow, WeightOf
 from tampu.limits.model import AnyLimit, Breaker, Debounce
+from tampu.tasks.generators import Collect, check_collect
 from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.unique import Unique
 from tampu.util.clock import Duration, to_positive_ms
-from tampu.util.options import check_type
+from tampu.util.options import at_least, check_flag, check_type
 from tampu.wire.names import check_job_name, check_queue_name
+from tampu.wire.output import MAX_CHUNKS, OutputRules
 
 
-class TaskOptions(TypedDict, total=False):
-    """Options of a task, as keywords; `TaskSettings` explains them."""
+class PlainTaskKeywords(TypedDict, total=False):
+    """Options of a task, as keywords, but `collect`, which has the type of what is yielded."""
 
     name: str | None
     queue: str | None
@@ -41,6 +44,14 @@ class TaskOptions(TypedDict, total=False):
     on_full: str | None
     breaker: Breaker | None
     batch: Batch | None
+    window: int | None
+    cancel_on_close: bool
+
+
+class TaskOptions(PlainTaskKeywords, total=False):
+    """Options of a task, as keywords; `TaskSettings` explains them."""
+
+    collect: Collect | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,9 @@ class TaskSettings:
     on_full: str | None = None  # then "raise" (or None), "wait", "drop_new", "drop_old"
     breaker: Breaker | None = None  # no job starts for a while if too many attempts fail
     batch: Batch | None = None  # the function gets many jobs at once
+    window: int | None = None  # of a generator: waits when so many chunks are unread
+    cancel_on_close: bool = False  # of a generator: cancelled when all its readers have left
+    collect: Collect | None = None  # of a generator: makes the result of all that it has yielded
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -82,6 +96,26 @@ class TaskSettings:
         if self.expires is not None:
             to_positive_ms("expires", self.expires)
         self.flow.check()
+        check_collect(self.collect)
+        if self.window is not None:
+            at_least("window", self.window, 1, most=MAX_CHUNKS)
+        check_flag("cancel_on_close", self.cancel_on_close)
+
+    def check_streaming(self, *, streams: bool) -> None:
+        """Refuse options that only a generator can have, or that it cannot."""
+        if streams:
+            if self.batch is not None:
+                raise OptionError("batch", self.batch, "not possible for a function that yields")
+            return
+        for option in ("collect", "window", "cancel_on_close"):
+            given = getattr(self, option)
+            if given is not None and given is not False:
+                raise OptionError(option, given, "only possible for a function that yields")
+
+    @property
+    def output_rules(self) -> OutputRules:
+        """How a generator yields."""
+        return OutputRules(self.window, self.cancel_on_close)
 
     @property
     def flow(self) -> TaskFlow:

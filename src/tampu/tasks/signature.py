@@ -102,6 +102,11 @@ class Signature(Struct, frozen=True):
         return any(self.returns is each for each in (NO_ANNOTATION, None, type(None)))
 
     @property
+    def yields(self) -> Any:  # noqa: ANN401 - an annotation
+        """What a generator yields; Any if its annotation does not say so."""
+        return next(iter(get_args(self.returns)), Any)
+
+    @property
     def injected(self) -> frozenset[str]:
         """The parameters that the worker fills."""
         return frozenset((*self.job_parameters, *self.dependencies))

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property, update_wrapper
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,7 +18,7 @@ from typing import (
 
 from msgspec.structs import asdict, replace
 
-from tampu.consumer.handler import Function, Handler
+from tampu.consumer.handler import Function, Handler, StreamHandler
 from tampu.errors import ArgumentError, OptionError
 from tampu.job import Job, JobOptions, NewJob
 from tampu.limits.declared import NO_FLOW, check_declared
@@ -30,10 +30,12 @@ from tampu.tasks.arguments import WHOLE, ConvertingHost, ReturnType
 from tampu.tasks.calls import Call, FirstStep
 from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
+from tampu.tasks.lazy import LazyDefinition
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.settings import TaskSettings
 from tampu.tasks.signature import check_parameters, function_name, module_name
 from tampu.util.clock import Duration, now_ms
+from tampu.util.options import yields
 from tampu.util.portal import Portal
 from tampu.wire.lines import LimitDefinition
 from tampu.wire.names import check_job_name, check_queue_name
@@ -84,27 +86,6 @@ class TaskRegistry(Protocol):
         """The name itself, or the default queue if it is None."""
 
 
-class _LazyDefinition:
-    """A task's definition, made on first use: annotations may name what is defined later."""
-
-    def __init__(self, name: str, function: Callable[..., Any], *, in_batches: bool) -> None:
-        self._name, self._function, self._in_batches = name, function, in_batches
-
-    @cached_property
-    def definition(self) -> TaskDefinition:
-        return TaskDefinition.of(self._name, self._function, in_batches=self._in_batches)
-
-    @cached_property
-    def defaults(self) -> dict[str, object]:
-        parameters = self.definition.signature.parameters
-        return {each.name: each.default for each in parameters if not each.required}
-
-    @cached_property
-    def return_type(self) -> ReturnType:
-        # With batches, jobs may get results of their own.
-        return ReturnType(Any if self._in_batches else self.definition.signature.returns)
-
-
 class Task(Generic[P, R]):
     """A function that can still be called, and whose calls can be added as jobs.
 
@@ -115,7 +96,8 @@ class Task(Generic[P, R]):
         self, function: Callable[P, Any], registry: TaskRegistry, settings: TaskSettings
     ) -> None:
         self._copy_attributes(function)
-        self.handler = Handler(  # validates the function and its options
+        make = StreamHandler if yields(function) else Handler
+        self.handler = make(  # validates the function and its options
             cast("Function", function),
             attempts=settings.attempts,
             backoff=settings.backoff,
@@ -124,6 +106,7 @@ class Task(Generic[P, R]):
             result_ttl=settings.result_ttl,
             batch=settings.batch,
         )
+        settings.check_streaming(streams=self.handler.streams)
         self._injected = check_parameters(function)
         self._function = function
         self._registry = registry
@@ -135,8 +118,7 @@ class Task(Generic[P, R]):
         self.name = check_job_name(
             function_name(function) if settings.name is None else settings.name
         )
-        in_batches = settings.batch is not None
-        self._lazy = _LazyDefinition(self.name, function, in_batches=in_batches)
+        self._lazy = LazyDefinition(self.name, function, settings)
 
     def _copy_attributes(self, function: Callable[P, Any]) -> None:
         """Look like the function, without hiding any attribute of a task."""
@@ -188,6 +170,13 @@ class Task(Generic[P, R]):
     def definition(self) -> TaskDefinition:
         """Its signature, arguments and dependencies; `OptionError` if it can never run."""
         return self._lazy.definition
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether a result of None only says that it has ended."""
+        if self.handler.streams:
+            return self._settings.collect is None
+        return self.definition.signature.returns_nothing
 
     @property
     def expires(self) -> Duration | None:
@@ -283,7 +272,7 @@ class Task(Generic[P, R]):
     def in_portal(self, add: Callable[[], Coroutine[Any, Any, Job[R]]]) -> SyncJob[R]:
         """The job that is added in the thread of the app."""
         portal = self._registry.producer.portal()
-        return SyncJob(portal.call(add), portal)
+        return self._make_sync(portal.call(add), portal)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call for `enqueue_many`; `ArgumentError` if the arguments do not fit."""
@@ -333,7 +322,7 @@ class Task(Generic[P, R]):
         """As `enqueue_many`, from code without an event loop."""
         portal, given = self._registry.producer.portal(), list(calls)
         added = portal.call(lambda: self.enqueue_many(given))
-        return [SyncJob(job, portal) for job in added]
+        return [self._make_sync(job, portal) for job in added]
 
     def job(self, job_id: str) -> Job[R]:
         """The job of this task with this id, whoever added it; see `Queue.job`."""
@@ -361,6 +350,10 @@ class Task(Generic[P, R]):
         """The job; its `result` converts the value if the return type needs it."""
         kind = self._lazy.return_type
         return replace(job, host=ConvertingHost(job.host, kind)) if kind.converts else job
+
+    @staticmethod
+    def _make_sync(job: Job[Any], portal: Portal) -> SyncJob[Any]:
+        return SyncJob(job, portal)
 
     def _check_plain_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """A plain call must give every argument, also those that a worker injects."""

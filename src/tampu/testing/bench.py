@@ -173,6 +173,7 @@ class Bench:
         settled = asyncio.get_running_loop().create_future()
         rules.running.update(dict.fromkeys(ids, settled))
         began = perf_counter_ns()
+        queue.running.extend(deliveries)
         try:
             for each in deliveries:
                 if queue.settler.start is not None:
@@ -191,8 +192,9 @@ class Bench:
             if not is_settled:
                 raise TampuError(f"The server did not take the outcome of job {ids[0]} in time.")
         finally:
-            for job_id in ids:
-                rules.running.pop(job_id, None)
+            for each in deliveries:
+                rules.running.pop(each.job.id, None)
+                queue.running.remove(each)
             settled.set_result(None)
         return [
             self._settle_outcome(queue, *ended) for ended in zip(deliveries, outcomes, strict=True)

@@ -5,11 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from tampu.errors import OptionError, WrongContext
-from tampu.job import Job, JobActions, NodeResults
+from tampu.job import Job, JobActions
 from tampu.util.clock import Duration, instant_ms, now_ms
 from tampu.util.ids import new_id
 from tampu.util.options import at_least
 from tampu.wire.extras import Extras
+from tampu.wire.output import JobOutput, OutputRules
+from tampu.wire.result import NodeResults
 
 
 class _MadeHost:
@@ -36,6 +38,11 @@ class _MadeHost:
     def charge(self, resources: list[str], tokens: int) -> None:
         """Record what was charged."""
         self.charged += [(each, tokens) for each in resources]
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """A made job has no stream: call the generator itself."""
+        del job, rules
+        raise WrongContext("write the stream of a job from make_job()", "it is on no queue")
 
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Record a number."""

@@ -19,6 +19,7 @@ from tampu.consumer.host import WorkerHost, job_control
 from tampu.consumer.inputs import InputReader
 from tampu.consumer.intake import Accepted, Arrival, Delivery
 from tampu.consumer.options import WorkerSettings
+from tampu.consumer.output import Outputs
 from tampu.consumer.queue_config import QueueConfig
 from tampu.consumer.recorder import NoRecorder
 from tampu.consumer.reporter import Reporter
@@ -30,7 +31,7 @@ from tampu.schedules.firing import FiringService
 from tampu.server.inspection import any_exists
 from tampu.server.lane import Lane
 from tampu.server.lanes import QueueLanes
-from tampu.server.listening import Wakeups
+from tampu.server.listening import StreamFollower, Wakeups
 from tampu.server.scripts.control import free_unique, read_control
 from tampu.server.scripts.delayed import promote
 from tampu.server.scripts.gate import admit
@@ -44,6 +45,7 @@ from tampu.util.clock import now_ms
 from tampu.wire.control import decode_request
 from tampu.wire.holders import HolderKind, new_holder
 from tampu.wire.keys import QueueKeys, UniqueUntil
+from tampu.wire.output import JobOutput, OutputRules
 
 _PROMOTE: Final = 500
 _LONG_S: Final = 10 * 365 * 86_400  # longer than any test travels
@@ -122,35 +124,55 @@ class QueueBench:
             recorder=NoRecorder(),
         )
         actions = job_control(lane, keys, self._writer, group=settings.group)
+        self.running: list[Delivery] = []
+        self._outputs = Outputs(
+            lane,
+            keys,
+            streams=StreamFollower(lane.server),
+            running=lambda: self.running,
+            actions=actions,
+        )
         lanes = QueueLanes(lane, keys)
-        host = WorkerHost(reporter, actions, gate=self._gate, lanes=lanes)
+        host = WorkerHost(
+            reporter, actions, gate=self._gate, lanes=lanes, open_output=self._open_output
+        )
         self._intake = config.make_intake(host, self._lane)
         self._inputs = InputReader(lanes, keys, self._intake)
         self._holder = new_holder(HolderKind.SCHEDULER, uuid4())
         self._leads = False
-        context = LeaderContext(
-            lane=lane,
-            keys=keys,
+        context = self._make_context(reporter.sink)
+        self._firer = _Firer(context)
+        self._relay = RelayService(context, lanes)
+
+    def _make_context(self, sink: SafeSink) -> LeaderContext:
+        return LeaderContext(
+            lane=self._lane,
+            keys=self.keys,
             holder=self._holder,
             events_max_len=self.events_max_len,
-            sink=reporter.sink,
-            wakeups=Wakeups(lane.server),
+            sink=sink,
+            wakeups=Wakeups(self._lane.server),
             fleet=Fleet(),
             history=False,
         )
-        self._firer = _Firer(context)
-        self._relay = RelayService(context, lanes)
 
     async def open(self) -> None:
         """Create the group, and begin to settle."""
         await create_group(self._lane, self.keys.stream, self.member.group)
         self.settler.open()
+        self._outputs.start()
 
     async def close(self) -> None:
         """Send nothing more."""
+        await self._outputs.close()
         await self.settler.close()
         if self._writer is not None:
             await self._writer.close()
+
+    def _open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """The stream of a job, which waits for no reader: here nobody reads while a job runs."""
+        del rules
+        return self._outputs.open(job, OutputRules())
 
     async def flush_events(self) -> None:
         """Return when all events are written."""

@@ -155,6 +155,7 @@ def make_kit_plans(
             timeout_s_of(timeout),
             KeptResults.of(settings.result_ttl),
             own.batch,
+            own.streams,
         )
     return runtime, plans
 

@@ -88,6 +88,11 @@ def yields(function: object) -> bool:
     )
 
 
+def yields_async(function: object) -> bool:
+    """Whether calling it gives an async generator."""
+    return any(map(inspect.isasyncgenfunction, _callables_of(function)))
+
+
 def _callables_of(function: object) -> tuple[object, object]:
     """The function without arguments that `partial` has bound, and its `__call__`."""
     bare = function

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from tampu.errors import Closed, WrongContext
@@ -113,16 +114,24 @@ def _wrong_thread() -> WrongContext:
     return WrongContext("wait here", "the call would block the event loop that it waits for")
 
 
-def iterate(portal: Portal, items: AsyncIterable[T]) -> Iterator[T]:
-    """The items of an asynchronous iterable, each waited for in this thread."""
+def iterate(portal: Portal, items: AsyncIterable[T]) -> Generator[T]:
+    """The items of an asynchronous iterable, each waited for in this thread.
+
+    A generator is closed when this one is.
+    """
     iterator = aiter(items)
     end: Any = object()
 
     async def take() -> T:
         return await anext(iterator, end)
 
-    while (item := portal.call(take)) is not end:
-        yield item
+    try:
+        while (item := portal.call(take)) is not end:
+            yield item
+    finally:
+        if isinstance(iterator, AsyncGenerator):
+            with suppress(Closed):
+                portal.call(iterator.aclose)
 
 
 class Blocking(Generic[W]):

@@ -143,6 +143,18 @@ class QueueKeys:
         """Ours: why a job was buried, for callers who wait for its result."""
         return b"%b:tampu:failure:%b" % (self.tag, job_id.encode())
 
+    def output(self, job_id: str) -> bytes:
+        """Ours: the stream of a job, with what its handler yields."""
+        return b"%b:tampu:out:%b" % (self.tag, job_id.encode())
+
+    def read_chunks(self, job_id: str) -> bytes:
+        """Ours: how far readers of a job's stream are, for handlers that wait for them."""
+        return b"%b:tampu:out-read:%b" % (self.tag, job_id.encode())
+
+    def readers(self, job_id: str) -> bytes:
+        """Ours: who reads the stream of a job."""
+        return b"%b:tampu:out-readers:%b" % (self.tag, job_id.encode())
+
     def unique(self, key: str) -> bytes:
         """Ours: holds the id of the job that has a unique key."""
         return b"%b:tampu:unique:%b" % (self.tag, key.encode())
@@ -213,6 +225,7 @@ _EXPIRING: Final = (
     b"tampu:m:total",
     b"tampu:failures",
     b"tampu:process:",
+    b"tampu:out",
     b"tampu:alerts",
     *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:", b"latest:")),
     b"tampu:flows:lock",

@@ -61,6 +61,13 @@ class Placeholder(Struct, frozen=True, array_like=True, omit_defaults=True):
 _placeholder: Final = Decoder(Placeholder)
 
 
+class Later:
+    """Stands for a value to come, anywhere in arguments."""
+
+    def __init__(self, placeholder: Placeholder) -> None:
+        self.placeholder = placeholder
+
+
 def _read_ext(code: int, data: memoryview) -> object:
     raw = bytes(data)
     if code == _PLACEHOLDER:

@@ -1,12 +1,12 @@
 """Results of jobs, notices that a job has ended, and why a job has no result."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from tampu.errors import DecodeError, OptionError
+from tampu.errors import DecodeError, JobCancelled, JobFailed, OptionError
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.fields import pair_fields
 from tampu.wire.msgpack import decode_as
@@ -86,3 +86,33 @@ def encode_cancelled() -> bytes:
 def decode_failure(data: bytes) -> StoredFailure:
     """Why a job was buried."""
     return decode_as(_failure, data, what="failure", expected="a list of four texts")
+
+
+def error_of_failure(job_id: str, data: bytes) -> JobFailed | JobCancelled:
+    """What callers get who wait for the job."""
+    failure = decode_failure(data)
+    if failure.reason == CANCELLED:
+        return JobCancelled(job_id)
+    return JobFailed(
+        job_id,
+        reason=failure.reason,
+        error_type=failure.error_type,
+        message=failure.message,
+        traceback=failure.traceback,
+    )
+
+
+class NodeResults(Protocol):
+    """Where the results of a node of a flow are."""
+
+    @property
+    def flow(self) -> str:
+        """The id of the flow."""
+
+    @property
+    def node(self) -> int:
+        """The number of the node."""
+
+    @property
+    def queue(self) -> str:
+        """The home queue of the flow."""

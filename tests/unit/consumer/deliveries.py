@@ -6,11 +6,13 @@ from typing import Any, Final
 from tampu.backoff import Backoff
 from tampu.consumer.handler import NOTHING_KEPT, HandlerPlan, KeptResults, Place, Runner
 from tampu.consumer.intake import Delivery
-from tampu.job import Job, JobActions, NodeResults
+from tampu.job import Job, JobActions
 from tampu.outcome import Done, Outcome
 from tampu.util.clock import Duration
 from tampu.wire.envelope import Envelope, RetryOverride
 from tampu.wire.extras import NO_EXTRAS, Extras, encode_extras
+from tampu.wire.output import JobOutput, OutputRules
+from tampu.wire.result import NodeResults
 
 PAYLOAD = b"\x01"
 ADDED_MS = 1000
@@ -30,6 +32,9 @@ class NoHost:
         raise NotImplementedError
 
     def read_results(self, of: NodeResults) -> AsyncIterator[object]:
+        raise NotImplementedError
+
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
         raise NotImplementedError
 
     def report_progress(self, job: Job[Any], percent: int) -> None:

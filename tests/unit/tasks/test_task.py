@@ -3,11 +3,12 @@
 import functools
 import inspect
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tampu import App, ArgumentError, Depends, Job, OptionError, Router
+from tampu import App, ArgumentError, Batch, Depends, Job, JobBatch, OptionError, Router
 from tampu.tasks.signature import INJECTED
 from tampu.util.options import is_async
 
@@ -194,9 +195,38 @@ class TestFunctions:
         assert App().task(Sender().send).call("ada").arguments == {"to": "ada"}
         assert App().task(Sender.share).call("ada").arguments == {"to": "ada"}
 
-    def test_a_generator_cannot_be_a_task(self) -> None:
-        def several() -> Any:  # noqa: ANN401
-            yield 1
+    def test_a_generator_stays_callable(self) -> None:
+        @App().task(collect=list)
+        def several(most: int) -> Iterator[int]:
+            yield from range(most)
 
-        with pytest.raises(OptionError, match="must return, not yield"):
-            App().task(several)
+        assert list(several(3)) == [0, 1, 2]
+
+    @pytest.mark.parametrize(
+        "options", [{"collect": list}, {"window": 5}, {"cancel_on_close": True}]
+    )
+    def test_options_of_streams_need_a_generator(self, options: Any) -> None:  # noqa: ANN401
+        def one() -> int:
+            return 1
+
+        with pytest.raises(OptionError, match="only possible for a function that yields"):
+            App().task(**options)(one)
+
+    def test_a_generator_gets_no_batches(self) -> None:
+        def several(batch: JobBatch[Any]) -> Iterator[int]:
+            yield len(batch)
+
+        with pytest.raises(OptionError, match="not possible for a function that yields"):
+            App().task(batch=Batch(5))(several)
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ({"collect": "list"}, "expected a function such as list"),
+            ({"window": 0}, "must be a whole number from 1 to 10000"),
+            ({"cancel_on_close": 1}, "expected True or False"),
+        ],
+    )
+    def test_invalid_options_of_streams(self, options: Any, problem: str) -> None:  # noqa: ANN401
+        with pytest.raises(OptionError, match=problem):
+            App().task(**options)

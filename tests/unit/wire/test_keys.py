@@ -42,6 +42,9 @@ def test_every_key_of_a_queue_is_spelled_as_at_the_peer() -> None:
 def test_keys_of_our_own_share_the_hash_tag() -> None:
     assert KEYS.producer("p1") == b"{chasqui:g}:tampu:producer:p1"
     assert KEYS.worker(b"c-1") == b"{chasqui:g}:tampu:worker:c-1"
+    assert KEYS.output("1") == b"{chasqui:g}:tampu:out:1"
+    assert KEYS.readers("1") == b"{chasqui:g}:tampu:out-readers:1"
+    assert KEYS.read_chunks("1") == b"{chasqui:g}:tampu:out-read:1"
     assert KEYS.paused == b"{chasqui:g}:tampu:paused"
     assert KEYS.schedule_wakeup == b"{chasqui:g}:tampu:schedule-bell"
 
@@ -242,6 +245,9 @@ def test_keys_that_are_written_with_an_end_must_have_one() -> None:
         keys.failure("1"),
         keys.producer("1"),
         keys.worker(b"t-1"),
+        keys.output("1"),
+        keys.readers("1"),
+        keys.read_chunks("1"),
         keys.promoter_lock,
         keys.scheduler_lock,
     ):

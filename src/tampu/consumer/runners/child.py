@@ -3,9 +3,9 @@
 This code runs in the child, but both sides use the messages. They are MessagePack, each after its
 length in four bytes, on a socket of their own, so a handler can use standard input and output.
 
-    parent → child   ChildRequest
-    child → parent   Ready | NotReady once, then for each job: Progress ... and one outcome;
-                     ChildLog at any time
+    parent → child   ChildRequest, then ChunkTaken for each ChildChunk
+    child → parent   Ready | NotReady once, then for each job: Progress, ChildOutput, ChildChunk ...
+                     and one outcome; ChildLog at any time
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -27,7 +28,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from tampu.consumer.runners.child_logs import ChildLog, LogLevels, send_logs
 from tampu.errors import DecodeError, EncodeError, WrongContext
-from tampu.job import Job, JobActions, NodeResults, enter_job
+from tampu.job import Job, JobActions, enter_job
 from tampu.outcome import (
     MAX_RESULT_BYTES,
     Done,
@@ -43,16 +44,20 @@ from tampu.outcome import (
 from tampu.util.clock import Duration
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.extras import decode_extras
+from tampu.wire.output import JobOutput, OutputRules, encode_chunk
 from tampu.wire.payload import decode_payload, encode_payload
+from tampu.wire.result import NodeResults
 
 T = TypeVar("T")
 LENGTH_BYTES: Final = 4
 READ_BYTES: Final = 64 * 1024
+_MOST_UNTAKEN: Final = 100
+"""Chunks that the parent has not taken yet. Then the handler waits."""
 LEFT_TO_PARENT: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 """Terminals and service managers send these to every process; the parent decides what to do."""
 
 
-class ChildRequest(Struct, frozen=True, kw_only=True):
+class ChildRequest(Struct, frozen=True, kw_only=True, tag=True):
     """One job to run; `payload` is the MessagePack of its data."""
 
     job_id: str
@@ -61,6 +66,10 @@ class ChildRequest(Struct, frozen=True, kw_only=True):
     attempt: int
     created_at_ms: int
     extras: bytes | None = None
+
+
+class ChunkTaken(Struct, frozen=True, tag=True):
+    """The handler may go on: the parent has taken one of its chunks."""
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -79,16 +88,30 @@ class Progress(Struct, frozen=True, tag=True):
     percent: int
 
 
+class ChildOutput(Struct, frozen=True, tag=True):
+    """The running job writes a stream from now on."""
+
+    rules: OutputRules
+
+
+class ChildChunk(Struct, frozen=True, tag=True):
+    """The MessagePack of something that the handler has yielded."""
+
+    data: bytes
+
+
+Report: TypeAlias = Progress | ChildOutput | ChildChunk
+"""What a running job tells."""
 Start: TypeAlias = Ready | NotReady
 ChildOutcome: TypeAlias = Done | Failed | Snoozed | Throttled | UnrecoverableFailure
 """It ends the job. The value of `Done` is sent as its MessagePack."""
-Message: TypeAlias = Start | Progress | ChildOutcome | ChildLog
+Message: TypeAlias = Start | Report | ChildOutcome | ChildLog
 _encode: Final = Encoder().encode
-_request: Final = Decoder(ChildRequest)
+_request: Final = Decoder(ChildRequest | ChunkTaken)
 decode_message: Final[Callable[[bytes], Message]] = Decoder(Message).decode
 
 
-def encode_frame(message: ChildRequest | Message | Outcome) -> bytes:
+def encode_frame(message: ChildRequest | ChunkTaken | Message | Outcome) -> bytes:
     """The bytes of a message on the socket."""
     data = _encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
@@ -128,7 +151,8 @@ def main(reference: bytes, pipe: socket.socket, levels: LogLevels) -> None:
     with suppress(ConnectionError), asyncio.Runner() as runner:
         parent.send(Ready())
         while (request := parent.receive()) is not None:
-            parent.send(_ChildAttempt(function, runner, parent).run(request))
+            if isinstance(request, ChildRequest):
+                parent.send(_ChildAttempt(function, runner, parent).run(request))
 
 
 class _ChildPipe:
@@ -138,6 +162,7 @@ class _ChildPipe:
         self._pipe = pipe
         self._sending = threading.Lock()
         self._unread = bytearray()
+        self._frames: deque[bytes] = deque()
 
     def send(self, message: Message | Outcome) -> None:
         """Write one message; can be called from any thread."""
@@ -145,15 +170,16 @@ class _ChildPipe:
         with self._sending:
             self._pipe.sendall(data)
 
-    def receive(self) -> ChildRequest | None:
-        """The next request; None when the parent has closed its side."""
-        while not (frames := take_frames(self._unread)):
+    def receive(self) -> ChildRequest | ChunkTaken | None:
+        """The next message; None when the parent has closed its side."""
+        while not self._frames:
             part = self._pipe.recv(READ_BYTES)
             if not part:
                 return None
             self._unread += part
-        (request,) = frames  # the parent waits for the outcome before it sends another
-        return _request.decode(request)
+            self._frames.extend(take_frames(self._unread))
+        message: ChildRequest | ChunkTaken = _request.decode(self._frames.popleft())
+        return message
 
     def forget(self) -> None:
         """Close it in a fork, where it would stay open after our end."""
@@ -206,6 +232,12 @@ class _ChildAttempt:
         del resources, tokens
         raise WrongContext("charge a limit in a child process", "only a handler in the worker can")
 
+    def open_output(self, job: Job[Any], rules: OutputRules) -> JobOutput:
+        """The stream of the job, which the parent writes."""
+        del job
+        self._parent.send(ChildOutput(rules))
+        return _OutputToParent(self._parent, waits=rules.window is not None)
+
     def report_progress(self, job: Job[Any], percent: int) -> None:
         """Send the progress to the parent, unless the attempt has ended."""
         report = Progress(percent)
@@ -230,6 +262,47 @@ class _ChildAttempt:
         context.run(enter_job, job)
         value = context.run(self._function, job)
         return self._runner.run(_wait_for(value), context=context) if isawaitable(value) else value
+
+
+class _OutputToParent:
+    """The stream of a job: the parent takes its chunks, and says when the handler may go on."""
+
+    def __init__(self, parent: _ChildPipe, *, waits: bool) -> None:
+        self._parent = parent
+        self._most = 0 if waits else _MOST_UNTAKEN
+        self._untaken = 0
+
+    async def put(self, value: object) -> None:
+        """Send a chunk."""
+        self._send(value)
+        if self._untaken > self._most:
+            await asyncio.to_thread(self._wait, self._most)
+
+    async def flush(self) -> None:
+        """Return when the parent has taken all chunks."""
+        await asyncio.to_thread(self._wait, 0)
+
+    async def close(self) -> None:
+        """Do nothing: the parent closes it."""
+
+    def put_blocking(self, value: object) -> None:
+        """Send a chunk."""
+        self._send(value)
+        self._wait(self._most)
+
+    def flush_blocking(self) -> None:
+        """Return when the parent has taken all chunks."""
+        self._wait(0)
+
+    def _send(self, value: object) -> None:
+        self._parent.send(ChildChunk(encode_chunk(value)))
+        self._untaken += 1
+
+    def _wait(self, most: int) -> None:
+        while self._untaken > most:
+            if self._parent.receive() is None:
+                raise ConnectionError("the parent has closed its side")
+            self._untaken -= 1
 
 
 async def _wait_for(value: Awaitable[T]) -> T:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from multiprocessing import get_context, resource_tracker
@@ -18,8 +18,9 @@ from tampu.consumer.runners.child import (
     READ_BYTES,
     ChildOutcome,
     ChildRequest,
+    ChunkTaken,
     NotReady,
-    Progress,
+    Report,
     Start,
     decode_message,
     encode_frame,
@@ -38,6 +39,8 @@ END_LIMIT_S: Final = 1.0
 _POLL_S: Final = 0.005
 _MOST_READS: Final = 1000
 Answer: TypeAlias = Start | ChildOutcome
+OnReport: TypeAlias = Callable[[Report, Callable[[ChunkTaken], Awaitable[None]]], None]
+"""Takes what a job tells, and a function that sends a message to its child."""
 
 
 def describe_exit(code: int) -> str:
@@ -82,7 +85,7 @@ class ChildProcess:
         self.idle = False
 
     async def run(
-        self, request: ChildRequest, timeout_s: float | None, on_progress: Callable[[int], None]
+        self, request: ChildRequest, timeout_s: float | None, on_report: OnReport
     ) -> Outcome:
         """Run one job; after any outcome but a killed child, it is idle again.
 
@@ -93,8 +96,8 @@ class ChildProcess:
                 return Failed(failure)
             self.idle = False
             if timeout_s is None:
-                return await self._exchange(request, on_progress)
-            return await self._exchange_within(timeout_s, request, on_progress)
+                return await self._exchange(request, on_report)
+            return await self._exchange_within(timeout_s, request, on_report)
         except _PipeClosed as closed:
             how = await self._wait_for_end()
             if not self._ready:
@@ -132,8 +135,8 @@ class ChildProcess:
         self._ready = True
         return None
 
-    async def _exchange(self, request: ChildRequest, on_progress: Callable[[int], None]) -> Outcome:
-        self._pipe.on_progress = on_progress
+    async def _exchange(self, request: ChildRequest, on_report: OnReport) -> Outcome:
+        self._pipe.on_report = on_report
         self._pipe.context = copy_context()
         await self._pipe.send(request)
         answer = await self._pipe.receive()
@@ -145,12 +148,12 @@ class ChildProcess:
         return answer
 
     async def _exchange_within(
-        self, limit_s: float, request: ChildRequest, on_progress: Callable[[int], None]
+        self, limit_s: float, request: ChildRequest, on_report: OnReport
     ) -> Outcome:
         limit = asyncio.timeout(limit_s)
         try:
             async with limit:
-                return await self._exchange(request, on_progress)
+                return await self._exchange(request, on_report)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -197,11 +200,11 @@ class _ParentPipe:
         self._closed: _PipeClosed | None = None  # why there will be no more messages
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(pipe.fileno(), self._read)
-        self.on_progress: Callable[[int], None] | None = None
+        self.on_report: OnReport | None = None
         self.context = Context()  # of the job that the child runs: its log is handled in it
 
-    async def send(self, request: ChildRequest) -> None:
-        """Send a request."""
+    async def send(self, request: ChildRequest | ChunkTaken) -> None:
+        """Send a message."""
         if self._closed is not None:
             raise _PipeClosed(took_job=False)
         data = encode_frame(request)
@@ -266,9 +269,9 @@ class _ParentPipe:
         message = decode_message(frame)
         if isinstance(message, ChildLog):
             self.context.run(handle_log, message)
-        elif isinstance(message, Progress):
-            if self.on_progress is not None:
-                self.on_progress(message.percent)
+        elif isinstance(message, Report):
+            if self.on_report is not None:
+                self.on_report(message, self.send)
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
 

@@ -3,11 +3,10 @@
 import asyncio
 import atexit
 import pickle
-from collections.abc import Callable
 
 from tampu.consumer.handler import Function
 from tampu.consumer.runners.child import ChildRequest
-from tampu.consumer.runners.child_process import ChildEnded, ChildProcess
+from tampu.consumer.runners.child_process import ChildEnded, ChildProcess, OnReport
 from tampu.errors import OptionError
 from tampu.outcome import Failed, Outcome, Released, outcome_of_error
 from tampu.util.options import at_least
@@ -35,7 +34,7 @@ class Children:
         request: ChildRequest,
         *,
         timeout_s: float | None,
-        on_progress: Callable[[int], None],
+        on_report: OnReport,
     ) -> Outcome:
         """Run the handler for one job in a child; raises nothing but cancellation.
 
@@ -51,7 +50,7 @@ class Children:
                 except Exception as error:  # noqa: BLE001 - for instance: too many processes
                     return outcome_of_error(error)
                 try:
-                    return await child.run(request, timeout_s, on_progress)
+                    return await child.run(request, timeout_s, on_report)
                 except ChildEnded as ended:
                     if idle is None or ended.took_job:
                         return self._outcome_of_end(str(ended))

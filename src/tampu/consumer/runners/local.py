@@ -5,10 +5,13 @@ Each turns whatever the handler does into an outcome; only cancellation is raise
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, assert_never
+
+from msgspec import Raw
 
 from tampu.consumer.batching import BatchDelivery
 from tampu.consumer.handler import (
@@ -23,11 +26,19 @@ from tampu.consumer.handler import (
 from tampu.consumer.intake import Delivery
 from tampu.consumer.options import WorkerSettings
 from tampu.consumer.reporter import wants_traceback
-from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.child import (
+    ChildChunk,
+    ChildOutput,
+    ChildRequest,
+    ChunkTaken,
+    Progress,
+    Report,
+)
 from tampu.consumer.runners.children import Children
 from tampu.consumer.runners.threads import HandlerThreads
 from tampu.consumer.runners.traced import note_errors
-from tampu.job import unmark_cancelled
+from tampu.errors import Closed, JobCancelled
+from tampu.job import Job, unmark_cancelled
 from tampu.outcome import (
     MAX_RESULT_BYTES,
     Done,
@@ -36,7 +47,9 @@ from tampu.outcome import (
     outcome_of_error,
     outcome_of_value,
 )
+from tampu.util.lifecycle import cancel_all, ignore_outcome
 from tampu.util.options import is_async
+from tampu.wire.output import JobOutput
 from tampu.wire.payload import encode_payload, is_own_payload
 
 T = TypeVar("T")
@@ -148,6 +161,46 @@ class ThreadRunner:
         self._threads.close()
 
 
+class _ChildRelay:
+    """Passes on what a job in a child process tells: its progress, and what it yields."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        self._job = job
+        self._output: JobOutput | None = None
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self._writing: asyncio.Task[None] | None = None
+
+    def take(self, report: Report, answer: Callable[[ChunkTaken], Awaitable[None]]) -> None:
+        """The job has told something."""
+        match report:
+            case Progress(percent):
+                self._job.host.report_progress(self._job, percent)
+            case ChildOutput(rules):
+                output = self._output = self._job.host.open_output(self._job, rules)
+                writing = asyncio.create_task(self._write(output, answer), name="tampu-relay")
+                writing.add_done_callback(ignore_outcome)
+                self._writing = writing
+            case ChildChunk(data):
+                self._chunks.put_nowait(data)
+            case _:
+                assert_never(report)
+
+    async def end(self) -> None:
+        """The attempt has ended: write what it has yielded."""
+        if self._writing is not None:
+            await cancel_all([self._writing])
+        if self._output is not None:
+            with suppress(Closed, JobCancelled):
+                await self._output.flush()
+
+    async def _write(
+        self, output: JobOutput, answer: Callable[[ChunkTaken], Awaitable[None]]
+    ) -> None:
+        while True:
+            await output.put(Raw(await self._chunks.get()))
+            await answer(ChunkTaken())
+
+
 class ProcessRunner:
     """Runs functions in child processes, which can be killed."""
 
@@ -167,11 +220,13 @@ class ProcessRunner:
             created_at_ms=job.created_at_ms,
             extras=delivery.extras or None,
         )
-        return await self._children.run(
-            request,
-            timeout_s=delivery.timeout_s,
-            on_progress=partial(job.host.report_progress, job),
-        )
+        relay = _ChildRelay(job)
+        try:
+            return await self._children.run(
+                request, timeout_s=delivery.timeout_s, on_report=relay.take
+            )
+        finally:
+            await relay.end()
 
     def abandon(self) -> None:
         """Do nothing: a killed process ends."""
@@ -210,6 +265,7 @@ def make_plans(
             timeout_s_of(settings.timeout if handler.timeout is None else handler.timeout),
             settings.kept_results(handler.result_ttl),
             handler.batch,
+            handler.streams,
         )
         for name, handler in handlers.items()
     }

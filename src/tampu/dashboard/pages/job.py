@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -13,13 +13,13 @@ from tampu.admin.browsing import MOST_SEARCHED, is_entry_id
 from tampu.admin.found import read_entry
 from tampu.admin.jobs import dead_info, job_info
 from tampu.admin.why import why_of, why_waiting
-from tampu.dashboard.access import Action
+from tampu.dashboard.access import Action, Redaction
 from tampu.dashboard.filters import job_link
 from tampu.dashboard.page import Answer, Operation, Page, View, bad_request, link, not_found
 from tampu.dashboard.pages.limits import value_text
 from tampu.dashboard.render import format_seconds
-from tampu.dashboard.values import is_editable, trace_id, tree
-from tampu.errors import OptionError
+from tampu.dashboard.values import is_editable, preview, trace_id, tree
+from tampu.errors import DecodeError, OptionError
 from tampu.events import job_event
 from tampu.job import CancelState, JobState
 from tampu.server.inspection import entries_down_from
@@ -29,15 +29,21 @@ from tampu.util.ids import time_of_id
 from tampu.wire.event import EventKind
 from tampu.wire.flow import parse_member
 from tampu.wire.names import check_job_id
+from tampu.wire.output import check_chunk_id, read_chunk
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tampu.job import JobEvent, JobInfo
     from tampu.limits.reasons import Why
+    from tampu.server.streams import RawEntry
     from tampu.wire.keys import QueueKeys
+    from tampu.wire.output import Chunk
 
 _EVENTS: Final = 1000
+_CHUNKS: Final = 500
+_MOST_TEXT: Final = 20_000
+_HIDES_NOTHING: Final = Redaction(lambda key: True)
 _FRESH_S: Final = 0.9
 _SAME: Final = timedelta(seconds=2)
 _WHY_S: Final = 2.0
@@ -97,6 +103,7 @@ async def load(view: View) -> Mapping[str, object]:
         "result": tree(shown(info.result)) if info.state is JobState.DONE else None,
         "trace": trace_id(info.headers),
         "flow": parse_member(info.id),
+        "yielded": await read_yielded(view, keys, info),
         "may_cancel": info.state in _ALIVE and view.may(Action.CANCEL, queue),
         "may_move": info.state in _DELAYED and view.may(Action.RESCHEDULE, queue),
         "may_replay": may_replay,
@@ -184,6 +191,55 @@ async def read_why(view: View, keys: QueueKeys, info: JobInfo) -> Answered | Non
         sentence = sentence.replace(f" of {answer.value}", f" of {shown}")
     holders = [(each, job_link(keys.name, each)) for each in answer.holders]
     return Answered(sentence, answer.until, holders)
+
+
+# --- what it yields -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """The latest of what a job has yielded: of one attempt, as text."""
+
+    attempt: int
+    count: int  # how many chunks of the attempt are shown or were before
+    text: str
+    is_cut: bool  # whether there was more before
+
+
+async def read_yielded(view: View, keys: QueueKeys, info: JobInfo) -> Yielded | None:
+    """What the latest attempt of a job has yielded; None if that is nothing."""
+    if not info.id:
+        return None
+
+    async def read() -> list[RawEntry]:
+        lane = await view.source.lane(keys)
+        return await entries_down_from(lane, keys.output(info.id), count=_CHUNKS)
+
+    entries = await view.source.cache(("output", keys.name, info.id), _FRESH_S, read)
+    chunks = [each for entry in reversed(entries) if (each := _chunk(entry)) is not None]
+    if not chunks:
+        return None
+    latest, shown = chunks[-1], view.redaction.apply
+    count = check_chunk_id("id", latest.id).number
+    own = [shown(each.value) for each in chunks if each.attempt == latest.attempt][-count:]
+    text = "".join(each if isinstance(each, str) else _line(each) for each in own)
+    return Yielded(
+        latest.attempt,
+        count,
+        text[-_MOST_TEXT:],
+        is_cut=len(own) < count or len(text) > _MOST_TEXT,
+    )
+
+
+def _chunk(entry: RawEntry) -> Chunk[Any] | None:
+    try:
+        return read_chunk(*entry)
+    except DecodeError:
+        return None
+
+
+def _line(value: object) -> str:
+    return f"{preview(value, _HIDES_NOTHING)}\n"  # what must be hidden is hidden already
 
 
 # --- what happened ------------------------------------------------------------------------------
@@ -297,8 +353,8 @@ PAGES = (
         template="job.html",
         load=load,
         under="jobs",
-        live=("state", "facts", "moments", "why", "outcome"),
-        every_s=2.0,
+        live=("state", "facts", "moments", "why", "outcome", "yielded"),
+        every_s=1.0,
     ),
 )
 OPERATIONS = (

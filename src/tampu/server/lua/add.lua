@@ -190,9 +190,10 @@ else
             if marker_key then
                 -- The marker tells where the job is; peers only ask whether it exists.
                 redis.call('SET', marker_key, place, 'EX', marker)
-                -- Callers who wait for the new job must not get the result of an earlier one. Not
+                -- Callers who wait for the new job must not get what an earlier one has left. Not
                 -- before the job is added: after a DEL, a server at its memory limit refuses nothing.
-                redis.call('DEL', KEYS[key - 1], KEYS[key])
+                local output = tag .. ':tampu:out:' .. string.sub(KEYS[key], #tag + 16)
+                redis.call('DEL', KEYS[key - 1], KEYS[key], output)
             end
             if unique_key then
                 local ms, holder = string.match(unique, '^(%d+) (.*)$')

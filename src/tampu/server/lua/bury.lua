@@ -15,9 +15,11 @@ local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 -- with parts/settle
 -- with parts/free
 -- with parts/announce
+-- with parts/end_output
 -- with parts/add_entry
 -- with parts/member
 -- with parts/gate
+local DEAD = cmsgpack.pack({ 'dead', '', '', '' })  -- for readers of its stream, if nothing is stored
 redis.call('XLEN', dead)  -- fails on a key of a wrong type, before anything is written
 local ids, starts, i = {}, {}, 7
 while i <= #ARGV do
@@ -35,6 +37,7 @@ for n, flag in ipairs(flags) do
         settled[#settled + 1] = ids[n]
         if gate and closes ~= '' then gate.close(closes, FOREVER) end
         if failure ~= '' then redis.pcall('SET', KEYS[key], failure, 'EX', ARGV[5]) end
+        if holder ~= '' then end_output(holder, failure ~= '' and failure or DEAD, ARGV[5]) end
     end
     key = free(kinds, key, flag == '1' and holder or nil)
 end

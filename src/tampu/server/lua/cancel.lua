@@ -13,6 +13,7 @@ local delayed, stream, control, requests, notices = unpack(KEYS, 1, 5)
 local tag = string.sub(stream, 1, -8)
 -- with parts/free
 -- with parts/announce
+-- with parts/end_output
 -- with parts/waiting
 -- with parts/add_entry
 -- with parts/member
@@ -54,6 +55,7 @@ for i = 5, #ARGV, 6 do
         removed = true
         redis.pcall('SET', failure, ARGV[3], 'EX', ARGV[2])
         end_removed(id)
+        end_output(id, ARGV[3], ARGV[2])
     end
     key = free(kinds, key + 2, code == 2 and id or nil)
     codes[#codes + 1] = code

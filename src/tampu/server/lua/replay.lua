@@ -4,6 +4,7 @@
 -- reply one flag per dead letter: '1' replayed, '0' it no longer existed
 -- Atomic because each letter must be replayed once, however many processes replay.
 local dead, stream, flags = KEYS[1], KEYS[2], {}
+local tag = string.sub(stream, 1, -8)
 -- with parts/add_entry
 -- with parts/member
 -- with parts/gate
@@ -22,7 +23,8 @@ for i = 1, #ARGV, 4 do
         else
             add_entry(body, name, extras)
         end
-        redis.call('DEL', KEYS[3 + (i + 3) / 4])
+        local failure = KEYS[3 + (i + 3) / 4]
+        redis.call('DEL', failure, tag .. ':tampu:out:' .. string.sub(failure, #tag + 16))
     end
     flags[#flags + 1] = flag
 end

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _FLAG_LINE = "#!"
 # The place in a script where a part goes that several scripts share.
 _PART = re.compile(r"^ *-- with (parts/\w+)\n", re.MULTILINE)
-# Scripts that use keys which are not among their KEYS: of a gate, or of flows.
-_DERIVES_KEYS = re.compile(r"\b(gate_)?key \.\. ':|function (open_flow|send_message)\b")
+# Scripts that use keys which are not among their KEYS: of a gate, of flows, of streams of results.
+_DERIVES_KEYS = re.compile(r"\b(gate_)?key \.\. ':|function (open_flow|send_message|end_output)\b")
 _ABSENT = b":tampu:gate:absent"
 _scripts: list[Script] = []
 _prelude = ""

@@ -102,7 +102,8 @@ class BuriedEntry(Struct, frozen=True):
 class ClosedEntry(Struct, frozen=True):
     """An entry whose job held markers or was cancelled: what is stored, where, and what is freed.
 
-    `request` is the request to cancel the job, b"" for none.
+    `request` is the request to cancel the job, b"" for none; `run` that of its stream, if it may
+    have one.
     """
 
     entry_id: bytes
@@ -111,6 +112,8 @@ class ClosedEntry(Struct, frozen=True):
     key: bytes
     markers: Markers = NO_MARKERS
     request: bytes = b""
+    run: bytes = b""
+    failed: bool = False  # the value is a failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +200,7 @@ async def close(
     for entry in entries:
         keys += ([entry.key] if entry.value else []) + [*entry.markers.keys]
         args += entry.entry_id, entry.value, entry.markers.kinds, entry.job_id, entry.request
+        args += entry.run, int(entry.failed)
     return as_flags(await _CLOSE.run(lane, keys, args, repeatable=True))
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.child import ChildRequest, Report
 from tampu.consumer.runners.children import Children
 from tampu.outcome import Done, Outcome
 from tampu.wire.payload import encode_payload
@@ -20,7 +20,7 @@ def request(data: object) -> ChildRequest:
 
 async def run(children: Children, data: object = None) -> Outcome:
     """The outcome of one job, without a time limit."""
-    return await children.run(request(data), timeout_s=None, on_progress=unexpected)
+    return await children.run(request(data), timeout_s=None, on_report=unexpected)
 
 
 async def value_of(children: Children, data: object = None) -> object:
@@ -35,8 +35,8 @@ async def pid_of(children: Children, data: object = None) -> int:
     return pid
 
 
-def unexpected(percent: int) -> None:
-    raise AssertionError(percent)
+def unexpected(report: Report, answer: object) -> None:
+    raise AssertionError(report)
 
 
 async def pid_in(file: Path) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tampu.consumer.handler import Function
-from tampu.consumer.runners.child import ChildRequest
+from tampu.consumer.runners.child import ChildRequest, Progress, Report
 from tampu.consumer.runners.children import Children
 from tampu.errors import OptionError
 from tampu.outcome import Done, Failed, Snoozed, Throttled, UnrecoverableFailure
@@ -45,7 +45,7 @@ async def test_the_child_gets_the_whole_job_and_it_is_the_current_one(make: Make
         created_at_ms=7,
         extras=encode_extras(Extras(tenant="acme")),
     )
-    outcome = await make(handlers.facts).run(whole, timeout_s=None, on_progress=unexpected)
+    outcome = await make(handlers.facts).run(whole, timeout_s=None, on_report=unexpected)
     assert outcome == Done(["a", "mail", "d", 3, 7, "acme", True])
 
 
@@ -139,9 +139,11 @@ async def test_a_handler_can_print_and_read_standard_input(
 async def test_progress_arrives_before_the_outcome(
     make: Make, function: Function, told: list[int]
 ) -> None:
-    seen: list[int] = []
-    outcome = await make(function).run(request(None), timeout_s=None, on_progress=seen.append)
-    assert (outcome, seen) == (Done("there"), told)
+    seen: list[Report] = []
+    outcome = await make(function).run(
+        request(None), timeout_s=None, on_report=lambda report, _: seen.append(report)
+    )
+    assert (outcome, seen) == (Done("there"), [Progress(each) for each in told])
 
 
 async def test_late_progress_is_not_reported_for_the_next_job(make: Make) -> None:
@@ -177,7 +179,7 @@ async def test_large_payloads_and_results_work(make: Make) -> None:
 
 async def test_a_payload_that_is_not_messagepack_is_buried(make: Make) -> None:
     broken = ChildRequest(job_id="1", name="n", payload=b"\xc1", attempt=1, created_at_ms=0)
-    outcome = await make(handlers.echo).run(broken, timeout_s=None, on_progress=unexpected)
+    outcome = await make(handlers.echo).run(broken, timeout_s=None, on_report=unexpected)
     assert isinstance(outcome, UnrecoverableFailure)
     assert outcome.reason is BuryReason.DECODE_FAILED
 

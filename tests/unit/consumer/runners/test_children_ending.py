@@ -106,9 +106,7 @@ async def test_at_the_time_limit_the_attempt_fails_and_the_child_is_killed(
     children = make(handlers.sleeps)
     assert isinstance(await run(children, [str(pid_file), 0]), Done)  # ready: it may be slow
     began = time.monotonic()
-    outcome = await children.run(
-        request([str(pid_file), 60]), timeout_s=0.2, on_progress=unexpected
-    )
+    outcome = await children.run(request([str(pid_file), 60]), timeout_s=0.2, on_report=unexpected)
     assert outcome == Failed(Failure("JobTimeout", "it ran longer than its time limit of 0.2 s"))
     assert 0.2 <= time.monotonic() - began < 20
     assert is_gone(await pid_in(pid_file))
@@ -122,7 +120,7 @@ async def test_the_time_limit_does_not_count_the_start_of_a_child(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "slow_in_children", raising=False)
     echo = importlib.import_module("slow_in_children").echo
-    outcome = await make(echo).run(request(1), timeout_s=0.5, on_progress=unexpected)
+    outcome = await make(echo).run(request(1), timeout_s=0.5, on_report=unexpected)
     assert outcome == Done(1)
 
 

@@ -29,7 +29,7 @@ def handler(job):
 def run(children, data):
     payload = bytes([0xA0 + len(data)]) + data.encode()
     request = ChildRequest(job_id="1", name="n", payload=payload, attempt=1, created_at_ms=0)
-    return children.run(request, timeout_s=None, on_progress=print)
+    return children.run(request, timeout_s=None, on_report=print)
 """
 
 Program = Callable[[str], "subprocess.Popen[str]"]

@@ -1,5 +1,5 @@
 -- drop(member, ttl): a job that waited runs no more: what it holds is free, and callers who wait for
--- it learn that; returns its id. After `member`. `tag` is what all keys of the queue begin with.
+-- it learn that; returns its id. After `member` and `end_output`. `tag` is what all keys of the queue begin with.
 -- announce_dropped(ids, ttl): tell them at once; after `announce`.
 local CANCELLED = cmsgpack.pack({ 'cancelled', '', '', '' })
 local function drop(member, ttl)
@@ -13,6 +13,7 @@ local function drop(member, ttl)
         if key and redis.call('GET', key) == id then redis.call('DEL', key) end
     end
     redis.pcall('SET', tag .. ':tampu:failure:' .. id, CANCELLED, 'EX', ttl)
+    end_output(id, CANCELLED, ttl)
     return id
 end
 local function announce_dropped(ids, ttl)

@@ -24,6 +24,7 @@ end
 local function open_rules(key, gate, pending)
     local events, notices = tag .. ':events', tag .. ':tampu:notices'
     -- with parts/announce
+    -- with parts/end_output
     -- with parts/drop
     -- with parts/emit_event
     local KEPT_S, KNOWN_MS, OVERDUE_MS = 3600, 86400000, 2592000000

@@ -19,6 +19,7 @@ local redis = (function(server)
     function commands.XADD(call, ...)
         local given = { ... }
         for i, text in ipairs(given) do
+            if string.find(text, '^%d+%-%d+$') then break end  -- an id: what follows are fields
             if text == '*' then
                 given[i] = string.format('%.0f-%d', now, server.call('INCR', 'tampu:testing:order'))
                 break

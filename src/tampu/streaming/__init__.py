@@ -1,0 +1,1 @@
+"""The stream of a job, as those who follow it see it."""
