@@ -201,7 +201,8 @@ class GraphWalk:
                 reason=BuryReason.UNRECOVERABLE,
                 raw_name=held.raw_name,
             )
-            return MemberEntry(held.entry_id, job_id, b"d", FAILURE, b"", encode_dead(letter))
+            dead = encode_dead(letter)
+            return MemberEntry(held.entry_id, job_id, b"d", FAILURE, dead=dead)
         value = encode([self.rng.randrange(100)] * self.rng.randint(0, 4))
         return MemberEntry(held.entry_id, job_id, b"s", value)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tampu.consumer.intake import BuryEntry
 from tampu.consumer.settle import EndMember, MemberEnd
-from tampu.consumer.settlement_calls import extras_of, halted_by, parts_of
+from tampu.consumer.settlement_calls import extras_of, halted_by, parts_of, stream_run
 from tampu.server.scripts.flows import (
     MemberEntry,
     MemberTarget,
@@ -62,7 +62,7 @@ class MemberCalls:
     async def send_steps(self, batch: list[AdvanceEntry]) -> None:
         """Settle steps of chains, and add those that follow."""
         for part in parts_of(batch, lambda each: len(each.step.envelope)):
-            entries = [StepEnd(each.delivery.entry_id, each.step) for each in part]
+            entries = [_step_end(each) for each in part]
             claim = self._calls.claim([each.delivery for each in part])
             await advance_chain(self._calls.lane, claim, entries)
 
@@ -91,15 +91,26 @@ def _claimed(member: Member) -> Delivery | BuryEntry:
 def _entry_of(member: Member) -> MemberEntry:
     if isinstance(member, EndMember):
         delivery = member.delivery
-        return MemberEntry(delivery.entry_id, delivery.job.id, member.end.value, member.value)
+        return MemberEntry(
+            delivery.entry_id,
+            delivery.job.id,
+            member.end.value,
+            member.value,
+            run=stream_run(delivery),
+        )
     return MemberEntry(
         member.entry_id,
         member.job_id,
         MemberEnd.DEAD.value,
         encode_failure(member.reason, member.failure),
         halted_by(extras_of(member)),
-        encode_dead(member.dead),
+        dead=encode_dead(member.dead),
     )
+
+
+def _step_end(each: AdvanceEntry) -> StepEnd:
+    delivery = each.delivery
+    return StepEnd(delivery.entry_id, delivery.job.id, each.step, stream_run(delivery))
 
 
 def _size(entry: MemberEntry) -> int:

@@ -206,7 +206,7 @@ class SettlementCalls:
     def _closed_entry(self, each: CloseEntry) -> ClosedEntry:
         delivery, keys = each.delivery, self._target.keys
         job = delivery.job
-        run = b"%d" % run_of(delivery.entry_id, job.attempt) if delivery.plan.streams else b""
+        run = stream_run(delivery)
         if not each.cancelled:
             return ClosedEntry(
                 delivery.entry_id,
@@ -272,6 +272,13 @@ class SettlementCalls:
 
 def _value_of(each: CloseEntry) -> bytes:
     return encode_cancelled() if each.cancelled else each.result
+
+
+def stream_run(delivery: Delivery) -> bytes:
+    """The run of a job that may have a stream; b"" for any other."""
+    if not delivery.plan.streams:
+        return b""
+    return b"%d" % run_of(delivery.entry_id, delivery.job.attempt)
 
 
 def halted_by(extras: Extras) -> bytes:

@@ -8,13 +8,16 @@
 --           'c' cancelled | 'p' it was taken out and waits until the flow goes on,
 --           its result or failure (of 'p': its generation and the job),
 --           what the gate closes until somebody opens it ('': nothing),
+--           its run, if it may have a stream ('': no),
 --           how many texts follow, the fields and values of the dead letter
 -- reply one flag per entry: '1' settled, '0' not pending or no longer ours
 -- Atomic because a job is counted once, however often it runs, and what waits for it starts once.
 local stream, dead, notices = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, has_ackdel = ARGV[1], ARGV[2], ARGV[3]
 local tag = string.sub(stream, 1, -8)
+local OUTPUT_S = 3600  -- how long the stream of a job is kept after its end
 -- with parts/settle
+-- with parts/end_output
 -- with parts/add_entry
 -- with parts/member
 -- with parts/gate
@@ -27,18 +30,18 @@ local ids, starts, i = {}, {}, 5
 while i <= #ARGV do
     ids[#ids + 1] = ARGV[i]
     starts[#starts + 1] = i
-    i = i + 6 + ARGV[i + 5]
+    i = i + 7 + ARGV[i + 6]
 end
 redis.call('XLEN', dead)  -- fails on a key of a wrong type, before anything is written
 local flags, settled, ends, is_buried = settle(ids), {}, {}, false
 for n, flag in ipairs(flags) do
     if flag == '1' then
         local start = starts[n]
-        local entry, id, kind, value, closes, texts = unpack(ARGV, start, start + 5)
+        local entry, id, kind, value, closes, run, texts = unpack(ARGV, start, start + 6)
         settled[#settled + 1] = entry
         local place = ''
         if texts ~= '0' then
-            place = redis.call('XADD', dead, '*', unpack(ARGV, start + 6, start + 5 + texts))
+            place = redis.call('XADD', dead, '*', unpack(ARGV, start + 7, start + 6 + texts))
             is_buried = true
         end
         if closes ~= '' then
@@ -48,6 +51,8 @@ for n, flag in ipairs(flags) do
                 gate.pass()
             end
         end
+        if kind == 'd' or kind == 'c' then end_output(id, value, OUTPUT_S)
+        elseif run ~= '' then end_output(id, '', OUTPUT_S, run) end
         local flow, node, number, generation, home = split_id(id)
         if home == '' then
             if number ~= '' then number = tostring(tonumber(number)) end

@@ -77,6 +77,7 @@ class MemberEntry(Struct, frozen=True, gc=False):
     kind: bytes
     value: bytes
     closes: bytes = b""  # the resource that is closed until somebody opens it
+    run: bytes = b""  # the run that may have a stream
     dead: Sequence[bytes] = ()
 
 
@@ -93,7 +94,7 @@ async def settle_members(lane: Lane, target: MemberTarget, entries: Sequence[Mem
     keys, claim = target.keys, target.claim
     args: list[Argument] = [*claim_args(lane, claim), target.max_dead]
     for each in entries:
-        args += each.entry_id, each.job_id, each.kind, each.value, each.closes
+        args += each.entry_id, each.job_id, each.kind, each.value, each.closes, each.run
         args += len(each.dead), *each.dead
     own = (claim.stream, keys.dead, keys.notices, claim.gate)
     return as_flags(await _SETTLE.run(lane, own, args, repeatable=True))
@@ -134,14 +135,17 @@ class StepEnd(Struct, frozen=True, gc=False):
     """An entry of a step of a chain, and the step that follows."""
 
     entry_id: bytes
+    job_id: str
     step: StepEntry
+    run: bytes = b""  # the run that may have a stream
 
 
 async def advance_chain(lane: Lane, claim: Claim, entries: Sequence[StepEnd]) -> bytes:
     """Settle steps and add the next ones; one flag each, b"1" if the entry was ours to settle."""
     args: list[Argument] = claim_args(lane, claim)
     for each in entries:
-        args += each.entry_id, each.step.envelope, each.step.name, each.step.extras
+        args += each.entry_id, each.run, each.job_id
+        args += each.step.envelope, each.step.name, each.step.extras
     return as_flags(await _ADVANCE.run(lane, (claim.stream, claim.gate), args, repeatable=True))
 
 
