@@ -95,7 +95,9 @@ async def test_waiting_jobs_of_both_queues_that_are_purged_end_in_their_flow(
     jobs = flow.map(flows.double, range(3))
     there = flow.map(flows.size_there, ["a", "b"])
     before = flow.add(flows.double, 7)
-    run = await flow.start(result=flow.add(flows.count_outcomes, jobs.outcomes))
+    # After those of the other queue: else it may be added while the first ones are purged.
+    last = flow.add(flows.count_outcomes, jobs.outcomes).after(there)
+    run = await flow.start(result=last)
     assert await purge(server, "default", Purgeable.WAITING) == 1  # the others are not added yet
     await flows.home.pause()
     await flows.other.pause()
