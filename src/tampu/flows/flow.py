@@ -179,7 +179,7 @@ class Flow:
         """
         self._check_open()
         nodes: Nodes[R] = Nodes(self, len(self._drafted), task.name)
-        draft = task.draft((ITEM, *args), kwargs)
+        draft = task.draft((ITEM, *args), kwargs, is_placed=isinstance(items, Edge))
         drafted = _Drafted(nodes, draft)
         if isinstance(items, Edge):
             drafted.source = items

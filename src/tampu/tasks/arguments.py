@@ -41,6 +41,9 @@ class InvalidArguments(Unrecoverable):
 class Arguments:
     """The arguments of one task. Errors contain names and types, never values."""
 
+    takes_record = False
+    """Whether one argument may stand for all of them."""
+
     def __init__(self, task: str, signature: Signature) -> None:
         parameters = tuple(_prepare(task, each) for each in signature.parameters)
         self._task = task
@@ -176,6 +179,8 @@ class Arguments:
 class RecordArguments(Arguments):
     """The arguments of a job for a batch: the fields of a record, or the record itself."""
 
+    takes_record = True
+
     def __init__(self, task: str, signature: Signature, record: Any) -> None:  # noqa: ANN401 - a type
         super().__init__(task, signature)
         self._record = record
@@ -204,6 +209,11 @@ class RecordArguments(Arguments):
             convert_to(data, self._record)
         except MsgspecError as error:
             raise self._explain_record(data, error) from None
+
+    def check_first(self, items: Sequence[object]) -> None:
+        """Refuse items that are no such records."""
+        for each in items:
+            self.check(self.bind_some((each,), {}))
 
     def to_record(self, data: object) -> object:
         """The record in a job's data; `InvalidArguments` if it does not fit."""

@@ -15,6 +15,7 @@ from tampu.wire.extras import encode_extras
 from tampu.wire.placeholders import Placeholder
 
 if TYPE_CHECKING:
+    from tampu.tasks.arguments import Arguments
     from tampu.wire.envelope import RetryOverride
 
 _REFUSED: Final = (
@@ -60,7 +61,7 @@ class Draft(Struct, frozen=True):
 class Bound(Struct, frozen=True):
     """Arguments as they are sent, those that are known, and the values to come in the others."""
 
-    sent: dict[str, object]
+    sent: object
     known: dict[str, object]
     later: tuple[Later, ...]
 
@@ -76,6 +77,19 @@ def split_arguments(bound: Mapping[str, object]) -> Bound:
         if len(later) == before:
             known[name] = value
     return Bound(sent, known, tuple(later))
+
+
+def bind_later(
+    arguments: Arguments, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Bound:
+    """The arguments of a call, with placeholders for values to come; `ArgumentError`.
+
+    For a task that gets batches a value to come may be its whole record.
+    """
+    if arguments.takes_record and len(args) == 1 and isinstance(args[0], Later | Placeholder):
+        later: list[Later] = []
+        return Bound(_replace(args[0], later), {}, tuple(later))
+    return split_arguments(arguments.bind(args, kwargs))
 
 
 def _replace(value: Any, later: list[Later]) -> object:  # noqa: ANN401 - arguments of the user

@@ -30,7 +30,7 @@ from tampu.producer.request import JobRules, new_job, request_for
 from tampu.producer.sync_job import SyncJob
 from tampu.tasks.arguments import ConvertingHost, ReturnType
 from tampu.tasks.calls import Call, FirstStep
-from tampu.tasks.drafts import Draft, check_draft, split_arguments
+from tampu.tasks.drafts import Draft, bind_later, check_draft
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.settings import TaskSettings
@@ -211,17 +211,17 @@ class Task(Generic[P, R]):
 
     def _job_options(self, arguments: Mapping[str, object]) -> JobOptions:
         """The options of the job of a call: those of the task, and its own, which win."""
-        own = self._options
-        options: JobOptions = {}
-        if self._settings.unique is not None:
-            options["unique"] = self._settings.unique
-        if self._settings.expires is not None:
-            options["expires"] = self._settings.expires
-        options = {**options, **own}
-        if self._flow == NO_FLOW and not own.get("limits"):
+        options = self._plain_options()
+        if not self.is_placed:
             return options
-        flow = asdict(self.flow_options(arguments, own))
+        flow = asdict(self.flow_options(arguments, self._options))
         return {**options, **cast("JobOptions", flow)}
+
+    def _plain_options(self) -> JobOptions:
+        """Those that do not depend on arguments."""
+        given = {"unique": self._settings.unique, "expires": self._settings.expires}
+        known = {name: value for name, value in given.items() if value is not None}
+        return {**cast("JobOptions", known), **self._options}
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task with options for its jobs; `queue` adds them to another queue."""
@@ -234,17 +234,24 @@ class Task(Generic[P, R]):
         return copy
 
     def draft(
-        self, args: tuple[object, ...], kwargs: Mapping[str, object], *, check: bool = True
+        self,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        *,
+        check: bool = True,
+        is_placed: bool = True,
     ) -> Draft:
         """A job of a flow or chain to come, whose arguments may stand for results.
 
-        `check` says whether arguments that are known have not been checked yet.
+        `check` says whether arguments that are known have not been checked yet; without `is_placed`
+        flow control decides later where it waits.
         """
         arguments = self.definition.arguments
-        bound = split_arguments(arguments.bind(args, kwargs))
+        bound = bind_later(arguments, args, kwargs)
         if check:
             arguments.check_some(bound.known)
-        job = new_job(self.name, bound.sent, self._job_options(bound.known))
+        options = self._job_options(bound.known) if is_placed else self._plain_options()
+        job = new_job(self.name, bound.sent, options)
         rules = self._registry.producer.job_rules
         request = check_draft(request_for(job, rules, now_ms()))
         return Draft(self.queue, request, bound.later)

@@ -21,6 +21,13 @@ if before == 'running' or before == 'failed' then
     flow.state, flow.resumes = 'cancelled', false
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
+    for name in string.gmatch(redis.call('HGET', flow.key, 'maps') or '', '%d+') do
+        local node = load_node(flow, name)
+        if node.is_batch and node.stage == '1' then
+            node.stage, node.is_changed = '3', true  -- whoever adds to it may never come back
+            flow.live = flow.live - 1
+        end
+    end
     note_changes(flow)
     announce_flows()
     wake_relay()
