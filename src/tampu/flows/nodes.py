@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,6 +118,15 @@ class Nodes(Node[list[T]], Generic[T]):
     def __init__(self, flow: Flow, number: int, name: str) -> None:
         super().__init__(flow, number, name, is_map=True)
         self.tolerated = 0.0
+
+    @property
+    def outcome(self) -> NoReturn:
+        """A map has `outcomes`."""
+        raise OptionError("outcome", self, "a map has one for each job: use outcomes")
+
+    def default(self, value: object) -> NoReturn:
+        """A map has `outcomes`, and can `tolerate` failures."""
+        raise OptionError("default", value, "a map has none: use outcomes or tolerate")
 
     @property
     def outcomes(self) -> Edge[list[Ok[T] | NodeFailed]]:

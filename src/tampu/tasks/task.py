@@ -209,19 +209,15 @@ class Task(Generic[P, R]):
         """Refuse a task that names a limit that its app does not declare."""
         check_declared(self._flow.limits, self._registry.producer.limits)
 
-    def _job_options(self, arguments: Mapping[str, object]) -> JobOptions:
+    def _job_options(self, arguments: Mapping[str, object] | None) -> JobOptions:
         """The options of the job of a call: those of the task, and its own, which win."""
-        options = self._plain_options()
-        if not self.is_placed:
+        given = {"unique": self._settings.unique, "expires": self._settings.expires}
+        known = {name: value for name, value in given.items() if value is not None}
+        options: JobOptions = {**cast("JobOptions", known), **self._options}
+        if arguments is None or not self.is_placed:
             return options
         flow = asdict(self.flow_options(arguments, self._options))
         return {**options, **cast("JobOptions", flow)}
-
-    def _plain_options(self) -> JobOptions:
-        """Those that do not depend on arguments."""
-        given = {"unique": self._settings.unique, "expires": self._settings.expires}
-        known = {name: value for name, value in given.items() if value is not None}
-        return {**cast("JobOptions", known), **self._options}
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """The same task with options for its jobs; `queue` adds them to another queue."""
@@ -250,11 +246,10 @@ class Task(Generic[P, R]):
         bound = bind_later(arguments, args, kwargs)
         if check:
             arguments.check_some(bound.known)
-        options = self._job_options(bound.known) if is_placed else self._plain_options()
+        options = self._job_options(bound.known if is_placed else None)
         job = new_job(self.name, bound.sent, options)
-        rules = self._registry.producer.job_rules
-        request = check_draft(request_for(job, rules, now_ms()))
-        return Draft(self.queue, request, bound.later)
+        request = request_for(job, self._registry.producer.job_rules, now_ms())
+        return Draft(self.queue, check_draft(request), bound.later)
 
     def check_items(self, items: Sequence[object]) -> None:
         """Refuse items of a map that do not fit the first parameter."""
