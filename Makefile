@@ -71,7 +71,7 @@ test-oldest: servers peers browser ## make test with the oldest dependencies we 
 faults: servers peers ## the fault tests and the interop load test, longer and on every server
 	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 \
 		TAMPU_FAULTS_TROUBLE_S=10 TAMPU_FAULTS_FLOW_S=60 TAMPU_FAULTS_STEPS=5000 TAMPU_INTEROP_S=20 \
-		TAMPU_FAULTS_GRAPHS=3000 \
+		TAMPU_FAULTS_GRAPHS=3000 TAMPU_FAULTS_CHILDREN=100000 TAMPU_FAULTS_GRAPH_KILLS=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop --all-servers $(PARALLEL) $(ARGS)
 
 screenshots: $(STAMP) ## take the pictures of the dashboard for the guide

@@ -20,8 +20,9 @@ from tampu.wire.entry import encode_member, join_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import NO_EXTRAS, Extras, append_extras, encode_extras
 from tampu.wire.fields import encode_name
+from tampu.wire.flow import check_chosen_id
 from tampu.wire.keys import HeldKey, QueueKeys, UniqueUntil
-from tampu.wire.names import check_job_id, check_job_name
+from tampu.wire.names import check_job_name
 from tampu.wire.payload import encode_payload
 
 _OPTION_NAMES: Final = tuple(JobOptions.__annotations__)
@@ -160,7 +161,7 @@ def request_for(job: NewJob, rules: JobRules, now_ms: int) -> Request:
         data=job.data,
         payload=payload,
         raw_name=encode_name(job.name),
-        job_id=None if job.job_id is None else check_job_id(job.job_id),
+        job_id=None if job.job_id is None else check_chosen_id(job.job_id),
         retry=_retry(job),
         extras=_extras(job, now_ms + delay_ms, unique=unique, place=place),
         due=due if delay_ms else b"",

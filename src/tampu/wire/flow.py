@@ -7,12 +7,12 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tampu.errors import DecodeError
+from tampu.errors import DecodeError, OptionError
 from tampu.wire.entry import join_member
 from tampu.wire.envelope import Envelope, RetryOverride, encode_envelope
 from tampu.wire.extras import append_raw_extras
 from tampu.wire.fields import decode_text, encode_name, pair_fields
-from tampu.wire.names import FLOW_MARK
+from tampu.wire.names import FLOW_MARK, check_job_id
 
 MAX_NODES: Final = 10_000
 MAX_STEPS: Final = 100
@@ -91,6 +91,13 @@ def parse_step(job_id: str) -> StepId | None:
     """The parts of the id of a chain's step; None for any other."""
     found = _STEP.fullmatch(job_id) if is_of_flow(job_id) else None
     return None if found is None else StepId(found[1], int(found[2]), int(found[3]))
+
+
+def check_chosen_id(job_id: str) -> str:
+    """Return a job id that a user may choose, or raise `OptionError`."""
+    if parse_member(check_job_id(job_id)) is not None or parse_step(job_id) is not None:
+        raise OptionError("job_id", job_id, "ids of this form belong to jobs of flows and chains")
+    return job_id
 
 
 def awaited_id(job_id: str) -> str:
