@@ -40,6 +40,7 @@ class FlowApp:
         self.goes_on = asyncio.Event()
         self.double = self._task(self._double)
         self.words = self._task(self._words)
+        self.count = self._task(self._count)
         self.size = self._task(self._size)
         self.size_there = self._task(self._size_there, queue=OTHER)
         self.add_up = self._task(self._add_up)
@@ -50,6 +51,7 @@ class FlowApp:
         self.pair = self._task(self._pair)
         self.refuse = self._task(self._refuse, attempts=1)
         self.refuse_there = self._task(self._refuse_there, attempts=1, queue=OTHER)
+        self.mostly = self._task(self._mostly, attempts=1)
         self.hold = self._task(self._hold)
         self.hold_there = self._task(self._hold_there, queue=OTHER)
         self.note = self._task(self._note)
@@ -105,6 +107,9 @@ class FlowApp:
     async def _words(self, text: str) -> list[str]:
         return text.split()
 
+    async def _count(self, words: list[str]) -> int:
+        return len(words)
+
     async def _size(self, word: str, weight: int = 1) -> int:
         self.ran.append(word)
         return len(word) * weight
@@ -140,6 +145,11 @@ class FlowApp:
 
     async def _refuse_there(self, number: int) -> int:
         return await self._refuse(number)
+
+    async def _mostly(self, number: int) -> int:
+        if number == 3:
+            raise ValueError("three")
+        return number
 
     async def _hold(self, number: int) -> int:
         self.ran.append(f"hold {number}")

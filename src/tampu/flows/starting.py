@@ -42,6 +42,11 @@ class FlowRouter(Router):
     def default_queue(self) -> str:
         """The queue of tasks that name none."""
 
+    @property
+    @abstractmethod
+    def queues(self) -> list[str]:
+        """The queues of its tasks."""
+
     def flow(
         self,
         name: str = "flow",
@@ -52,8 +57,9 @@ class FlowRouter(Router):
     ) -> Flow:
         """A graph of jobs, to be started when it is complete; see `Flow`.
 
-        `queue` keeps its state, the default queue unless you say otherwise; its jobs are added to
-        the queues of their tasks. Once it is done, it and its result are kept for `result_ttl`.
+        `queue` keeps its state: the default queue unless you say otherwise, or if no task is there,
+        the first queue that has tasks. A worker must serve it. The jobs are added to the queues of
+        their tasks. Once the flow is done, it and its result are kept for `result_ttl`.
         """
         name, queue = check_job_name(name), self._home_queue(queue)
         return Flow(name, self, queue=queue, fail_fast=fail_fast, result_ttl=result_ttl)
@@ -109,7 +115,11 @@ class FlowRouter(Router):
         return SyncFlowBatch(own_batch(self), self.portal())
 
     def _home_queue(self, given: str | None) -> str:
-        return self.default_queue if given is None else check_queue_name(given)
+        if given is not None:
+            return check_queue_name(given)
+        # A queue without tasks has no worker, unless somebody thinks of it.
+        has_worker = self.default_queue in self.queues or not self.queues
+        return self.default_queue if has_worker else self.queues[0]
 
     async def prepare_gates(self, drafts: Iterable[Draft]) -> None:
         """Make known to the queues what flow control needs for jobs that are added later."""

@@ -19,7 +19,7 @@ from tampu.server.scripts.flows import (
     stop_flow,
 )
 from tampu.server.scripts.settling import CANCELLED_TTL_S, NO_MARKERS
-from tampu.server.streams import delete_entries, entries_from
+from tampu.server.streams import delete_entries, entries_from, first_score
 from tampu.services.leader import LeaderContext, LeaderService, Upcoming
 from tampu.util.clock import until_tick
 from tampu.wire.dead import BuryReason, Failure
@@ -91,6 +91,9 @@ class MapGrowth:
         logger.error("flow %s is stopped: %s", self._flow_id, error, extra=facts)
         failure = encode_failure(BuryReason.DECODE_FAILED, Failure("tampu.DecodeError", str(error)))
         await stop_flow(self._lane, self._keys, self._flow_id, failure=failure)
+        # Of a flow that is stopped, this ends the growth.
+        nothing = Growth(self._flow_id, self._node, self._added, (), is_last=False)
+        await grow_map(self._lane, self._keys, nothing)
 
     async def _begin(self) -> bool:
         node = self._node
@@ -176,7 +179,7 @@ class RelayService(LeaderService):
         if page or self._growing:
             return Upcoming(0.0, None)
         await self._forget()
-        return Upcoming(until_tick(_FORGET_S), None)
+        return Upcoming(until_tick(_FORGET_S), await first_score(self._lane, self._keys.flows))
 
     async def _take(self, page: Sequence[RawEntry]) -> None:
         noted: list[_Outgoing] = []

@@ -204,18 +204,14 @@ class Task(Generic[P, R]):
         """Refuse a task that names a limit that its app does not declare."""
         check_declared(self._flow.limits, self._registry.producer.limits)
 
-    def _job_options(self, arguments: Mapping[str, object], *, place: bool = True) -> JobOptions:
+    def _job_options(self, arguments: Mapping[str, object] | None) -> JobOptions:
         """The options of the job of a call: those of the task, and its own, which win."""
-        own = self._options
-        options: JobOptions = {}
-        if self._settings.unique is not None:
-            options["unique"] = self._settings.unique
-        if self._settings.expires is not None:
-            options["expires"] = self._settings.expires
-        options = {**options, **own}
-        if not place or not self.is_placed:
+        given = {"unique": self._settings.unique, "expires": self._settings.expires}
+        known = {name: value for name, value in given.items() if value is not None}
+        options: JobOptions = {**cast("JobOptions", known), **self._options}
+        if arguments is None or not self.is_placed:
             return options
-        flow = asdict(self.flow_options(arguments, own))
+        flow = asdict(self.flow_options(arguments, self._options))
         return {**options, **cast("JobOptions", flow)}
 
     def options(self, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Self:
@@ -245,7 +241,7 @@ class Task(Generic[P, R]):
         if check:
             arguments.check_some(bound.known)
         data = bound.sent.get(WHOLE, bound.sent)
-        job = new_job(self.name, data, self._job_options(bound.known, place=place))
+        job = new_job(self.name, data, self._job_options(bound.known if place else None))
         rules = self._registry.producer.job_rules
         request = check_draft(request_for(job, rules, now_ms()))
         return Draft(self.queue, request, bound.later)

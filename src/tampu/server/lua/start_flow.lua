@@ -21,7 +21,8 @@ for i = 3, last, 4000 do
     redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 3999, last)))
 end
 redis.call('HSET', KEYS[3], 'at', now_ms())
-redis.call('ZADD', KEYS[4], now_ms(), ARGV[1])
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[4], string.format('%.0f', time[1] * 1000000 + time[2]), ARGV[1])
 local flow = open_flow(ARGV[1])
 for i = last + 1, #ARGV do flow.ready[#flow.ready + 1] = ARGV[i] end
 note_changes(flow)

@@ -23,6 +23,13 @@ if before == 'running' or before == 'failed' then
     if batch and batch.stage == '1' then close_map(flow, batch) end  -- its producer may add no more
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
+    for name in string.gmatch(redis.call('HGET', flow.key, 'maps') or '', '%d+') do
+        local node = load_node(flow, name)
+        if node.is_batch and node.stage == '1' then
+            node.stage, node.is_changed = '3', true  -- whoever adds to it may never come back
+            flow.live = flow.live - 1
+        end
+    end
     note_changes(flow)
     if flow.live > 0 then keep(flow, HELD_S) end  -- should the end of one never come
     announce_flows()
