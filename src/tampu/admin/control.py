@@ -30,6 +30,7 @@ from tampu.util.clock import now_ms
 from tampu.util.pauses import Pauses
 from tampu.wire.entry import postpone
 from tampu.wire.event import EventKind, encode_event
+from tampu.wire.flow import is_of_flow
 from tampu.wire.names import check_job_id
 from tampu.wire.result import encode_cancelled, encode_notice
 
@@ -253,6 +254,9 @@ class JobControl:
         return states
 
     def _to_cancel(self, job: FoundJob, *, ask: bool = True) -> Cancel:
+        if ask and is_of_flow(job.id):  # its flow must learn of it: a worker drops it and says so
+            latest = b"%d" % job.envelope.created_at_ms
+            return Cancel(job_id=job.id, latest=latest, markers=NO_MARKERS)
         return Cancel(
             job_id=job.id,
             member=job.member,
