@@ -45,9 +45,17 @@ async def test_pictures_of_the_demo(running: RunningServer, site: str, visitors:
     FOLDER.mkdir(exist_ok=True)
     async with _open_shop(running.url) as counts:
         await wait_until(lambda: counts.placed >= 60, within=120, sentence="orders are placed")
+        pages = PAGES | {"flow": await _find_flow()}
         for theme in ("light", "dark"):
-            for name, link in PAGES.items():
+            for name, link in pages.items():
                 await _take(visitors, site + link, theme=theme, to=FOLDER / f"{name}-{theme}.png")
+
+
+async def _find_flow() -> str:
+    """The link to a flow with many parcels that is done."""
+    flows = await shop.app.queue(ORDERS).flows.newest(40, state="done")
+    found = max(flows, key=lambda each: each.jobs)
+    return f"flow?queue={ORDERS}&id={found.id}"
 
 
 async def _take(
