@@ -91,6 +91,40 @@ async def test_a_job_that_a_foreign_worker_acknowledged_is_reported_once(
     assert [each["lost"] for each in told["flows"]] == [[f"{run.id}~0"]]
 
 
+async def test_flows_that_need_no_other_queue_are_looked_at_and_forgotten_too(
+    shop: FlowShop, admin: redis.Redis, often: None
+) -> None:
+    """Their jobs pass no outbox, so nothing else starts the relay of their workers."""
+    flow = shop.app.flow("short", result_ttl="1s")
+    flow.add(shop.count, 1)
+    async with working(shop.app, {"default": 5}):
+        short = await flow.start()
+        await short.result(20)
+
+        def is_forgotten() -> bool:
+            return admin.zscore("{chasqui:default}:tampu:flows", short.id) is None
+
+        await wait_until(is_forgotten, within=SOON, sentence="the flow is forgotten")
+
+
+async def test_flows_that_are_done_cost_nothing(shop: FlowShop, admin: redis.Redis) -> None:
+    def calls(command: str) -> int:
+        stats: Any = admin.info("commandstats")
+        return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+    async with working(shop.app, {"default": 5, "other": 5}):
+        await (await shop.start_sum()).result(20)
+        looked = calls("zrange")
+        await wait_until(
+            lambda: calls("zrange") >= looked + 8, within=SOON, sentence="services look for work"
+        )
+        looked, read = calls("zrange"), calls("xrange")
+        await wait_until(
+            lambda: calls("zrange") >= looked + 16, within=2 * SOON, sentence="they look again"
+        )
+        assert calls("xrange") - read <= 2, "the outbox is empty, and nobody said anything else"
+
+
 async def test_jobs_of_maps_and_of_other_queues_are_missed_too(
     shop: FlowShop, admin: redis.Redis, often: None
 ) -> None:

@@ -110,7 +110,8 @@ class LostJobs:
         try:
             missing = frozenset(await _Search(self._lanes, self._keys, flow_id).missing())
         except _TooMany:
-            missing = frozenset()
+            flow.pause = flow.left = min(2 * flow.pause, _LONGEST_PAUSE)
+            return True
         lost = missing & flow.missing
         flow.pause = 1 if missing != flow.missing else min(2 * flow.pause, _LONGEST_PAUSE)
         flow.left, flow.missing = flow.pause, missing
