@@ -187,5 +187,23 @@ async def test_a_job_that_is_cancelled_before_it_starts_ends_its_flow(shop: Flow
     assert (info.nodes[0].state.value, info.nodes[1].state.value) == ("failed", "waiting")
 
 
+async def test_flows_whose_jobs_are_purged_end(
+    shop: FlowShop, running: RunningServer, admin: redis.Redis
+) -> None:
+    run, bad = await shop.start_sum(), await shop.start_failing()
+    async with working(shop.app, {"default": 5}):
+        await wait_until(
+            lambda: bool(admin.xlen(OTHER) == 2), within=SOON, sentence="both wait elsewhere"
+        )
+    last = FlowShop(running.url)
+    again = await last.start_sum()
+    for queue in ("default", "other"):
+        done = await tampu("queue", "purge", queue, "--state", "waiting", "-y", url=running.url)
+        assert done.code == 0
+    for each in (run, bad, again):
+        await wait_for_state(each, "failed")
+    await last.app.close()
+
+
 async def _fail(number: int) -> None:
     raise ValueError(number)

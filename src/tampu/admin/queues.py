@@ -1,7 +1,7 @@
 """Whole queues: list, count, summarise, drain and purge them."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Final
@@ -16,13 +16,16 @@ from tampu.server.gates import GateState, read_gate
 from tampu.server.inspection import any_exists, first_due_ms, groups_of, nodes_of, pop_delayed
 from tampu.server.lane import Lane
 from tampu.server.scripts.control import is_paused
+from tampu.server.scripts.flows import end_members
 from tampu.server.scripts.gate import pages_of_lines, purge_line
 from tampu.server.scripts.settling import all_markers, purge
 from tampu.server.streams import delete, drop_all, entries_from, server_time_ms, sizes
 from tampu.util.clock import instant
 from tampu.util.options import Word
 from tampu.util.pauses import Pauses
+from tampu.wire.flow import EndMessage, parse_member
 from tampu.wire.keys import EVERY_QUEUE, QueueKeys, queue_of_key
+from tampu.wire.result import encode_cancelled
 
 
 class Counts(Struct, frozen=True):
@@ -232,3 +235,18 @@ async def _free(lane: Lane, keys: QueueKeys, jobs: Sequence[FoundJob | None]) ->
     ]
     if held:
         await delete(lane, held)
+    await _tell_flows(lane, keys, [job.id for job in jobs if job is not None])
+
+
+async def _tell_flows(lane: Lane, keys: QueueKeys, job_ids: Iterable[str]) -> None:
+    """Let flows know that jobs of theirs are cancelled; they would wait for them in vain."""
+    by_home: dict[str, list[tuple[EndMessage, str]]] = {}
+    for job_id in job_ids:
+        if (member := parse_member(job_id)) is not None:
+            home = member.home or keys.name
+            end = EndMessage(home, job_id, "c", encode_cancelled(), b"")
+            by_home.setdefault(home, []).append((end, keys.name))
+    for home, ends in by_home.items():
+        there = QueueKeys(home)
+        async with await Lane.open(lane.server, there.stream) as other:
+            await end_members(other, there, ends)
