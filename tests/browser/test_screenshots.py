@@ -62,8 +62,9 @@ async def test_pictures_of_the_demo(running: RunningServer, site: str, visitors:
     FOLDER.mkdir(exist_ok=True)
     async with _open_shop(running.url) as counts:
         await wait_until(lambda: counts.placed >= 60, within=120, sentence="orders are placed")
+        pages = PAGES | {"flow": await _find_flow()}
         for theme in THEMES:
-            for name, link in PAGES.items():
+            for name, link in pages.items():
                 await _take(visitors, site + link, theme=theme, to=FOLDER / f"{name}-{theme}.png")
         await _take_all(visitors, site, "demo", await _demo_links(running.url, site))
 
@@ -107,7 +108,8 @@ async def _demo_links(url: str, site: str) -> list[str]:
     links = await Scene(EMAILS, "confirm", job.id, dead, "", "").links(site)
     schedule = urlencode({"queue": ORDERS, "key": key})
     absent = ("schedule", "flow?")
-    return [*(link for link in links if not link.startswith(absent)), f"schedule?{schedule}"]
+    kept = [link for link in links if not link.startswith(absent)]
+    return [*kept, f"schedule?{schedule}", await _find_flow()]
 
 
 async def _take_all(visitors: Visitors, site: str, scene: str, links: Sequence[str]) -> None:
@@ -124,6 +126,13 @@ async def _take_all(visitors: Visitors, site: str, scene: str, links: Sequence[s
                 picture = folder / f"{number:02}-{name}-{size}-{theme}.png"
                 await page.screenshot(path=picture, animations="disabled", full_page=True)
             await page.context.close()
+
+
+async def _find_flow() -> str:
+    """The link to a flow with many parcels that is done."""
+    flows = await shop.app.queue(ORDERS).flows.newest(40, state="done")
+    found = max(flows, key=lambda each: each.jobs)
+    return f"flow?queue={ORDERS}&id={found.id}"
 
 
 async def _take(

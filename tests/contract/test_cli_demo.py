@@ -48,6 +48,11 @@ async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     assert tasks["remind"]["done"] == told["reminders"] == 2
     assert tasks["write_invoice"] == {"runs": 8, "done": 7, "retried": 1, "dead": 0}
     assert tasks["report_backlog"]["done"] >= 1
+    assert tasks["charge"] == {"runs": 8, "done": 7, "retried": 1, "dead": 0}
+    done_of = {name: each["done"] for name, each in tasks.items()}
+    assert (done_of["pack"], done_of["ship"], done_of["tell_customer"]) == (20, 7, 7)
+    flows = (await tampu("flow", "ls", "tampu-demo-orders", "--json", url=running.url)).json
+    assert [each["state"] for each in flows["flows"]] == ["done"] * 7
     assert [(each["task"], each["reason"]) for each in told["dead"]] == [
         ("confirm", "unrecoverable"),
         ("confirm", "retries_exhausted"),

@@ -9,6 +9,7 @@ from tampu.admin.health import Finding, Grade, examine, judge_server
 from tampu.server.connect import connect
 from tampu.util.clock import now_ms
 from tests.conftest import Start
+from tests.contract.flow_runs import FlowShop
 from tests.contract.workers import KEYS, Harness
 from tests.servers import RunningServer
 
@@ -94,6 +95,30 @@ async def test_keys_without_an_end_are_named(running: RunningServer, admin: redi
     assert found.grade is Grade.WARN
     assert "{chasqui:q}:result:0" in found.sentence
     assert "and 2 more" in found.sentence
+
+
+async def test_what_may_keep_flows_from_ending_is_reported(start: Start) -> None:
+    running = start("--appendonly", "yes")
+    shop = FlowShop(running.url)
+    run = await shop.start_failing()
+    assert (await findings(running.url))["flows"] == Finding(
+        "flows", Grade.OK, "queues with flows: default"
+    )
+    with running.admin() as admin:
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+        admin.config_set("appendonly", "no")
+        admin.xgroup_create("{chasqui:other}:stream", "default", "0", mkstream=True)
+        admin.xgroup_createconsumer("{chasqui:other}:stream", "default", "c-peer")
+        admin.hset(f"{{chasqui:default}}:tampu:flow:{run.id}", "lost", f"{run.id}~0")
+    async with await connect(running.url) as server:
+        told = [each for each in judge_server(await examine(server)) if each.check == "flows"]
+    assert {each.grade for each in told} == {Grade.WARN}
+    eviction, persistence, peers, lost = (each.sentence for each in told)
+    assert "set maxmemory-policy noeviction" in eviction
+    assert "set appendonly yes" in persistence
+    assert "such as those of ChasquiMQ: c-peer on other." in peers
+    assert f"flows of queue default wait in vain for lost jobs: {run.id}." in lost
+    await shop.app.close()
 
 
 async def test_looking_for_keys_ends_at_its_bound(running: RunningServer) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tampu.admin.flow_health import FlowFacts, read_flow_facts
 from tampu.admin.queues import queue_names
 from tampu.admin.workers import WorkerInfo, WorkerState, count_alive, workers_of
 from tampu.server.connect import Server
@@ -56,6 +57,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     queues: list[str]
     orphaned: list[OrphanedJobs]
     missing_expiries: MissingExpiries
+    flows: FlowFacts
 
 
 async def examine(
@@ -77,6 +79,7 @@ async def examine(
         queues=queues,
         orphaned=orphaned,
         missing_expiries=missing_expiries,
+        flows=await read_flow_facts(server, queues),
     )
 
 
@@ -153,7 +156,7 @@ def judge_server(facts: ServerFacts) -> list[Finding]:
                 sentence = f"{node.name}: {finding.sentence}"
                 finding = Finding(finding.check, finding.grade, sentence)
             found.append(finding)
-    return [*found, *_workers(facts), _expiry(facts)]
+    return [*found, *_workers(facts), _expiry(facts), *_flows(facts)]
 
 
 def _role(node: NodeFacts) -> Finding:
@@ -270,10 +273,50 @@ def _workers(facts: ServerFacts) -> Iterator[Finding]:
 def _expiry(facts: ServerFacts) -> Finding:
     found = facts.missing_expiries
     if found.keys:
-        listed = ", ".join(found.keys[:_MAX_LISTED])
-        more = len(found.keys) - _MAX_LISTED
-        rest = f" and {more} more" if more > 0 else ""
         fix = "tampu did not write them so; delete them if they are old"
-        return Finding("expiry", Grade.WARN, f"keys without an expiry: {listed}{rest}. {fix}")
+        return Finding(
+            "expiry", Grade.WARN, f"keys without an expiry: {_name_some(found.keys)}. {fix}"
+        )
     bound = "" if found.searched_all else " (there are more)"
     return Finding("expiry", Grade.OK, f"all {found.checked} checked keys expire{bound}")
+
+
+def _flows(facts: ServerFacts) -> Iterator[Finding]:
+    """What may keep flows from ending; nothing if there are none."""
+    queues = [each.queue for each in facts.flows.queues]
+    if not queues:
+        return
+    kept = f"queues with flows: {_name_some(queues)}"
+    troubles = list(_flow_troubles(facts))
+    for sentence in troubles:
+        yield Finding("flows", Grade.WARN, sentence)
+    if not troubles:
+        yield Finding("flows", Grade.OK, kept)
+
+
+def _flow_troubles(facts: ServerFacts) -> Iterator[str]:
+    nodes = [node.info for node in facts.nodes]
+    if any(info.get("maxmemory_policy", "noeviction") != "noeviction" for info in nodes):
+        yield (
+            "the server may evict the state of flows, which then never end: "
+            "set maxmemory-policy noeviction"
+        )
+    if any(info.get("aof_enabled", "1") != "1" for info in nodes):
+        yield "a crash of the server may leave flows that never end: set appendonly yes"
+    if facts.flows.peers:
+        named = _name_some([f"{worker} on {queue}" for queue, worker in facts.flows.peers])
+        yield (
+            f"workers that know no flows, such as those of ChasquiMQ: {named}. A flow waits in "
+            "vain for a job that they run: use a queue of its own for flows"
+        )
+    for each in facts.flows.queues:
+        if each.losing:
+            yield (
+                f"flows of queue {each.queue} wait in vain for lost jobs: "
+                f"{_name_some(each.losing)}. See tampu flow show, and cancel them"
+            )
+
+
+def _name_some(names: list[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -281,4 +281,4 @@ def _took(found: FlowInfo | NodeInfo, now: datetime) -> str:
 
 def _lost_text(lost: Sequence[str]) -> str:
     named = join_words([*lost[:_MOST_NAMED], *(["others"] if len(lost) > _MOST_NAMED else [])])
-    return f"{named}: another program acknowledged them, so the flow waits in vain"
+    return f"{named}: another program took them away, so the flow waits in vain"

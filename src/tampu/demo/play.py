@@ -175,7 +175,7 @@ def _still_waiting(customers: set[asyncio.Task[None]]) -> set[asyncio.Task[None]
 
 
 async def _follow(number: int, counts: ShopCounts, followed: list[FollowedOrder]) -> None:
-    """Place one order and wait for its e-mails and its invoice."""
+    """Place one order and wait for its e-mails, its invoice and its delivery."""
     began = perf_counter()
     job = await take_order.enqueue(order_of(number))
     counts.placed += 1
@@ -191,4 +191,6 @@ async def _follow(number: int, counts: ShopCounts, followed: list[FollowedOrder]
         counts.news.append(f"remind ran after its delay, {late_ms:.1f} ms late")
     with suppress(JobFailed):
         await shop.app.queue(INVOICES).job(following.invoice).result(_PATIENCE_S)
+    with suppress(JobFailed):
+        await shop.app.flow_run(following.flow).result(_PATIENCE_S)
     followed.append(FollowedOrder(confirmed_after_s, late_ms))

@@ -1,10 +1,11 @@
 """A small shop, written as you would write your own program. `tampu demo` runs it.
 
-Orders become e-mails and invoices. The mail server is often busy, so some e-mails need a second
-attempt, and its provider takes only so many a second. Some addresses are wrong, so their e-mails
-become dead letters. Invoices take their time: each branch of the shop has two printers, and the
-branches take turns. Every third customer gets a reminder a few seconds later, and a schedule
-reports how many e-mails are still to be sent.
+Orders become e-mails and invoices, and a flow charges, packs and ships each of them: if a card is
+declined, nothing is packed, and the customer is told in any case. The mail server is often busy, so
+some e-mails need a second attempt, and its provider takes only so many a second. Some addresses are
+wrong, so their e-mails become dead letters. Invoices take their time: each branch of the shop has
+two printers, and the branches take turns. Every third customer gets a reminder a few seconds later,
+and a schedule reports how many e-mails are still to be sent.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from typing import Final
 
 from tampu.app import App
 from tampu.backoff import Backoff
+from tampu.flows.nodes import NodeFailed, NodeOutcome
+from tampu.flows.run import FlowRun
 from tampu.job import Job
 from tampu.limits import Concurrency, Rate
 from tampu.outcome import Bury
@@ -43,11 +46,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class OrderJobs:
-    """The job ids of what follows an order."""
+    """The ids of what follows an order: jobs, and the flow that brings it to the customer."""
 
     confirmation: str
     invoice: str
     reminder: str | None
+    flow: str
 
 
 @app.task
@@ -58,11 +62,54 @@ async def take_order(order: Order, job: Job[OrderJobs] = INJECTED) -> OrderJobs:
         job.progress(100 * packed // order.pieces)
     confirmation = await confirm.enqueue(order)
     invoice = await write_invoice.enqueue(order, order.branch)
+    run = await deliver(order)
     if order.number % 3:
-        return OrderJobs(confirmation.id, invoice.id, None)
+        return OrderJobs(confirmation.id, invoice.id, None, run.id)
     due = datetime.now(UTC) + REMINDER_AFTER
     reminder = await remind.options(at=due).enqueue(order, due)
-    return OrderJobs(confirmation.id, invoice.id, reminder.id)
+    return OrderJobs(confirmation.id, invoice.id, reminder.id, run.id)
+
+
+async def deliver(order: Order) -> FlowRun[str]:
+    """Charge the customer, pack all pieces at a time and ship them; tell how the payment went."""
+    flow = app.flow("deliver order")
+    payment = flow.add(charge, order)
+    parcels = flow.map(pack, range(1, order.pieces + 1), order).needs(payment)
+    flow.add(tell_customer, order, payment=payment.outcome.value)
+    return await flow.start(result=flow.add(ship, order, parcels=parcels.value))
+
+
+@app.task(attempts=3, backoff=Backoff.fixed("500ms"))
+async def charge(order: Order, job: Job[str] = INJECTED) -> str:
+    """Charge the customer's card; returns the number of the receipt."""
+    await asyncio.sleep(0.15)
+    if order.number % 9 == 8:
+        raise Bury("the card was declined")
+    if order.number % 7 == 6 and job.attempt == 1:
+        raise ConnectionError("the bank does not answer")
+    return f"R-{order.number}"
+
+
+@app.task
+async def pack(piece: int, order: Order) -> str:
+    """Pack one piece; returns the number of its parcel."""
+    await asyncio.sleep(0.1 + 0.08 * piece)
+    return f"P-{order.number}-{piece}"
+
+
+@app.task
+async def ship(order: Order, parcels: list[str]) -> str:
+    """Hand the parcels over; returns the number to track them with."""
+    await asyncio.sleep(0.05 * len(parcels))
+    return f"T-{order.number}"
+
+
+@app.task(queue=EMAILS)
+async def tell_customer(order: Order, payment: NodeOutcome[str]) -> str:
+    """Send the receipt, or say why there is none."""
+    del order
+    await asyncio.sleep(0.03)
+    return payment.message if isinstance(payment, NodeFailed) else payment.value
 
 
 @app.task(

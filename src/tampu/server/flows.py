@@ -52,6 +52,16 @@ class FlowReader:
         parts = {place: decode_text(text).partition(" ") for place, text in found.items()}
         return {place: (queue, dead_id) for place, (dead_id, _, queue) in parts.items()}
 
+    async def parked_places(self) -> set[str]:
+        """The places of jobs that were taken out before they started."""
+        reply: Any = await self._lane.call("HKEYS", self._key + b":parked", repeatable=True)
+        return {decode_text(each) for each in reply}
+
+    async def map_states(self, node: int) -> bytes:
+        """The states of the jobs of a node that has many, two bits each."""
+        reply: Any = await self._lane.call("GET", b"%b:%d" % (self._key, node), repeatable=True)
+        return bytes(reply or b"")
+
     async def results(self, node: int, *, start: bytes = b"-") -> list[RawEntry]:
         """Entries with results of a node that has many: number, value, number, value."""
         key = self._keys.map_results(self._flow_id, node)

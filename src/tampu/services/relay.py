@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from tampu.server.scripts.flows import (
 from tampu.server.scripts.settling import CANCELLED_TTL_S, NO_MARKERS
 from tampu.server.streams import delete_entries, entries_from, first_score
 from tampu.services.leader import LeaderContext, LeaderService, Upcoming
+from tampu.services.lost import LostJobs
 from tampu.util.clock import until_tick
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.entry import id_of_member
@@ -52,7 +54,7 @@ logger = logging.getLogger(__name__)
 _PAGE: Final = 500
 _MOST_A_CALL: Final = 1000
 _MOST_BYTES: Final = 1_048_576
-_FORGET_S: Final = 60.0
+_TIDY_S: Final = 60.0
 
 
 class _Outgoing(NamedTuple):
@@ -143,6 +145,8 @@ class RelayService(LeaderService):
         self._after = b"-"
         self._growing: dict[bytes, MapGrowth] = {}  # by the entries of their messages
         self._forget_at = 0
+        self._lost = LostJobs(self._lane, self._keys, lanes)
+        self._tidy_at = 0.0
 
     @staticmethod
     def lock_key(keys: QueueKeys) -> bytes:
@@ -178,8 +182,17 @@ class RelayService(LeaderService):
                 await delete_entries(self._lane, self._keys.outbox, [entry_id])
         if page or self._growing:
             return Upcoming(0.0, None)
-        await self._forget()
-        return Upcoming(until_tick(_FORGET_S), await first_score(self._lane, self._keys.flows))
+        if await self._tidy():
+            return Upcoming(0.0, None)
+        return Upcoming(until_tick(_TIDY_S), await first_score(self._lane, self._keys.flows))
+
+    async def _tidy(self) -> bool:
+        """Forget flows that no longer exist, look for lost jobs; whether there is more to do."""
+        if monotonic() >= self._tidy_at:
+            self._tidy_at = monotonic() + _TIDY_S / 2
+            await self._forget()
+            await self._lost.begin_sweep()
+        return await self._lost.look_at_next()
 
     async def _take(self, page: Sequence[RawEntry]) -> None:
         noted: list[_Outgoing] = []

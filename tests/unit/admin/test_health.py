@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
+from tampu.admin.flow_health import FlowFacts
 from tampu.admin.health import Grade, MissingExpiries, NodeFacts, ServerFacts, judge_server
 
 GOOD = {
@@ -22,7 +23,7 @@ GOOD = {
 def facts(*nodes: NodeFacts) -> ServerFacts:
     return ServerFacts(
         server="redis://x", version="Redis 8", nodes=list(nodes), queues=[], orphaned=[],
-        missing_expiries=MissingExpiries([], 0, searched_all=True),
+        missing_expiries=MissingExpiries([], 0, searched_all=True), flows=FlowFacts([], []),
     )  # fmt: skip
 
 

@@ -14,8 +14,9 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/add_members
 -- with parts/flow_keys
 -- with parts/flow
-redis.call('ZCARD', KEYS[4])  -- fails on a key of a wrong type, before anything is written
+local is_first = redis.call('ZCARD', KEYS[4]) == 0  -- fails on a wrong type, before anything is written
 if redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
+if is_first then start_relays() end
 local last = 2 + ARGV[2]
 for i = 3, last, 4000 do
     redis.call('HSET', KEYS[3], unpack(ARGV, i, math.min(i + 3999, last)))

@@ -99,7 +99,7 @@ async def read_control(lane: Lane, keys: QueueKeys) -> ControlState:
     """What a worker must know that has not followed the control stream."""
     asking = lane.send(pack("ZRANGE", keys.cancelled, 0, -1), repeatable=True)
     finding = lane.send(pack("EXISTS", keys.gate), repeatable=True)
-    looking = lane.send(pack("EXISTS", keys.outbox), repeatable=True)
+    looking = lane.send(pack("EXISTS", keys.outbox, keys.flows), repeatable=True)
     for each in (asking, finding, looking):
         each.add_done_callback(ignore_outcome)
     paused = await is_paused(lane, keys)  # sent together

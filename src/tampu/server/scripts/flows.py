@@ -29,6 +29,7 @@ _REPLAY: Final = Script("replay_members")
 _ADVANCE: Final = Script("advance_chain")
 _STOP: Final = Script("stop_flow")
 _RESUME: Final = Script("resume_flow")
+_LOST: Final = Script("note_lost")
 _PREPARE: Final = Script("prepare_gate")
 _DELIVERED_S: Final = 3600  # far longer than a relay takes to bring a job again
 
@@ -161,6 +162,22 @@ async def resume_flow(lane: Lane, keys: QueueKeys, flow_id: str, *, count: int) 
     """Let a halted flow go on; how many of its jobs still wait, -1 if it cannot go on."""
     own = (keys.stream, keys.notices)
     return as_number(await _RESUME.run(lane, own, (flow_id, count), repeatable=True))
+
+
+class FlowMark(Struct, frozen=True):
+    """Numbers of a flow that change whenever it goes on."""
+
+    live: bytes
+    held: bytes
+    again: bytes
+
+
+async def note_lost(
+    lane: Lane, keys: QueueKeys, flow_id: str, *, mark: FlowMark, lost: Sequence[str]
+) -> bool:
+    """Write down which jobs of a flow are nowhere; False if it went on since it had that mark."""
+    args = (mark.live, mark.held, mark.again, "\n".join(lost))
+    return bool(as_number(await _LOST.run(lane, (keys.flow(flow_id),), args, repeatable=True)))
 
 
 class GateNeeds(Struct, frozen=True):
