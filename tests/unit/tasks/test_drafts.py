@@ -15,10 +15,12 @@ from tampu import (
     Flow,
     JobBatch,
     OptionError,
+    Results,
     Unique,
     WrongContext,
     chain,
 )
+from tampu.tasks.arguments import InvalidArguments
 from tampu.tasks.drafts import Draft, split_arguments
 from tampu.wire.placeholders import placeholders_of
 
@@ -48,6 +50,11 @@ async def elsewhere(number: int) -> int:
 @app.task(limits=[Concurrency(1, by="tenant")])
 async def limited(tenant: str) -> str:
     return tenant
+
+
+@app.task
+async def join(results: Results[int]) -> int:
+    return sum([each async for each in results])
 
 
 @dataclass
@@ -112,6 +119,26 @@ class TestArguments:
         flow.map(index, [Page("/")])
         (draft,) = drafts(flow)
         assert [each.expected for each in placeholders_of(draft.template)]
+
+
+class TestResults:
+    def test_a_reference_is_read(self) -> None:
+        convert = join.definition.arguments.convert
+        found = convert({"results": {"flow": "F", "node": 3, "queue": "q"}})["results"]
+        assert isinstance(found, Results)
+        assert repr(found) == "<Results of node 3 of F>"
+        assert (found.flow, found.node, found.queue) == ("F", 3, "q")
+
+    @pytest.mark.parametrize("data", [None, 5, "F", {}, {"flow": "F"}, [1, 2, 3]])
+    def test_what_is_none_is_refused(self, data: object) -> None:
+        with pytest.raises(InvalidArguments, match="results"):
+            join.definition.arguments.convert({"results": data})
+
+    async def test_they_are_read_by_a_job_only(self) -> None:
+        reference = {"flow": "F", "node": 3, "queue": "q"}
+        results = join.definition.arguments.convert({"results": reference})["results"]
+        with pytest.raises(OptionError, match="only by the task"):
+            await anext(aiter(results))
 
 
 class TestEdges:
