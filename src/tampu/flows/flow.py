@@ -216,6 +216,8 @@ class Flow:
         if isinstance(items, Edge):
             drafted.source = items
         else:
+            if not isinstance(items, Iterable):
+                raise OptionError("items", type(items), "expected items, or a node")
             given = list(items)
             task.check_items(given)
             drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]

@@ -106,6 +106,24 @@ class TestArguments:
             flow.map(index, [{"no": "url"}])  # type: ignore[call-overload]
         assert len(flow._drafted) == 1, "what was refused is not in the flow"
 
+    def test_items_of_a_result_stand_in_lists_only(self) -> None:
+        flow = app.flow()
+        numbers = flow.add(digits, 12)
+        wrong: Any = numbers.value
+        in_dict: Any = {"a": next(iter(wrong))}
+        for given in (*wrong, in_dict):
+            with pytest.raises(OptionError, match="inside of a list"):
+                flow.add(add_up, given)
+            with pytest.raises(OptionError, match="inside of a list"):
+                flow.add(add_up, counts=given)
+        nested: Any = [[*wrong], *wrong]
+        flow.add(add_up, nested)
+
+    def test_items_can_be_counted(self) -> None:
+        wrong: Any = 5
+        with pytest.raises(OptionError, match="expected items"):
+            app.flow().map(count, wrong)
+
     def test_a_limit_by_an_item_needs_items_that_are_known(self) -> None:
         flow = app.flow()
         names = flow.map(limited, ["a", "b"])
