@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from msgspec import Raw
-from msgspec.msgpack import encode
-
 from tampu.errors import OptionError, WrongContext
 from tampu.flows.nodes import Edge, Node, Nodes, check_node, edge_kind
 from tampu.flows.run import FlowRun, SyncFlowRun
@@ -19,7 +16,7 @@ from tampu.util.options import check_flag
 from tampu.wire.flow import MAX_NODES, MemberId, NewMember
 from tampu.wire.names import check_job_name
 from tampu.wire.payload import encode_payload
-from tampu.wire.placeholders import ITEM, MapDefinition, encode_inputs
+from tampu.wire.placeholders import ITEM, MapDefinition, encode_inputs, join_list
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ class _Drafted:
     def __init__(self, node: Node[Any], draft: Draft | None) -> None:
         self.node = node
         self.draft = draft  # None: jobs are added while the flow runs
-        self.items: list[bytes] | None = None  # of a map: encoded
+        self.items: bytes | None = None  # of a map: an encoded list
         self.source: Later | None = None  # of a map: where its items come from
         self.extras: list[bytes] | None = None  # of a map whose jobs have lines of their own
         self.placed: list[Draft] = [] if draft is None else [draft]
@@ -220,7 +217,8 @@ class Flow:
                 raise OptionError("items", type(items), "expected items, or a node")
             given = list(items)
             task.check_items(given)
-            drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
+            encoded = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
+            drafted.items = join_list(encoded, max_bytes=_MAX_ITEMS_BYTES)
             if task.is_placed:
                 drafted.placed = [task.draft((each, *args), kwargs, check=False) for each in given]
                 drafted.extras = [each.extras for each in drafted.placed]
@@ -386,12 +384,7 @@ def _encode_map(drafted: _Drafted, template: bytes, job: NewMember) -> bytes:
     return MapDefinition(
         job=job,
         template=template,
-        items=None if drafted.items is None else _join(drafted.items),
+        items=drafted.items,
         source=None if source is None else source.placeholder,
         extras=drafted.extras,
     ).encode()
-
-
-def _join(items: Sequence[bytes]) -> bytes:
-    """Encoded items as one encoded list."""
-    return encode([Raw(each) for each in items])
