@@ -53,7 +53,8 @@ local function tell_end(flow, kind, value, ttl)
     redis.pcall('SET', tag .. ':' .. kind .. ':' .. flow.id, value, 'EX', ttl)
     told[#told + 1] = flow.id
 end
-local function tell_result(flow, value) tell_end(flow, 'result', value, flow.ttl) end
+-- `note_changes` shortens its time when the flow has ended.
+local function tell_result(flow, value) tell_end(flow, 'result', value, HELD_S) end
 local function tell_failure(flow, value) tell_end(flow, 'tampu:failure', value, HELD_S) end
 
 -- --- what follows from a change -------------------------------------------------------------------
@@ -179,7 +180,10 @@ local function note_changes(flow)
     end
     set('s', flow.state)
     redis.call('HSET', flow.key, unpack(fields))
-    if ttl then keep(flow, ttl) end
+    if ttl then
+        keep(flow, ttl)
+        redis.call('EXPIRE', tag .. ':result:' .. flow.id, ttl)
+    end
 end
 
 -- --- how jobs end -----------------------------------------------------------------------------------
