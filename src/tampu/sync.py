@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from tampu.admin.dead import DeadLetters
+from tampu.admin.flows import Flows
 from tampu.admin.limits import Limits
 from tampu.admin.listing import MAX_LISTED, JobListing
 from tampu.job import CancelState, Job, JobInfo, JobOptions, JobState, NewJob, R
@@ -113,6 +114,14 @@ class SyncLimits(Blocking[Limits]):
     keys = _blocking(Limits.keys)
 
 
+class SyncFlows(Blocking[Flows]):
+    """The flows whose home is a queue: `Flows`, for code without an event loop."""
+
+    newest = _blocking(Flows.newest)
+    info = _blocking(Flows.info)
+    cancel = _blocking(Flows.cancel)
+
+
 class SyncQueue(Blocking[Queue]):
     """Adds jobs from any number of threads: `Queue`, for code without an event loop."""
 
@@ -129,6 +138,7 @@ class SyncQueue(Blocking[Queue]):
         self.dead = SyncDeadLetters(queue.dead, self._portal)
         self.schedules = SyncSchedules(queue.schedules, self._portal)
         self.limits = SyncLimits(queue.limits, self._portal)
+        self.flows = SyncFlows(queue.flows, self._portal)
 
     def __repr__(self) -> str:
         return f"<SyncQueue {self.name!r}>"

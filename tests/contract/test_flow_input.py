@@ -194,7 +194,7 @@ async def test_chains_that_cannot_be(flows: FlowApp, flow: Flow) -> None:
     fails(OptionError, "begins with a call", lambda: make(flows.double, flows.double))
     there: Any = flows.size_there
     fails(OptionError, OTHER, lambda: chain(flows.double.call(1), there))
-    fails(ArgumentError, "unknown", lambda: flows.double.call(1).then(flows.double, colour=1))  # type: ignore[call-arg]
+    fails(ArgumentError, "unknown", lambda: flows.double.call(1).then(flows.double, colour=1))  # type: ignore[call-overload]
     long = flows.double.call(1).then(flows.double)
     for _ in range(98):
         long = long.then(flows.double)

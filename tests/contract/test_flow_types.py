@@ -1,11 +1,11 @@
 """Results of flows have the types that their tasks return; tasks that run in child processes."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tampu import App, JobFailed, chain
+from tampu import App, JobFailed, Results, chain
 from tests.contract import isolated_tasks
 from tests.contract.apps import working
 from tests.contract.isolated_tasks import Picture
@@ -25,6 +25,12 @@ async def take(name: str, width: int = 4) -> Picture:
 @app.task
 async def halve(picture: Picture) -> Picture:
     return Picture(picture.name, picture.width // 2)
+
+
+@app.task
+async def join(results: Results[Picture], untyped: Results[Any]) -> list[str]:
+    found = [f"{each.name} {each.width}" async for each in results]
+    return [*sorted(found), *[type(each).__name__ async for each in untyped]]
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +55,14 @@ async def test_results_have_the_type_that_the_task_returns() -> None:
         assert await pictures.result(SOON) == [Picture("b", 4), Picture("c", 4)]
         job = await chain(take.call("d", 8), halve, halve).enqueue()
         assert await job.result(SOON) == Picture("d", 2)
+
+
+async def test_results_by_reference_have_the_type_of_the_annotation() -> None:
+    async with working(app):
+        flow = app.flow()
+        many = flow.map(take, ["b", "c"])
+        run = await flow.start(result=flow.add(join, many.results, untyped=many.results.value))
+        assert await run.result(SOON) == ["b 4", "c 4", "dict", "dict"]
 
 
 async def test_a_task_in_a_child_process_gets_results() -> None:

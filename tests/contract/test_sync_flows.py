@@ -15,6 +15,7 @@ from tampu import (
     OptionError,
     RunState,
     SyncFlowRun,
+    SyncQueue,
     WrongContext,
     chain,
 )
@@ -78,6 +79,10 @@ async def test_a_flow_from_a_thread(shop: Shop) -> None:
         info, progress = same.info(), same.progress()
         assert info is not None
         assert not same.cancel()
+        with SyncQueue("default", shop.app.url) as queue:
+            assert [each.id for each in queue.flows.newest()] == [run.id]
+            assert queue.flows.info(run.id) == info
+            assert not queue.flows.cancel(run.id)
         return [run.result(SOON), results, info.state, progress.done]
 
     async with working(shop.app):

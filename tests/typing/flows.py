@@ -181,6 +181,10 @@ async def chains() -> None:
     assert_type(chain(half.call(8), half, half, half, nothing), Chain[None])
     assert_type(chain(first.then(parse).then(tell_links), half), Chain[int])
     assert_type(chain(count.call("a"), half).then(half), Chain[int])
+    assert_type(chain(first, parse, tell_links, half), Chain[int])
+    assert_type(chain(first, size_or_none), Chain[int])
+    assert_type(first.then(size_or_none), Chain[int])
+    assert_type(chain(first, parse).then(tell_links).then(half), Chain[int])
 
 
 @app.task
@@ -253,13 +257,15 @@ async def refused_outcomes(flow: Flow) -> None:
 async def refused_chains() -> None:
     """The same for chains and batches."""
     first = fetch.call("a")
-    chain(first, parse, parse)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    chain(first, half)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    first.then(half)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    first.then(merge)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    first.then(merge, [1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    chain(first, merge)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chain(size_or_none.call(None), fetch, parse)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    chain(first, parse, parse)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    chain(first, half)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    first.then(half)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    first.then(merge)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue]
+    first.then(merge, [1])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     first.then(merge, ["x"], wrong=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    first.then(parse).then(half)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    first.then(parse).then(half)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     async with app.batch(on_success=half) as batch:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await batch.add(half, "a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await batch.add(half)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

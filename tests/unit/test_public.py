@@ -5,12 +5,13 @@ import subprocess
 import sys
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import pytest
 
 import tampu
 from tampu import errors, metrics, testing
+from tampu.admin.flow_info import NodeState
 from tampu.admin.workers import WorkerState
 from tampu.job import JobState
 from tampu.metrics.facts import OutcomeKind
@@ -59,6 +60,14 @@ def test_type_checkers_see_the_names_that_are_imported() -> None:
     assert seen == tampu._HOMES
 
 
+def test_every_public_class_and_function_is_described() -> None:
+    described = [getattr(tampu, name) for name in tampu.__all__]
+    for each in described:
+        if isinstance(each, type | FunctionType):
+            first = (each.__doc__ or "").partition("\n")[0]
+            assert first.endswith((".", ":")), each
+
+
 @pytest.mark.parametrize("module", ["tampu", "tampu.cli.main"])
 def test_importing_it_imports_neither_client_nor_codec(module: str) -> None:
     look = (
@@ -92,6 +101,8 @@ def test_the_tree_in_the_docstring_is_complete() -> None:
         (OutcomeKind.DONE, "done"),
         (RunStatus.SUCCESS, "success"),
         (WorkerState.GONE, "gone"),
+        (tampu.RunState.HALTED, "halted"),
+        (NodeState.WAITING, "waiting"),
         (tampu.Verdict.GIVE_UP, "give_up"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from tampu.admin.dead import DeadLetters
+from tampu.admin.flows import Flows
 from tampu.admin.limits import Limits
 from tampu.flows.batch import FlowBatch, SyncFlowBatch
 from tampu.flows.run import CompletedJobs, FlowRun, SyncCompletedJobs, SyncFlowRun
@@ -14,13 +15,14 @@ from tampu.job import Job
 from tampu.producer.sync_job import SyncJob
 from tampu.queue import Queue
 from tampu.schedules.admin import Schedules
-from tampu.sync import SyncDeadLetters, SyncLimits, SyncQueue, SyncSchedules
+from tampu.sync import SyncDeadLetters, SyncFlows, SyncLimits, SyncQueue, SyncSchedules
 
 PAIRS: list[tuple[type, type]] = [
     (Queue, SyncQueue),
     (DeadLetters, SyncDeadLetters),
     (Schedules, SyncSchedules),
     (Limits, SyncLimits),
+    (Flows, SyncFlows),
     (Job, SyncJob),
     (FlowRun, SyncFlowRun),
     (CompletedJobs, SyncCompletedJobs),
@@ -46,6 +48,9 @@ NOT_FOR_USERS: dict[type, set[str]] = {
     Queue: HOST_METHODS,
     Schedules: {"store"},
     Limits: {"declare"},
+    Flows: {
+        *("dead_letters", "follow_map", "grow", "map_result", "prepare_gate", "resume", "start"),
+    },
     Job: HANDLER_ONLY,
     FlowRun: {"follow"},
     FlowBatch: {"collect"},
@@ -112,3 +117,10 @@ def test_no_method_is_a_coroutine() -> None:
     for _, blocking in PAIRS:
         for method in methods_of(blocking).values():
             assert not inspect.iscoroutinefunction(method)
+
+
+def test_what_a_queue_has_its_synchronous_form_has_too() -> None:
+    queue, sync = Queue("q", "redis://192.0.2.1"), SyncQueue("q", "redis://192.0.2.1")
+    parts = {name for name in vars(queue) if not name.startswith("_")}
+    assert parts == {name for name in vars(sync) if not name.startswith("_")}
+    sync.close()

@@ -17,7 +17,7 @@ from tampu.util.options import check_flag
 from tampu.wire.flow import MAX_NODES
 from tampu.wire.names import check_job_name
 from tampu.wire.payload import encode_payload
-from tampu.wire.placeholders import ITEM
+from tampu.wire.placeholders import ITEM, join_list
 from tampu.wire.result import result_ttl_s
 
 if TYPE_CHECKING:
@@ -201,9 +201,12 @@ class Flow:
         if isinstance(items, Edge):
             drafted.source = items
         else:
+            if not isinstance(items, Iterable):
+                raise OptionError("items", type(items), "expected items, or a node")
             given = list(items)
             task.check_items(given)
-            drafted.items = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
+            encoded = [encode_payload(each, max_bytes=_MAX_ITEMS_BYTES) for each in given]
+            drafted.items = join_list(encoded, max_bytes=_MAX_ITEMS_BYTES)
             if task.is_placed:
                 drafted.placed = [task.draft((each, *args), kwargs, check=False) for each in given]
                 drafted.has_own_lines = True

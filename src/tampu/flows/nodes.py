@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeAlias, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.job import current_run
+from tampu.tasks.arguments import ReturnType
+from tampu.tasks.hints import ByReference
 from tampu.wire.placeholders import Expected, Later, Placeholder
 
 if TYPE_CHECKING:
     from tampu.flows.flow import Flow
-    from tampu.tasks.arguments import ReturnType
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -38,16 +39,34 @@ class NodeFailed(Struct, frozen=True, tag="failed"):
 NodeOutcome: TypeAlias = Ok[T] | NodeFailed
 
 
-class Results(Struct, Generic[T_co], frozen=True):
+class _Reference(Struct, frozen=True):
+    """Where the results of a map are, as a job gets it."""
+
+    flow: str
+    node: int
+    queue: str
+
+
+class Results(ByReference, Generic[T_co]):
     """The results of a map, read page by page: `async for result in results`.
 
     For a task that joins so many results that they should not be in memory together. They come in
     the order in which their jobs have ended.
     """
 
-    flow: str
-    node: int
-    queue: str
+    def __init__(self, reference: _Reference, kind: ReturnType) -> None:
+        self.flow = reference.flow
+        self.node = reference.node
+        self.queue = reference.queue
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"<Results of node {self.node} of {self.flow}>"
+
+    @classmethod
+    def from_reference(cls, reference: object, hint: Any) -> Self:  # noqa: ANN401 - an annotation
+        """The results that a job gets, as its annotation describes them."""
+        return cls(convert(reference, _Reference), ReturnType(hint))
 
     async def __aiter__(self) -> AsyncIterator[T_co]:
         """The results of the jobs that are done."""
@@ -55,7 +74,7 @@ class Results(Struct, Generic[T_co], frozen=True):
         if run is None:
             raise OptionError("results", self, "can be read only by the task that gets them")
         async for value in run.host.read_results(self):
-            yield cast("T_co", value)
+            yield cast("T_co", self._kind.convert(value))
 
 
 class Edge(Later, Generic[T_co]):

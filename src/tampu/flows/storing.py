@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
+from msgspec import Struct
 
 from tampu.flows.nodes import Node, Nodes
 from tampu.wire.flow import MemberId, NewMember
@@ -23,7 +21,7 @@ class DraftedNode:
     def __init__(self, node: Node[Any], draft: Draft | None) -> None:
         self.node = node
         self.draft = draft  # None: jobs are added while the flow runs
-        self.items: list[bytes] | None = None  # of a map: encoded
+        self.items: bytes | None = None  # of a map: an encoded list
         self.source: Later | None = None  # of a map: where its items come from
         self.has_own_lines = False  # a map whose jobs wait in lines by their items
         self.placed: list[Draft] = [] if draft is None else [draft]
@@ -80,14 +78,9 @@ def _encode_map(
     return MapDefinition(
         job=job,
         template=template,
-        items=None if drafted.items is None else _join(drafted.items),
+        items=drafted.items,
         source=None if source is None else source.placeholder,
         extras=[each.with_headers(headers).extras for each in drafted.placed]
         if drafted.has_own_lines
         else None,
     ).encode()
-
-
-def _join(items: Sequence[bytes]) -> bytes:
-    """Encoded items as one encoded list."""
-    return encode([Raw(each) for each in items])

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from msgspec import Raw, Struct
 
@@ -20,7 +29,8 @@ if TYPE_CHECKING:
     from tampu.tasks.task import Task
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
 S = TypeVar("S")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -29,20 +39,31 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
-class Call(Struct, Generic[R], frozen=True):
+class Call(Struct, Generic[R_co], frozen=True):
     """A call of a task, for `enqueue_many`, `chain` and flows: its arguments and options."""
 
-    task: "Task[..., R]"
+    task: "Task[..., R_co]"
     arguments: Mapping[str, object]
 
     def __repr__(self) -> str:
         return f"<Call of {self.task!r}>"  # without arguments, which may be private
 
+    @overload
+    def then(self, task: NextTask[R_co, S], /) -> Chain[S]: ...
+    @overload
     def then(
-        self, task: Task[Concatenate[R, P], S], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Chain[S]:
+        self: Call[A], task: Task[Concatenate[A, P], S], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Chain[S]: ...
+    def then(self, task: Any, /, *args: Any, **kwargs: Any) -> Chain[Any]:
         """A chain: this call, then one of `task` that gets its result as the first argument."""
-        return Chain[R](self).then(task, *args, **kwargs)
+        return Chain(self).then(task, *args, **kwargs)
+
+
+class NextTask(Protocol[A_contra, R_co]):
+    """A task that can be called with one value."""
+
+    def call(self, value: A_contra, /) -> Call[R_co]:
+        """A call with this value."""
 
 
 class FirstStep(Struct, frozen=True):
@@ -52,7 +73,7 @@ class FirstStep(Struct, frozen=True):
     payload: bytes
 
 
-class Chain(Generic[R]):
+class Chain(Generic[R_co]):
     """Calls that run one after the other, each with the result of the one before.
 
     The rest of a chain travels with its jobs, so it needs no state on the server. All of its tasks
@@ -68,9 +89,13 @@ class Chain(Generic[R]):
         names = [self._first.task.name, *(each.name for each in self._drafts)]
         return f"<Chain {' > '.join(names)}>"
 
+    @overload
+    def then(self, task: NextTask[R_co, S], /) -> Chain[S]: ...
+    @overload
     def then(
-        self, task: Task[Concatenate[R, P], S], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Chain[S]:
+        self: Chain[A], task: Task[Concatenate[A, P], S], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Chain[S]: ...
+    def then(self, task: Any, /, *args: Any, **kwargs: Any) -> Chain[Any]:
         """The chain with one more step, which gets the result as its first argument."""
         if len(self._drafts) + 2 > MAX_STEPS:
             problem = f"a chain has at most {MAX_STEPS} steps"
@@ -82,12 +107,12 @@ class Chain(Generic[R]):
                 "use a flow for several queues"
             )
             raise OptionError("task", task, problem)
-        longer: Chain[S] = Chain(self._first)
+        longer: Chain[Any] = Chain(self._first)
         longer._drafts = (*self._drafts, task.draft((PREVIOUS, *args), kwargs))
         longer._last = task
         return longer
 
-    async def enqueue(self) -> Job[R]:
+    async def enqueue(self) -> Job[R_co]:
         """Add the first step. The job that this returns is the last one: it has the result.
 
         Cancelling it cancels the whole chain. If a step is buried, it fails.
@@ -105,36 +130,38 @@ class Chain(Generic[R]):
         await task.add_first(first, self._drafts, step=FirstStep(str(step), payload))
         return last.job(str(step.last))
 
-    def enqueue_sync(self) -> SyncJob[R]:
+    def enqueue_sync(self) -> SyncJob[R_co]:
         """As `enqueue`, from code without an event loop."""
         return self._last.in_portal(self.enqueue)
 
 
 @overload
-def chain(first: Call[A] | Chain[A], second: Task[[A], B], /) -> Chain[B]: ...
+def chain(first: Call[A] | Chain[A], second: NextTask[A, B], /) -> Chain[B]: ...
 @overload
-def chain(first: Call[A] | Chain[A], second: Task[[A], B], third: Task[[B], C], /) -> Chain[C]: ...
+def chain(
+    first: Call[A] | Chain[A], second: NextTask[A, B], third: NextTask[B, C], /
+) -> Chain[C]: ...
 @overload
 def chain(
     first: Call[A] | Chain[A],
-    second: Task[[A], B],
-    third: Task[[B], C],
-    fourth: Task[[C], D],
+    second: NextTask[A, B],
+    third: NextTask[B, C],
+    fourth: NextTask[C, D],
     /,
 ) -> Chain[D]: ...
 @overload
 def chain(
     first: Call[A] | Chain[A],
-    second: Task[[A], B],
-    third: Task[[B], C],
-    fourth: Task[[C], D],
-    fifth: Task[[D], E],
+    second: NextTask[A, B],
+    third: NextTask[B, C],
+    fourth: NextTask[C, D],
+    fifth: NextTask[D, E],
     /,
 ) -> Chain[E]: ...
-def chain(first: Call[Any] | Chain[Any], /, *tasks: Task[Any, Any]) -> Chain[Any]:
+def chain(first: Call[Any] | Chain[Any], /, *tasks: NextTask[Any, Any]) -> Chain[Any]:
     """Calls one after the other: each task gets the result of the one before.
 
-    For steps with more arguments, and for more than five, use `then`.
+    For steps that need more arguments, and for more than five steps, use `then`.
     """
     if not isinstance(first, Call | Chain):
         raise OptionError("chain", type(first), "begins with a call: chain(task.call(...), other)")

@@ -70,23 +70,26 @@ def split_arguments(bound: Mapping[str, object]) -> Bound:
     later: list[Later] = []
     for name, value in bound.items():
         before = len(later)
-        sent[name] = _replace(value, later)
+        sent[name] = _replace(value, later, in_list=False)
         if len(later) == before:
             known[name] = value
     return Bound(sent, known, tuple(later))
 
 
-def _replace(value: Any, later: list[Later]) -> object:  # noqa: ANN401 - arguments of the user
+def _replace(value: Any, later: list[Later], *, in_list: bool) -> object:  # noqa: ANN401 - the user's
     if isinstance(value, Later):
+        if value.placeholder.spreads and not in_list:
+            problem = "the items of a result can stand only inside of a list: [*node.value]"
+            raise OptionError("node", value, problem)
         later.append(value)
         return value.placeholder.to_ext()
     if isinstance(value, Placeholder):
         later.append(Later(value))
         return value.to_ext()
     if isinstance(value, dict):
-        return {key: _replace(item, later) for key, item in value.items()}
+        return {key: _replace(item, later, in_list=False) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace(item, later) for item in value]
+        return [_replace(item, later, in_list=True) for item in value]
     return value
 
 

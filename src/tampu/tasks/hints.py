@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import PurePath
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Self, get_args, get_origin, get_type_hints
 
 from msgspec import MsgspecError, Struct, convert
 from msgspec.inspect import (
@@ -57,6 +57,15 @@ class _Adapted(metaclass=_AdaptedMeta):
 
     hint: Any
     adapter: Any
+
+
+class ByReference:
+    """The base of types whose values come as a reference to what a hint in brackets describes."""
+
+    @classmethod
+    def from_reference(cls, reference: object, hint: Any) -> Self:  # noqa: ANN401 - an annotation
+        """The value; `MsgspecError` if it is no such reference."""
+        raise NotImplementedError
 
 
 def prepare_hint(hint: Any) -> Any:  # noqa: ANN401 - an annotation
@@ -150,7 +159,7 @@ def _custom_types(hint: Any) -> Iterator[type]:  # noqa: ANN401 - an annotation
 
 def _is_never_met(kind: type) -> bool:
     """Whether no value that MessagePack can hold is an instance of this class."""
-    if is_model(kind) or issubclass(kind, PurePath):
+    if is_model(kind) or issubclass(kind, PurePath | ByReference):
         return False
     try:
         return not any(issubclass(each, kind) for each in _ARRIVING)
@@ -193,7 +202,9 @@ def _adapt(hint: Any) -> type[_Adapted]:  # noqa: ANN401 - an annotation
 
 
 def _decode_custom(kind: Any, value: object) -> object:  # noqa: ANN401 - unknown to msgspec
-    kind = get_origin(kind) or kind
+    hints, kind = get_args(kind), get_origin(kind) or kind
+    if issubclass(kind, ByReference):
+        return kind.from_reference(value, hints[0] if hints else Any)
     if is_model(kind):
         return _validate(kind.model_validate, value, kind)
     if issubclass(kind, _Adapted):

@@ -9,7 +9,7 @@ from msgspec import MsgspecError, Raw, Struct
 from msgspec.msgpack import Decoder, Encoder, Ext
 from msgspec.structs import replace
 
-from tampu.errors import DecodeError
+from tampu.errors import DecodeError, EncodeError
 from tampu.wire.envelope import Envelope, RetryOverride, Uint32, encode_envelope
 from tampu.wire.fields import encode_name
 from tampu.wire.flow import NewMember, StepId
@@ -125,6 +125,14 @@ def _spread(found: object) -> Sequence[object]:
 def split_list(data: bytes) -> list[Raw]:
     """The items of an encoded list, still encoded; `DecodeError` if it is none."""
     return decode_as(_list_items, data, what="result", expected="a list")
+
+
+def join_list(items: Sequence[bytes], *, max_bytes: int) -> bytes:
+    """Encoded items as one encoded list; `EncodeError` if it is too large."""
+    size = sum(map(len, items))
+    if size > max_bytes:
+        raise EncodeError("items", f"they take {size} bytes; the limit is {max_bytes}")
+    return _encode([Raw(each) for each in items])
 
 
 class ItemTemplate:

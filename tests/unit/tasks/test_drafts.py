@@ -15,10 +15,12 @@ from tampu import (
     Flow,
     JobBatch,
     OptionError,
+    Results,
     Unique,
     WrongContext,
     chain,
 )
+from tampu.tasks.arguments import InvalidArguments
 from tampu.tasks.drafts import Draft, split_arguments
 from tampu.wire.placeholders import placeholders_of
 
@@ -48,6 +50,11 @@ async def elsewhere(number: int) -> int:
 @app.task(limits=[Concurrency(1, by="tenant")])
 async def limited(tenant: str) -> str:
     return tenant
+
+
+@app.task
+async def join(results: Results[int]) -> int:
+    return sum([each async for each in results])
 
 
 @dataclass
@@ -99,6 +106,24 @@ class TestArguments:
             flow.map(index, [{"no": "url"}])  # type: ignore[call-overload]
         assert len(flow._drafted) == 1, "what was refused is not in the flow"
 
+    def test_items_of_a_result_stand_in_lists_only(self) -> None:
+        flow = app.flow()
+        numbers = flow.add(digits, 12)
+        wrong: Any = numbers.value
+        in_dict: Any = {"a": next(iter(wrong))}
+        for given in (*wrong, in_dict):
+            with pytest.raises(OptionError, match="inside of a list"):
+                flow.add(add_up, given)
+            with pytest.raises(OptionError, match="inside of a list"):
+                flow.add(add_up, counts=given)
+        nested: Any = [[*wrong], *wrong]
+        flow.add(add_up, nested)
+
+    def test_items_can_be_counted(self) -> None:
+        wrong: Any = 5
+        with pytest.raises(OptionError, match="expected items"):
+            app.flow().map(count, wrong)
+
     def test_a_limit_by_an_item_needs_items_that_are_known(self) -> None:
         flow = app.flow()
         names = flow.map(limited, ["a", "b"])
@@ -112,6 +137,26 @@ class TestArguments:
         flow.map(index, [Page("/")])
         (draft,) = drafts(flow)
         assert [each.expected for each in placeholders_of(draft.template)]
+
+
+class TestResults:
+    def test_a_reference_is_read(self) -> None:
+        convert = join.definition.arguments.convert
+        found = convert({"results": {"flow": "F", "node": 3, "queue": "q"}})["results"]
+        assert isinstance(found, Results)
+        assert repr(found) == "<Results of node 3 of F>"
+        assert (found.flow, found.node, found.queue) == ("F", 3, "q")
+
+    @pytest.mark.parametrize("data", [None, 5, "F", {}, {"flow": "F"}, [1, 2, 3]])
+    def test_what_is_none_is_refused(self, data: object) -> None:
+        with pytest.raises(InvalidArguments, match="results"):
+            join.definition.arguments.convert({"results": data})
+
+    async def test_they_are_read_by_a_job_only(self) -> None:
+        reference = {"flow": "F", "node": 3, "queue": "q"}
+        results = join.definition.arguments.convert({"results": reference})["results"]
+        with pytest.raises(OptionError, match="only by the task"):
+            await anext(aiter(results))
 
 
 class TestEdges:

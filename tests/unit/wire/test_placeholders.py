@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.msgpack import Ext, decode, encode
 
-from tampu.errors import DecodeError
+from tampu.errors import DecodeError, EncodeError
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.envelope import RetryOverride, decode_envelope
 from tampu.wire.flow import NewMember, StepId
@@ -29,6 +29,7 @@ from tampu.wire.placeholders import (
     encode_inputs,
     encode_steps,
     fill_template,
+    join_list,
     next_step,
     placeholders_of,
     read_own_payload,
@@ -134,6 +135,18 @@ class TestItems:
     def test_what_is_no_definition_is_refused(self, data: bytes) -> None:
         with pytest.raises(DecodeError):
             decode_map(data)
+
+    @given(st.lists(VALUES, max_size=5))
+    def test_items_are_joined_to_a_list_that_can_be_split(self, items: list[object]) -> None:
+        encoded = [encode(each) for each in items]
+        joined = join_list(encoded, max_bytes=10_000)
+        assert decode(joined) == items
+        assert [bytes(each) for each in split_list(joined)] == encoded
+
+    def test_too_many_items_are_refused(self) -> None:
+        assert join_list([b"\x01"] * 10, max_bytes=10)
+        with pytest.raises(EncodeError, match="they take 11 bytes; the limit is 10"):
+            join_list([b"\x01"] * 11, max_bytes=10)
 
     def test_a_list_is_split_without_being_decoded(self) -> None:
         assert [bytes(each) for each in split_list(encode([1, "a", [2]]))] == [

@@ -56,7 +56,8 @@ local function tell_end(flow, kind, value, ttl)
     redis.pcall('SET', tag .. ':' .. kind .. ':' .. flow.id, value, 'EX', ttl)
     told[#told + 1] = flow.id
 end
-local function tell_result(flow, value) tell_end(flow, 'result', value, flow.ttl) end
+-- `note_changes` shortens its time when the flow has ended.
+local function tell_result(flow, value) tell_end(flow, 'result', value, HELD_S) end
 local function tell_failure(flow, value) tell_end(flow, 'tampu:failure', value, HELD_S) end
 
 local clock
@@ -197,7 +198,10 @@ local function note_changes(flow)
     for i = 1, #fields, 4000 do
         redis.call('HSET', flow.key, unpack(fields, i, math.min(i + 3999, #fields)))
     end
-    if ttl then keep(flow, ttl) end
+    if ttl then
+        keep(flow, ttl)
+        redis.call('EXPIRE', tag .. ':result:' .. flow.id, ttl)
+    end
 end
 
 -- --- how jobs end -----------------------------------------------------------------------------------
