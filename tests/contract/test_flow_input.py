@@ -230,7 +230,7 @@ def test_backoffs_and_attempts_are_those_that_a_job_of_a_flow_may_have(flows: Fl
 async def test_nobody_can_choose_an_id_that_looks_like_one_of_a_flow(
     flows: FlowApp, flow: Flow
 ) -> None:
-    for job_id in ("a" * 26 + "~1", "a" * 26 + "~1.2!3@home", "a" * 26 + "~1/3"):
+    for job_id in ("0" * 26 + "~1", "0" * 26 + "~1.2!3@home", "0" * 26 + "~1/3"):
         with pytest.raises(OptionError, match="of flows"):
             await flows.home.add("n", job_id=job_id)
     assert repr(flow)

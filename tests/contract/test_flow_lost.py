@@ -179,7 +179,7 @@ async def test_a_job_that_waits_for_its_next_attempt_or_runs_long_is_not_lost(
 async def test_a_job_that_is_cancelled_before_it_starts_ends_its_flow(shop: FlowShop) -> None:
     run = await shop.start_sum()
     job = shop.app.queue("default").job(f"{run.id}~0")
-    assert (await job.cancel()).value == "cancelling"
+    assert (await job.cancel()).value == "cancelled"
     async with working(shop.app, {"default": 5, "other": 5}):
         await wait_for_state(run, "failed")
     info = await run.info()
@@ -200,8 +200,9 @@ async def test_flows_whose_jobs_are_purged_end(
     for queue in ("default", "other"):
         done = await tampu("queue", "purge", queue, "--state", "waiting", "-y", url=running.url)
         assert done.code == 0
-    for each in (run, bad, again):
-        await wait_for_state(each, "failed")
+    async with working(shop.app, {"default": 5, "other": 5}):
+        for each in (run, bad, again):
+            await wait_for_state(each, "failed")
     await last.app.close()
 
 

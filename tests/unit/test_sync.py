@@ -49,7 +49,8 @@ NOT_FOR_USERS: dict[type, set[str]] = {
     Schedules: {"store"},
     Limits: {"declare"},
     Flows: {
-        *("dead_letters", "follow_map", "grow", "map_result", "prepare_gate", "resume", "start"),
+        *("dead_letters", "follow_map", "grow", "letter_places", "map_result", "prepare_gate"),
+        *("resume", "retry", "start"),
     },
     Job: HANDLER_ONLY,
     FlowRun: {"follow"},
