@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tampu.admin.flow_info import FlowInfo, RunState, read_flow
@@ -20,6 +21,7 @@ from tampu.server.scripts.flows import (
     stop_flow,
 )
 from tampu.util.options import at_least
+from tampu.util.pauses import Pauses
 from tampu.wire.placeholders import split_value
 from tampu.wire.result import decode_result, encode_cancelled
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 _RESUMED_A_CALL: Final = 1000
 _LOOK_S: Final = 0.2
+_SOON_S: Final = 0.01
+_RELAYED_S: Final = 5.0  # without a worker nobody brings it
 _OVER: Final = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
 
 
@@ -83,6 +87,18 @@ class Flows:
         for queue, dead_id in (await (await self._reader(flow_id)).dead_letters()).values():
             found.setdefault(queue or self._keys.name, []).append(dead_id)
         return found
+
+    async def until_replayed(self, flow_id: str, dead_ids: Collection[str]) -> None:
+        """Return when the flow knows that these dead letters run again, or soon after.
+
+        Those of other queues it learns from their relay.
+        """
+        pauses, limit_at = Pauses(_SOON_S, _LOOK_S), monotonic() + _RELAYED_S
+        while dead_ids and monotonic() < limit_at:
+            known = await self.dead_letters(flow_id)
+            if not any(dead_id in ids for ids in known.values() for dead_id in dead_ids):
+                return
+            await asyncio.sleep(pauses.next_s())
 
     async def start(self, flow: FlowStart) -> bool:
         """Store a flow and add its first jobs; False if it was there already."""

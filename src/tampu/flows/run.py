@@ -92,9 +92,13 @@ class FlowRun(Generic[R]):
 
         Jobs that are done stay done. A dead letter that was deleted cannot run again.
         """
-        flows, count = self._app.queue(self._queue).flows, 0
+        flows, count, elsewhere = self._app.queue(self._queue).flows, 0, list[str]()
         for queue, ids in (await flows.dead_letters(self.id)).items():
-            count += await self._app.queue(queue).dead.replay(len(ids), ids=ids)
+            replayed = await self._app.queue(queue).dead.replay(len(ids), ids=ids)
+            count += replayed
+            if replayed == len(ids) and queue != self._queue:
+                elsewhere += ids
+        await flows.until_replayed(self.id, elsewhere)
         await flows.resume(self.id)
         return count
 
