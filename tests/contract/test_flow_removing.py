@@ -95,7 +95,7 @@ async def test_waiting_jobs_of_both_queues_that_are_purged_end_in_their_flow(
     jobs = flow.map(flows.double, range(3))
     there = flow.map(flows.size_there, ["a", "b"])
     before = flow.add(flows.double, 7)
-    run = await flow.start(result=flow.add(flows.count_outcomes, jobs.outcomes))
+    run = await flow.start()
     assert await purge(server, "default", Purgeable.WAITING) == 1  # the others are not added yet
     await flows.home.pause()
     await flows.other.pause()
@@ -107,7 +107,6 @@ async def test_waiting_jobs_of_both_queues_that_are_purged_end_in_their_flow(
         await flows.other.resume()
         info = await flows.ends(run, "failed")
         assert [info.nodes[each.number].failed for each in (jobs, there, before)] == [3, 2, 1]
-        assert await run.result(SOON) == [0, 3]
 
 
 async def is_there(flows: FlowApp, home: int, other: int) -> bool:
