@@ -51,6 +51,7 @@ class FlowApp:
         self.pair = self._task(self._pair)
         self.refuse = self._task(self._refuse, attempts=1)
         self.refuse_there = self._task(self._refuse_there, attempts=1, queue=OTHER)
+        self.refuse_three = self._task(self._refuse_three, attempts=1)
         self.mostly = self._task(self._mostly, attempts=1)
         self.hold = self._task(self._hold)
         self.hold_there = self._task(self._hold_there, queue=OTHER)
@@ -145,6 +146,9 @@ class FlowApp:
 
     async def _refuse_there(self, number: int) -> int:
         return await self._refuse(number)
+
+    async def _refuse_three(self, number: int) -> int:
+        return await self._refuse(number) if number == 3 else number
 
     async def _mostly(self, number: int) -> int:
         if number == 3:

@@ -75,6 +75,9 @@ async def test_replaying_a_dead_letter_finishes_the_flow(
         flows.fails = False
         dead = (flows.other if is_elsewhere else flows.home).dead
         assert await dead.replay() == 3
+        await wait_until(
+            lambda: has_no_failure(flows, run), within=SOON, sentence="its home knows of it"
+        )
         assert await run.result(SOON) == 6
         info = await flows.ends(run, "done")
         assert (info.failure, info.failed) == (None, 0)
@@ -103,6 +106,11 @@ async def test_a_flow_is_retried_in_all_of_its_queues(
         assert await run.retry() == 0
     assert "sum" not in flows.ran
     assert [key for key in admin.scan_iter(f"*{run.id}*") if admin.ttl(key) == -1] == []
+
+
+async def has_no_failure(flows: FlowApp, run: FlowRun[Any]) -> bool:
+    info = await flows.info(run)
+    return info.failure is None
 
 
 async def has_letters(flows: FlowApp, run: FlowRun[Any], runs: int) -> bool:

@@ -1,11 +1,18 @@
 """Flows: what travels along their edges, on one queue and on several."""
 
+import asyncio
 from typing import Any
 
 import pytest
 import redis
 
 from tampu import App, Flow, FlowRun, JobFailed, Node, OptionError, ResultTimeout, RunState
+from tampu.errors import ConnectionLost
+from tampu.server.lane import Lane
+from tampu.server.scripts import flows as flow_scripts
+from tampu.server.scripts.flows import Growth
+from tampu.services import relay
+from tampu.wire.keys import QueueKeys
 from tests.contract.apps import working
 from tests.contract.flows import OTHER, FlowApp
 from tests.contract.workers import SOON
@@ -121,6 +128,38 @@ async def test_one_failure_more_than_is_tolerated_fails_the_flow(
         with pytest.raises(JobFailed, match="three"):
             await run.result(SOON)
         assert (await flows.ends(run, "failed")).failed == 2
+
+
+async def test_a_map_grows_from_the_results_that_there_were_when_it_began(
+    flows: FlowApp, flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = flow.map(flows.refuse_three, [1, 3, 5, 7, 9]).tolerate(0.5)
+    copies = flow.map(flows.double, jobs)
+    grow, calls, runs_again = flow_scripts.grow_map, list[int](), asyncio.Event()
+
+    async def stumble(lane: Lane, keys: QueueKeys, growth: Growth) -> int:
+        if growth.node == copies.number:
+            calls.append(growth.node)
+        if len(calls) == 2:
+            calls.append(0)
+            await runs_again.wait()
+            raise ConnectionLost("test", "it was cut")
+        return await grow(lane, keys, growth)
+
+    monkeypatch.setattr(relay, "_MOST_A_CALL", 2)
+    monkeypatch.setattr(relay, "grow_map", stumble)
+    async with flows.at_work():
+        run = await flow.start(result=copies)
+        await wait_until(lambda: len(calls) == 3, within=SOON, sentence="it has begun to grow")
+        flows.fails = False
+        assert await flows.home.dead.replay() == 1
+
+        async def is_done() -> bool:
+            return (await flows.info(run)).nodes[jobs.number].done == 5
+
+        await wait_until(is_done, within=SOON, sentence="the job that was tolerated is done")
+        runs_again.set()
+        assert await run.result(SOON) == [2, 10, 14, 18]
 
 
 @pytest.mark.every_server

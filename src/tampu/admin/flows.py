@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tampu.admin.flow_info import STATE_FIELDS, FlowInfo, RunState, read_flow, state_of
@@ -20,6 +21,7 @@ from tampu.server.scripts.flows import (
     stop_flow,
 )
 from tampu.util.options import at_least, check_choice
+from tampu.util.pauses import Pauses
 from tampu.wire.placeholders import split_value
 from tampu.wire.result import decode_result, encode_cancelled
 
@@ -33,6 +35,8 @@ _RESUMED_A_CALL: Final = 1000
 _LOOK_S: Final = 0.2
 _MOST_LOOKED_AT: Final = 10_000
 _LOOKED_AT_A_TIME: Final = 200
+_SOON_S: Final = 0.01
+_RELAYED_S: Final = 5.0  # without a worker nobody brings it
 _OVER: Final = (RunState.DONE, RunState.FAILED, RunState.CANCELLED)
 
 
@@ -113,9 +117,13 @@ class Flows:
 
         `replay` puts dead letters of a queue back.
         """
-        count = 0
+        count, elsewhere = 0, list[str]()
         for queue, ids in (await self.dead_letters(flow_id)).items():
-            count += await replay(queue, ids)
+            replayed = await replay(queue, ids)
+            count += replayed
+            if replayed == len(ids) and queue != self._keys.name:
+                elsewhere += ids
+        await self._await_replays(flow_id, elsewhere)
         await self.resume(flow_id)
         return count
 
@@ -131,6 +139,18 @@ class Flows:
         found = await (await self._reader(flow_id)).dead_letters()
         own = self._keys.name
         return {place: (queue or own, dead_id) for place, (queue, dead_id) in found.items()}
+
+    async def _await_replays(self, flow_id: str, dead_ids: Collection[str]) -> None:
+        """Return when the flow knows that these dead letters run again, or soon after.
+
+        Those of other queues it learns from their relay.
+        """
+        pauses, limit_at = Pauses(_SOON_S, _LOOK_S), monotonic() + _RELAYED_S
+        while dead_ids and monotonic() < limit_at:
+            known = await self.dead_letters(flow_id)
+            if not any(dead_id in ids for ids in known.values() for dead_id in dead_ids):
+                return
+            await asyncio.sleep(pauses.next_s())
 
     async def start(self, flow: FlowStart) -> bool:
         """Store a flow and add its first jobs; False if it was there already."""

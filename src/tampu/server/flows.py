@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tampu.server.protocol import pack
-from tampu.server.streams import entries_from
+from tampu.server.streams import entries_from, last_id
 from tampu.util.lifecycle import ignore_outcome
 from tampu.wire.fields import decode_text
 from tampu.wire.placeholders import FlowValues
@@ -67,18 +67,29 @@ class FlowReader:
         key = self._keys.map_results(self._flow_id, node)
         return await entries_from(self._lane, key, start=start, count=_PAGE)
 
-    async def all_results(self, node: int) -> Mapping[int, bytes]:
-        """The stored values of a node that has many, by the numbers of its jobs."""
+    async def last_result(self, node: int) -> bytes:
+        """The id of the last entry with results of a node."""
+        return await last_id(self._lane, self._keys.map_results(self._flow_id, node))
+
+    async def all_results(self, node: int, *, until: bytes = b"") -> Mapping[int, bytes]:
+        """The stored values of a node that has many, by the numbers of its jobs.
+
+        With `until`, those up to this entry.
+        """
         found: dict[int, bytes] = {}
         start = b"-"
         while page := await self.results(node, start=start):
-            for _, flat in page:
+            for entry_id, flat in page:
                 found.update(pair_results(flat or ()))
+                if entry_id == until:
+                    return found
             start = b"(" + page[-1][0]
         return found
 
-    async def values_for(self, placeholders: Iterable[Placeholder]) -> FlowValues:
-        """The values that placeholders stand for."""
+    async def values_for(
+        self, placeholders: Iterable[Placeholder], *, until: bytes = b""
+    ) -> FlowValues:
+        """The values that placeholders stand for; those of nodes with many up to an entry."""
         values = FlowValues(self._flow_id, self._keys.name)
         wanted = {each.node: each.is_map for each in placeholders if each.needs_value}
         single = [node for node, is_map in wanted.items() if not is_map]
@@ -89,7 +100,7 @@ class FlowReader:
                     values.note(node, value)
         for node, is_map in wanted.items():
             if is_map:
-                values.note_many(node, await self.all_results(node))
+                values.note_many(node, await self.all_results(node, until=until))
                 (fired,) = await self.fields([f"c{node}"])
                 if b"s" not in (fired or b""):
                     values.note_failed(node)

@@ -76,6 +76,7 @@ class MapGrowth:
         self._items: list[Raw] = []
         self._home: str | None = None
         self._added = 0
+        self._until = b""  # the last entry of results that the items are read from
 
     async def grow(self) -> bool:
         """Add some; False if there are no more."""
@@ -83,7 +84,7 @@ class MapGrowth:
             return False
         part = self._next_part()
         is_last = self._added + len(part) >= len(self._items)
-        growth = Growth(self._flow_id, self._node, self._added, part, is_last)
+        growth = Growth(self._flow_id, self._node, self._added, part, is_last, self._until)
         self._added = await grow_map(self._lane, self._keys, growth)
         return self._added >= 0 and (not is_last or self._added < len(self._items))
 
@@ -99,8 +100,8 @@ class MapGrowth:
 
     async def _begin(self) -> bool:
         node = self._node
-        names = [f"b{node}", f"p{node}", f"q{node}"]
-        body, added, queue = await self._reader.fields(names)
+        names = [f"b{node}", f"p{node}", f"q{node}", f"l{node}"]
+        body, added, queue, until = await self._reader.fields(names)
         if body is None:
             return False
         self._definition = definition = decode_map(body)
@@ -109,8 +110,11 @@ class MapGrowth:
         if definition.source is None:
             self._items = split_list(definition.items or b"\x90")
         else:
-            values = await self._reader.values_for([definition.source])
-            self._items = split_list(bytes(values.value_of(definition.source)))
+            source = definition.source
+            if source.is_map:
+                self._until = until or await self._reader.last_result(source.node)
+            values = await self._reader.values_for([source], until=self._until)
+            self._items = split_list(bytes(values.value_of(source)))
         return True
 
     def _next_part(self) -> list[bytes]:

@@ -2,7 +2,8 @@
 -- KEYS  1 stream   2 notices (stream)
 -- ARGV  1 id of the flow   2 node   3 the number of the first job, or the token of this call if their
 --       ids have nine digits 0 in place of a number, which are replaced   4 '1': these are the last ones
---       5.. the jobs
+--       5 the last entry of results that its items were read from ('': they are no results)
+--       6.. the jobs
 -- reply the number of jobs that it has now, or -1: it takes no more
 -- Atomic because a repeated call must add nothing, and because the node must not end in between.
 local stream, notices = KEYS[1], KEYS[2]
@@ -25,7 +26,7 @@ if not node.is_batch and tonumber(ARGV[3]) ~= node.added then return node.added 
 -- Jobs that run may add to their own batch until the last of them has ended.
 local is_open = node.stage == '1' or node.is_batch and node.stage == '2' and node.pending > 0
 if not is_open then return -1 end
-local members = { unpack(ARGV, 5) }
+local members = { unpack(ARGV, 6) }
 if flow.state ~= 'running' or flow.halted then
     if node.stage == '1' and not node.is_batch then
         node.stage, node.is_changed = '3', true
@@ -47,6 +48,8 @@ if node.is_batch then
         members[i] = join_member(name, body, extras)
     end
 end
+-- Results may come later of jobs that were tolerated: whoever goes on with this leaves them out.
+if ARGV[5] ~= '' then redis.call('HSETNX', flow.key, 'l' .. node.name, ARGV[5]) end
 add_members(node.queue, members)
 add_to_map(flow, node, #members)
 if ARGV[4] == '1' then close_map(flow, node) end

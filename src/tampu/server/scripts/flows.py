@@ -54,7 +54,8 @@ async def start_flow(lane: Lane, keys: QueueKeys, flow: FlowStart) -> bool:
 class Growth(Struct, frozen=True):
     """Jobs for a node of a flow.
 
-    `first` is the number of the first one; for a batch, a token of the call.
+    `first` is the number of the first one; for a batch, a token of the call. `until` is the last
+    entry of the results that the jobs are for, b"" if they are for none.
     """
 
     flow_id: str
@@ -62,11 +63,13 @@ class Growth(Struct, frozen=True):
     first: int | str
     members: Sequence[bytes]
     is_last: bool
+    until: bytes = b""
 
 
 async def grow_map(lane: Lane, keys: QueueKeys, growth: Growth) -> int:
     """Add jobs to a node; returns how many it has now, or -1 if it takes no more."""
-    args = (growth.flow_id, growth.node, growth.first, int(growth.is_last), *growth.members)
+    head = (growth.flow_id, growth.node, growth.first, int(growth.is_last), growth.until)
+    args = (*head, *growth.members)
     return as_number(await _GROW.run(lane, (keys.stream, keys.notices), args, repeatable=True))
 
 
