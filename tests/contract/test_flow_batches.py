@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +33,10 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def flows(running: RunningServer) -> FlowApp:
-    return FlowApp(running)
+def flows(running: RunningServer) -> Iterator[FlowApp]:
+    made = FlowApp(running)
+    yield made
+    made.app.close_sync()
 
 
 # --- chains -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Flows, chains and batches from code without an event loop, with a worker."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
@@ -56,8 +56,10 @@ class Shop:
 
 
 @pytest.fixture
-def shop(running: RunningServer) -> Shop:
-    return Shop(running.url)
+def shop(running: RunningServer) -> Iterator[Shop]:
+    made = Shop(running.url)
+    yield made
+    made.app.close_sync()
 
 
 async def in_thread(call: Callable[[], T]) -> T:
