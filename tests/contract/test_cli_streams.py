@@ -3,10 +3,12 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
+from tampu import EventKind
 from tests.contract.cli import COMMAND, LIMIT_S, environment
 from tests.contract.worker_command import SHOP
-from tests.contract.workers import QUEUE, Boom, Harness
+from tests.contract.workers import KEYS, QUEUE, Boom, Harness
 from tests.servers import RunningServer
 from tests.terminal import terminal
 from tests.waiting import wait_until
@@ -84,9 +86,11 @@ async def test_the_error_of_a_job_cannot_control_the_terminal(
     job = await harness.queue.add("x")
 
     async def is_dead() -> bool:
-        return (await harness.queue.counts()).dead == 1
+        written: Any = harness.admin.xrange(KEYS.events)
+        kinds = {fields[b"e"] for _, fields in written}
+        return (await harness.queue.counts()).dead == 1 and EventKind.DEAD.value.encode() in kinds
 
-    await wait_until(is_dead, within=60, sentence="the job is a dead letter")
+    await wait_until(is_dead, within=60, sentence="the job is a dead letter, with its events")
     for command in ("dead ls", "events", f"job show {QUEUE} {job.id} --all #", "dead ls --json"):
         done = shell(f'"$@" {command} {QUEUE}', running)
         assert done.returncode == 0, done.stderr
