@@ -33,7 +33,6 @@ from tampu.server.streams import MAX_ACKS
 from tampu.util.clock import now_ms
 from tampu.wire.extras import NO_EXTRAS
 from tampu.wire.flow import parse_member
-from tampu.wire.names import FLOW_MARK
 
 if TYPE_CHECKING:
     from tampu.consumer.batch_sender import BatchSender
@@ -132,10 +131,10 @@ class Settler:
 
     def put(self, delivery: Delivery, outcome: Outcome, duration_ns: int) -> None:
         """Settle an entry soon, given the outcome of its attempt."""
-        extras = delivery.job.extras
-        job_id = delivery.job.id
-        is_plain = len(job_id) < _FLOW_ID_SIZE or job_id[26] != FLOW_MARK
-        if type(outcome) is self._plain_ack and extras.unique is None and is_plain:
+        job = delivery.job
+        extras = job.extras
+        is_short = len(job.id) < _FLOW_ID_SIZE  # an id of its own may be longer, too
+        if type(outcome) is self._plain_ack and extras.unique is None and is_short:
             # Hot path: what `settle` decides, without the call.
             if extras is not NO_EXTRAS:
                 self._breakers.note(delivery, outcome)
