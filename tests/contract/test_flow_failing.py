@@ -1,20 +1,25 @@
 """Flows whose jobs fail: who learns it when, and how they go on; flows that are cancelled."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from tampu import Flow, FlowRun, JobCancelled, JobFailed
+from tampu import EncodeError, Flow, FlowRun, JobCancelled, JobFailed, WrongContext
 from tampu.flows.storing import StartContext
 from tampu.server.connect import Server
 from tampu.server.lane import Lane
 from tampu.server.scripts.flows import start_flow
+from tampu.wire.entry import encode_member
 from tampu.wire.keys import QueueKeys
 from tests.contract.flows import FlowApp
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
 from tests.waiting import wait_until
+
+MANY = 30_000
 
 
 @pytest.fixture
@@ -247,3 +252,63 @@ async def test_a_map_over_what_is_no_list_stops_the_flow(flows: FlowApp, flow: F
         with pytest.raises(JobFailed, match="a list"):
             await run.result(SOON)
         await flows.ends(run, "cancelled")
+
+
+async def test_a_flow_fails_with_the_failure_that_nobody_takes_care_of(
+    flows: FlowApp, flow: Flow
+) -> None:
+    handled = flow.add(flows.refuse, 1)
+    flow.add(flows.one_outcome, handled.outcome)
+    flow.add(flows.refuse, 2).after(handled)
+    async with flows.at_work():
+        run = await flow.start()
+        with pytest.raises(JobFailed, match="no 2"):
+            await run.result(SOON)
+
+
+@pytest.mark.every_server
+async def test_a_flow_with_very_many_jobs_taken_out_goes_on(
+    flows: FlowApp, flow: Flow, admin: redis.Redis
+) -> None:
+    flow.add(flows.double, 1)
+    async with flows.app:
+        run = await flow.start()
+        key = QueueKeys("default").flow(run.id)
+        entries: Any = admin.xrange(QueueKeys("default").stream)
+        fields = entries[0][1]
+        member = encode_member(fields[b"n"].decode(), fields[b"d"])
+        admin.hset(key, mapping={"halt": "1", "live": 0})
+        many: dict[Any, Any] = {f"0.{number}": b"1 " + member for number in range(MANY)}
+        admin.hset(key + b":parked", mapping=many)
+        async with asyncio.timeout(SOON):
+            assert await flows.home.flows.resume(run.id)
+        assert admin.exists(key + b":parked") == 0
+        assert admin.xlen(QueueKeys("default").stream) == MANY + 1
+
+
+async def test_a_job_of_a_map_has_no_batch_to_add_to(flows: FlowApp, flow: Flow) -> None:
+    seen: list[str] = []
+
+    @flows.app.task(attempts=1)
+    async def add_one(number: int) -> None:
+        try:
+            async with flows.app.own_batch() as batch:
+                await batch.add(flows.double, number)
+        except WrongContext as error:
+            seen.append(str(error))
+
+    flow.map(add_one, [1])
+    async with flows.at_work():
+        await (await flow.start()).result(SOON)
+    assert len(seen) == 1
+    assert "it is none" in seen[0]
+    assert "double" not in str(flows.ran)
+
+
+async def test_a_default_is_encoded_as_arguments_are(flows: FlowApp, flow: Flow) -> None:
+    bad = flow.add(flows.refuse, 1)
+    with pytest.raises(EncodeError, match="default"):
+        bad.default(object())
+    last = flow.add(flows.words, bad.default(Path("a bc")))  # type: ignore[call-overload]
+    async with flows.at_work():
+        assert await (await flow.start(result=last)).result(SOON) == ["a", "bc"]

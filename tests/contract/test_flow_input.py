@@ -234,3 +234,9 @@ async def test_nobody_can_choose_an_id_that_looks_like_one_of_a_flow(
         with pytest.raises(OptionError, match="of flows"):
             await flows.home.add("n", job_id=job_id)
     assert repr(flow)
+
+
+async def test_a_step_of_a_chain_waits_for_no_node(flows: FlowApp, flow: Flow) -> None:
+    node = flow.add(flows.double, 1)
+    first = flows.double.call(1)
+    fails(OptionError, "use a flow", lambda: first.then(flows.pair, node))  # type: ignore[call-overload]

@@ -45,6 +45,7 @@ class FlowBatch:
         self._run = run
         self._members: list[tuple[Draft, bytes]] = []
         self._size = 0
+        self._unsent: Growth | None = None  # was sent, and has no answer yet
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -109,16 +110,21 @@ class FlowBatch:
         return draft, job.to_member(batch_id(self.run.id, _NODE, None), draft.template)
 
     async def _send(self, *, is_last: bool) -> None:
-        members, self._members, self._size = self._members, [], 0
-        if not members and not is_last:
-            return
-        await self._app.prepare_gates([draft for draft, _ in members])
-        token = new_id(now_ms())
-        texts = [member for _, member in members]
-        growth = Growth(self.run.id, _NODE, token, texts, is_last)
-        if await self._app.queue(self._queue).flows.grow(growth) < 0:
-            problem = "it was cancelled or halted, or all of its jobs have ended"
-            raise WrongContext("add to a batch", problem)
+        while self._unsent is not None or self._members or is_last:
+            if self._unsent is None:
+                await self._app.prepare_gates([draft for draft, _ in self._members])
+                texts = [member for _, member in self._members]
+                # Kept until the server has answered: with its token, nothing of it is added twice.
+                self._unsent = Growth(self.run.id, _NODE, new_id(now_ms()), texts, is_last)
+                self._members, self._size = [], 0
+            growth = self._unsent
+            count = await self._app.queue(self._queue).flows.grow(growth)
+            self._unsent = None
+            if count < 0:
+                problem = "it was cancelled or halted, all of its jobs have ended, or it is none"
+                raise WrongContext("add to a batch", problem)
+            if growth.is_last:
+                return
 
 
 class SyncFlowBatch(Blocking[FlowBatch]):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar, cast
 
-from msgspec import Struct, convert
+from msgspec import Raw, Struct, convert
 from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.job import current_run
 from tampu.tasks.arguments import ReturnType
 from tampu.tasks.hints import ByReference
+from tampu.wire.payload import encode_payload
 from tampu.wire.placeholders import Expected, Later, Placeholder
 
 if TYPE_CHECKING:
     from tampu.flows.flow import Flow
 
+_MAX_DEFAULT_BYTES: Final = 1_048_576
 T = TypeVar("T")
 D = TypeVar("D")
 T_co = TypeVar("T_co", covariant=True)
@@ -123,7 +125,8 @@ class Node(Edge[T_co]):
 
     def default(self, value: D) -> Edge[T_co | D]:
         """Its result, or this value if it fails."""
-        return Edge(self.flow, Placeholder(Expected.DEFAULT, self.number, default=value))
+        default = _encode_default(value)
+        return Edge(self.flow, Placeholder(Expected.DEFAULT, self.number, default=default))
 
     def after(self, *others: Node[Any]) -> Node[T_co]:
         """Start it only when others have ended, in whatever way; returns the node itself."""
@@ -157,7 +160,8 @@ class Nodes(Node[list[T]], Generic[T]):
 
     def default(self, value: D) -> Edge[list[T] | D]:
         """The list of their results, or this value if more of them fail than are tolerated."""
-        placeholder = Placeholder(Expected.DEFAULT, self.number, is_map=True, default=value)
+        default = _encode_default(value)
+        placeholder = Placeholder(Expected.DEFAULT, self.number, is_map=True, default=default)
         return Edge(self.flow, placeholder)
 
     @property
@@ -190,3 +194,8 @@ def edge_kind(later: Later) -> str:
     """What an argument needs: the success of its node, or any end of it."""
     is_handled = later.placeholder.expected in {Expected.OUTCOME, Expected.DEFAULT}
     return "e" if is_handled else "s"
+
+
+def _encode_default(value: object) -> Raw:
+    """A value as arguments are encoded; `EncodeError` if it cannot be sent."""
+    return Raw(encode_payload(value, max_bytes=_MAX_DEFAULT_BYTES, what="default"))

@@ -105,7 +105,7 @@ class FlowRun(Generic[R]):
         return FlowProgress(info.jobs, info.done, info.failed, info.is_growing)
 
     async def cancel(self) -> bool:
-        """Cancel it: nothing more starts, and what runs is cancelled; False if it was over."""
+        """Cancel it and what runs of it; False if it was done or cancelled before."""
         return await self._app.queue(self._queue).flows.cancel(self.id)
 
     async def retry(self) -> int:

@@ -107,8 +107,11 @@ class Chain(Generic[R_co]):
                 "use a flow for several queues"
             )
             raise OptionError("task", task, problem)
+        draft = task.draft((PREVIOUS, *args), kwargs)
+        if len(draft.later) > 1:
+            raise OptionError("task", task, "steps of a chain cannot wait for nodes; use a flow")
         longer: Chain[Any] = Chain(self._first)
-        longer._drafts = (*self._drafts, task.draft((PREVIOUS, *args), kwargs))
+        longer._drafts = (*self._drafts, draft)
         longer._last = task
         return longer
 

@@ -22,6 +22,7 @@ local node = flow and load_node(flow, ARGV[2])
 if not node then return -1 end
 local calls = node.is_batch and redis.call('HGET', flow.key, 'r' .. node.name) or ''
 if node.is_batch and is_recent(calls, ARGV[3]) then return node.added end
+if not node.is_batch and #ARGV[3] == 26 then return -1 end  -- a token: the node is no batch
 if not node.is_batch and tonumber(ARGV[3]) ~= node.added then return node.added end
 -- Jobs that run may add to their own batch until the last of them has ended.
 local is_open = node.stage == '1' or node.is_batch and node.stage == '2' and node.pending > 0

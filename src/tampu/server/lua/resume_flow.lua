@@ -17,7 +17,11 @@ local flow = open_flow(ARGV[1])
 if not flow or flow.state == 'cancelled' then return -1 end
 if flow.state == 'done' then return 0 end
 local parked = flow.key .. ':parked'
-local found, places = redis.call('HSCAN', parked, 0, 'COUNT', ARGV[2])[2], {}
+-- The buckets of those that were added before are empty, and there may be many of them.
+local cursor, found, places = '0', {}, {}
+repeat
+    cursor, found = unpack(redis.call('HSCAN', parked, cursor, 'COUNT', ARGV[2]))
+until #found > 0 or cursor == '0'
 for i = 1, #found, 2 do
     local node = load_node(flow, string.match(found[i], '^%d+'))
     unpark(flow, node, found[i], found[i + 1])

@@ -52,7 +52,7 @@ for n, flag in ipairs(flags) do
             end
         end
         if kind == 'd' or kind == 'c' then end_output(id, value, OUTPUT_S)
-        elseif run ~= '' then end_output(id, '', OUTPUT_S, run) end
+        elseif kind == 's' and run ~= '' then end_output(id, '', OUTPUT_S, run) end
         local flow, node, number, generation, home = split_id(id)
         if home == '' then
             if number ~= '' then number = tostring(tonumber(number)) end

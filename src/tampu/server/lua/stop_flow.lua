@@ -19,16 +19,12 @@ if not flow then return '' end
 local before = flow.state
 if before == 'running' or before == 'failed' then
     flow.state, flow.resumes = 'cancelled', false
-    local batch = redis.call('HGET', flow.key, 'j0') == 'b' and load_node(flow, '0')
-    if batch and batch.stage == '1' then close_map(flow, batch) end  -- its producer may add no more
     tell_failure(flow, ARGV[2])
     ask_workers(flow, 'cancel')
-    for name in string.gmatch(redis.call('HGET', flow.key, 'maps') or '', '%d+') do
-        local node = load_node(flow, name)
-        if node.is_batch and node.stage == '1' then
-            node.stage, node.is_changed = '3', true  -- whoever adds to it may never come back
-            flow.live = flow.live - 1
-        end
+    local batch = redis.call('HGET', flow.key, 'j0') == 'b' and load_node(flow, '0')
+    if batch and batch.stage == '1' then
+        batch.stage, batch.is_changed = '3', true  -- whoever adds to it may never come back
+        flow.live = flow.live - 1
     end
     note_changes(flow)
     if flow.live > 0 then keep(flow, HELD_S) end  -- should the end of one never come

@@ -1,14 +1,11 @@
--- end_removed(id): a job is gone that waited; if it was one of a flow, the flow learns that. Returns the id
--- that callers wait for. After `outbox`. `tag` is what all keys of the queue begin with.
+-- end_removed(id): a job that waited was removed; if it was one of a flow, the flow learns that. After
+-- `outbox`. `tag` is what all keys of the queue begin with.
 local REMOVED = cmsgpack.pack({ 'cancelled', '', '', '' })
 local function end_removed(id)
-    if string.sub(id, 27, 27) ~= '~' then return id end
-    local chain, steps = string.match(id, '^(%w+~)%d+/(%d+)$')
-    if chain then return chain .. steps .. '/' .. steps end
+    if string.sub(id, 27, 27) ~= '~' or string.match(id, '^%w+~%d+/%d+$') then return end
     local at, home = string.match(id, '^%w+~%d+%.?%d*!?%d*(@?)(.*)$')
     if at == '@' or home == '' then
         if home == '' then home = string.sub(tag, 10, -2) end  -- the name of this queue
         send_message('op', 'end', 'to', home, 'id', id, 'kind', 'c', 'value', REMOVED, 'place', '')
     end
-    return id
 end

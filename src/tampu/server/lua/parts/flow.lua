@@ -156,9 +156,8 @@ end
 -- Write down what has changed, release what is ready, and end the flow if nothing of it is left.
 local function note_changes(flow)
     if flow.bad > 0 and flow.state == 'running' and not flow.was_told then
-        local why = redis.call('HGET', flow.key, 'why')
-        if why and redis.call('EXISTS', tag .. ':tampu:failure:' .. flow.id) == 0 then
-            tell_failure(flow, why)
+        if redis.call('EXISTS', tag .. ':tampu:failure:' .. flow.id) == 0 then
+            tell_failure(flow, redis.call('HGET', flow.key, 'why') or INCOMPLETE)
         end
         flow.was_told = true
         if flow.fast and not flow.halted then halt(flow) end
@@ -247,7 +246,7 @@ end
 
 local function end_some(flow, node, list)
     local old = swap_states(flow, node, list, function(each) return each.kind == 's' and DONE or DEAD end)
-    local results = {}
+    local results, failure, bad = {}, nil, flow.bad
     for i, each in ipairs(list) do
         if old[i] == PENDING or old[i] == AGAIN then
             local value, is_done = each.value, each.kind == 's'
@@ -258,7 +257,7 @@ local function end_some(flow, node, list)
                 if flow.again > 0 then redis.call('HDEL', flow.key .. ':dead', place_of(each)) end
             else
                 node.dead = node.dead + 1
-                redis.call('HSETNX', flow.key, 'why', value)
+                failure = failure or value
                 if each.place ~= '' then redis.call('HSET', flow.key .. ':dead', place_of(each), each.place) end
                 value = '\193' .. value
             end
@@ -270,6 +269,10 @@ local function end_some(flow, node, list)
     if node.is_map then redis.call('XADD', flow.key .. ':' .. node.name .. ':out', '*', unpack(results))
     else redis.call('HSET', flow.key, 'y' .. node.name, results[2]) end
     note_node(flow, node)
+    if failure then
+        -- The first one that nobody takes care of says why the flow has failed.
+        redis.call(bad == 0 and flow.bad > 0 and 'HSET' or 'HSETNX', flow.key, 'why', failure)
+    end
 end
 
 -- Adds a job that was parked: `text` is its generation from now on, and the job.
@@ -328,8 +331,10 @@ local function end_jobs(ends)
         end
         group[#group + 1] = each
     end
+    local changed = {}
     for _, group in ipairs(order) do
         local flow = open_flow(group[1].flow)
+        if flow then changed[flow] = true end
         local node = flow and load_node(flow, group[1].node)
         if node then
             if flow.again > 0 or group[1].kind == 'a' then group = drop_old(flow, group) end
@@ -342,9 +347,7 @@ local function end_jobs(ends)
             if #ended > 0 then end_some(flow, node, ended) end
         end
     end
-    for _, flow in pairs(flows) do
-        if flow then note_changes(flow) end
-    end
+    for flow in pairs(changed) do note_changes(flow) end
 end
 
 -- Tell those who wait for the flows that have ended. Call it last.
