@@ -1,6 +1,7 @@
 """Each way in which a job can wait, and what `why` says: its kind, who holds it, when it opens."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
@@ -43,11 +44,12 @@ def wakes_at(harness: Harness, resource: str) -> datetime:
 
 
 async def until_it_waits(harness: Harness, resource: str) -> None:
-    await wait_until(
-        lambda: harness.admin.zscore(KEYS.gate + b":wake", resource) is not None,
-        within=SOON,
-        sentence=f"a line waits for {resource}",
-    )
+    def waits_long() -> bool:
+        """Not only until somebody looks again."""
+        at_ms: Any = harness.admin.zscore(KEYS.gate + b":wake", resource)
+        return at_ms is not None and at_ms > (time.time() + 60) * 1000
+
+    await wait_until(waits_long, within=SOON, sentence=f"a line waits for {resource}")
 
 
 async def without_a_worker(harness: Harness) -> Waiting:
