@@ -63,7 +63,7 @@ async def _events(job_id: str, after: str | None) -> AsyncIterator[str]:
             async for item in items:
                 if isinstance(item, Chunk):
                     yield f"id: {item.id}\ndata: {json.dumps(item.value)}\n\n"
-                else:  # the worker died: another one begins anew
+                else:  # the worker died: another one starts the job again
                     yield "event: restarted\ndata:\n\n"
         yield "event: done\ndata:\n\n"
     except (JobFailed, JobCancelled, StreamError) as error:

@@ -176,7 +176,7 @@ class StreamRestarted(StreamError):
 
     def __init__(self, job_id: str, attempt: int) -> None:
         self.attempt = attempt
-        super().__init__(job_id, f"Job {job_id} began anew, with attempt {attempt}.")
+        super().__init__(job_id, f"Job {job_id} started again: this is attempt {attempt}.")
 
 
 class WrongContext(TampuError, RuntimeError):

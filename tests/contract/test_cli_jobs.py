@@ -266,7 +266,7 @@ class TestTail:
             job = await shaky.enqueue()
             told = await tampu("job", "tail", QUEUE, job.id, url=running.url)
         assert (told.code, told.out) == (1, "a\na\n")
-        assert told.err.splitlines()[0] == "tampu: Attempt 2 begins anew."
+        assert told.err.splitlines()[0] == "tampu: The job starts again: attempt 2."
         assert "ValueError: no" in told.err
 
     async def test_bad_input_is_a_sentence(self, running: RunningServer, harness: Harness) -> None:

@@ -293,3 +293,10 @@ async def test_flows_are_listed_and_unknown_ones_are_not_there(flows: FlowApp) -
         unknown = flows.app.flow_run(runs[0].id[::-1])
         assert await unknown.info() is None
         assert not await unknown.cancel()
+
+
+async def test_another_program_gets_the_results_of_a_map(flows: FlowApp, flow: Flow) -> None:
+    jobs = flow.map(flows.double, [1, 2])
+    async with flows.at_work():
+        run = await flow.start(result=jobs)
+        assert await flows.app.flow_run(run.id).result(SOON) == [2, 4]

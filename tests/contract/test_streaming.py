@@ -170,7 +170,7 @@ class TestYielding:
 
 
 class TestAttempts:
-    async def test_the_next_attempt_begins_anew(self, app: App) -> None:
+    async def test_the_next_attempt_starts_with_its_first_chunk(self, app: App) -> None:
         @app.task(attempts=2, backoff=Backoff.fixed(0))
         async def shaky(job: Job = INJECTED) -> AsyncIterator[str]:
             yield f"{job.attempt}a"
@@ -181,7 +181,7 @@ class TestAttempts:
         async with working(app):
             job = await shaky.enqueue()
             assert await values(job.stream()) == ["1a", "1b", Restarted(2), "2a", "2b"]
-            with pytest.raises(StreamRestarted, match="began anew, with attempt 2"):
+            with pytest.raises(StreamRestarted, match="started again: this is attempt 2"):
                 await values(job.stream(on_restart="raise"))
 
     async def test_a_worker_that_stops_gives_the_job_to_another_one(

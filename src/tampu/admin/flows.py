@@ -16,7 +16,7 @@ from tampu.server.scripts.flows import (
     Growth,
     grow_map,
     prepare_gate,
-    resume_flow,
+    resume_all,
     start_flow,
     stop_flow,
 )
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tampu.server.lane import Lane
     from tampu.wire.keys import QueueKeys
 
-_RESUMED_A_CALL: Final = 1000
 _LOOK_S: Final = 0.2
 _MOST_LOOKED_AT: Final = 10_000
 _LOOKED_AT_A_TIME: Final = 200
@@ -97,7 +96,8 @@ class Flows:
     async def cancel(self, flow_id: str) -> bool:
         """Cancel a flow: nothing more of it starts, and what runs is cancelled.
 
-        False if it was done or cancelled before, or if there is none.
+        False if it was done or cancelled before, or if there is none. If the connection is lost,
+        this raises, and the flow may have been cancelled.
         """
         lane = (await self._connect()).lane
         before = await stop_flow(lane, self._keys, flow_id, failure=encode_cancelled())
@@ -105,10 +105,7 @@ class Flows:
 
     async def resume(self, flow_id: str) -> bool:
         """Let a flow go on that was halted; False if it cannot."""
-        lane, left = (await self._connect()).lane, 1
-        while left > 0:
-            left = await resume_flow(lane, self._keys, flow_id, count=_RESUMED_A_CALL)
-        return left == 0
+        return await resume_all((await self._connect()).lane, self._keys, flow_id)
 
     async def retry(
         self, flow_id: str, replay: Callable[[str, Sequence[str]], Awaitable[int]]

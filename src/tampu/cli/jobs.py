@@ -177,7 +177,7 @@ def _print_chunk(screen: Screen, item: Chunk[Any] | Restarted) -> None:
         if screen.as_json:
             screen.show_line(item, lambda each: {"restarted": each.attempt}, str)
         else:
-            print_error(f"Attempt {item.attempt} begins anew.")
+            print_error(f"The job starts again: attempt {item.attempt}.")
     elif isinstance(item.value, str) and not screen.as_json:
         screen.show_text(item.value)
     else:

@@ -107,7 +107,7 @@ class FlowBatch:
         job = NewMember(
             name=draft.name, extras=draft.extras, retry=draft.retry, created_at_ms=now_ms()
         )
-        return draft, job.to_member(batch_id(self.run.id, _NODE, None), draft.template)
+        return draft, job.to_member(batch_id(self.run.id, _NODE), draft.template)
 
     async def _send(self, *, is_last: bool) -> None:
         while self._unsent is not None or self._members or is_last:

@@ -61,7 +61,7 @@ class Flow:
         self._fail_fast = fail_fast
         self._ttl_s = result_ttl_s(to_ms("result_ttl", result_ttl))
         self._drafted: list[DraftedNode] = []
-        self._id: str | None = None  # from the first call of `start` on
+        self._id: str | None = None  # from the moment on when it may be on the server
         self._is_started = False
 
     def __repr__(self) -> str:
@@ -272,7 +272,8 @@ class Flow:
 
     def _check_open(self) -> None:
         if self._id is not None:
-            raise WrongContext("change a flow", f"it was started, as {self._id}; make another one")
+            problem = f"it was started as {self._id}, or may have been; make another one"
+            raise WrongContext("change a flow", problem)
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -291,12 +292,12 @@ class Flow:
             self._check_open()
         node = None if result is None else check_node(self, result)
         flows = self._app.queue(self._home).flows
-        # After a lost connection it can be started again, and keeps its id: it is there once.
-        flow_id = self._id = self._id or new_id(now_ms())
-        stored = self._store(
-            StartContext(flow_id, self._home, now_ms(), self._app.trace_headers()), node
-        )
+        flow_id = self._id or new_id(now_ms())
+        start = StartContext(flow_id, self._home, now_ms(), self._app.trace_headers())
+        stored = self._store(start, node)
         await self._app.prepare_gates(self._placed())
+        # Now it may be on the server. If it is started again after an error, it keeps its id.
+        self._id = flow_id
         await flows.start(stored)
         self._is_started = True
         return FlowRun(self._app, self._home, flow_id, node=node)

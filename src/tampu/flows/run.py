@@ -91,6 +91,11 @@ class FlowRun(Generic[R]):
             value = [node.kind.convert(each) for each in values]
         elif node is not None:
             value = node.kind.convert(value)
+        elif value is None:  # also what stands for the results of a map
+            info = await self.info()
+            number = None if info is None else info.result_node
+            if info is not None and number is not None and info.nodes[number].is_map:
+                value = await queue.flows.map_result(self.id, number)
         return value  # type: ignore[no-any-return] # only the caller knows R
 
     async def info(self) -> FlowInfo | None:

@@ -16,7 +16,7 @@ from tampu.server.scripts.flows import (
     deliver_members,
     end_members,
     grow_map,
-    resume_flow,
+    resume_all,
     stop_flow,
 )
 from tampu.server.scripts.settling import CANCELLED_TTL_S, NO_MARKERS
@@ -231,8 +231,7 @@ class RelayService(LeaderService):
             case AskMessage() as message:
                 await self._ask(message)
             case ResumeMessage(flow):
-                while await resume_flow(self._lane, self._keys, flow, count=_MOST_A_CALL) > 0:
-                    pass
+                await resume_all(self._lane, self._keys, flow)
             case GrowMessage() as message:
                 growth = MapGrowth(self._lane, self._keys, message)
                 self._growing[noted[0].entry_id] = growth

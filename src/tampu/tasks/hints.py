@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
@@ -63,9 +64,9 @@ class ByReference:
     """The base of types whose values come as a reference to what a hint in brackets describes."""
 
     @classmethod
+    @abstractmethod
     def from_reference(cls, reference: object, hint: Any) -> Self:  # noqa: ANN401 - an annotation
         """The value; `MsgspecError` if it is no such reference."""
-        raise NotImplementedError
 
 
 def prepare_hint(hint: Any) -> Any:  # noqa: ANN401 - an annotation

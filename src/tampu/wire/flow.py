@@ -139,9 +139,9 @@ class NewMember(Struct, frozen=True, kw_only=True):
         return join_member(encode_name(self.name), body)
 
 
-def batch_id(flow_id: str, node: int, home: str | None) -> str:
+def batch_id(flow_id: str, node: int) -> str:
     """The id of a job of a batch, whose number the server writes."""
-    return str(MemberId(flow_id, node, 0, 0, home)).replace(f"{node}.0", f"{node}.{_NUMBER}", 1)
+    return f"{MemberId(flow_id, node)}.{_NUMBER}"
 
 
 # --- messages between queues --------------------------------------------------------------------

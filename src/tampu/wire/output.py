@@ -39,7 +39,7 @@ class Chunk(Struct, Generic[Y], frozen=True):
 
 @final
 class Restarted(Struct, frozen=True):
-    """Another attempt of the job has begun: its chunks begin anew."""
+    """The job has started again: the chunks of this attempt follow, from its first one on."""
 
     attempt: int
 

@@ -162,13 +162,12 @@ class TestNewMembers:
         assert (envelope.id, envelope.payload) == (f"{FLOW}~2.7", b"\x01")
         assert (envelope.created_at_ms, envelope.retry) == (5, retry)
 
-    @pytest.mark.parametrize("home", [None, "home", "0.0"])
     @pytest.mark.parametrize("node", [0, 10, 9_999])
-    def test_a_job_of_a_batch_has_room_for_its_number(self, node: int, home: str | None) -> None:
-        with_room = batch_id(FLOW, node, home)
+    def test_a_job_of_a_batch_has_room_for_its_number(self, node: int) -> None:
+        with_room = batch_id(FLOW, node)
         assert with_room.count(f"~{node}.000000000") == 1
         numbered = with_room.replace("000000000", "000000123", 1)
-        assert parse_member(numbered) == MemberId(FLOW, node, 123, home=home)
+        assert parse_member(numbered) == MemberId(FLOW, node, 123)
 
 
 class TestMessages:

@@ -89,7 +89,7 @@ class TestCursor:
         cursor = OutputCursor(JOB, ChunkId(7, 2))
         assert read_all(cursor, chunk(7, 1), chunk(7, 2), chunk(7, 3), chunk(7, 3)) == [3]
 
-    def test_another_run_begins_anew(self) -> None:
+    def test_another_run_starts_with_its_first_chunk(self) -> None:
         cursor = OutputCursor(JOB, BEGINNING)
         entries = (chunk(7, 1), chunk(9, 1, 2), chunk(9, 2, 2))
         assert read_all(cursor, *entries) == [1, Restarted(2), 1, 2]

@@ -31,6 +31,7 @@ _STOP: Final = Script("stop_flow")
 _RESUME: Final = Script("resume_flow")
 _LOST: Final = Script("note_lost")
 _PREPARE: Final = Script("prepare_gate")
+_RESUMED_A_CALL: Final = 1000
 _DELIVERED_S: Final = 3600  # far longer than a relay takes to bring a job again
 
 
@@ -154,9 +155,11 @@ async def advance_chain(lane: Lane, claim: Claim, entries: Sequence[StepEnd]) ->
 
 
 async def stop_flow(lane: Lane, keys: QueueKeys, flow_id: str, *, failure: bytes) -> str:
-    """Cancel a flow; its state before, "" if there is none."""
-    own = (keys.stream, keys.notices)
-    reply = await _STOP.run(lane, own, (flow_id, failure), repeatable=True)
+    """Cancel a flow; its state before, "" if there is none.
+
+    Not sent again after a lost connection: the reply would be wrong.
+    """
+    reply = await _STOP.run(lane, (keys.stream, keys.notices), (flow_id, failure))
     assert isinstance(reply, bytes)  # noqa: S101 - our own script
     return decode_text(reply)
 
@@ -165,6 +168,14 @@ async def resume_flow(lane: Lane, keys: QueueKeys, flow_id: str, *, count: int) 
     """Let a halted flow go on; how many of its jobs still wait, -1 if it cannot go on."""
     own = (keys.stream, keys.notices)
     return as_number(await _RESUME.run(lane, own, (flow_id, count), repeatable=True))
+
+
+async def resume_all(lane: Lane, keys: QueueKeys, flow_id: str) -> bool:
+    """Let a halted flow go on with all jobs that still wait; False if it cannot."""
+    left = 1
+    while left > 0:
+        left = await resume_flow(lane, keys, flow_id, count=_RESUMED_A_CALL)
+    return left == 0
 
 
 class FlowMark(Struct, frozen=True):
