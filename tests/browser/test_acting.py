@@ -169,13 +169,13 @@ async def test_keys_move_open_search_and_leave(site: str, visitors: Visitors) ->
         await page.keyboard.press(key)
         await expect(chosen).to_have_attribute("data-row", row)
     await page.keyboard.press("Enter")
-    await expect(page.locator("h1")).to_have_text("emails")
+    await _arrive(page, "emails")
     await page.keyboard.press("q")
-    await expect(page.locator("h1")).to_have_text("Queues")
+    await _arrive(page, "Queues")
     await _type(page, "g", "o")
-    await expect(page.locator("h1")).to_have_text("Overview")
+    await _arrive(page, "Overview")
     await _type(page, "g", "q")
-    await expect(page.locator("h1")).to_have_text("Queues")
+    await _arrive(page, "Queues")
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_contain_text("Next and previous row")
     await page.keyboard.press("Escape")
@@ -186,7 +186,13 @@ async def test_keys_move_open_search_and_leave(site: str, visitors: Visitors) ->
     await page.keyboard.press("Backspace")
     await page.keyboard.press("Enter")
     await page.get_by_role("link", name="resize", exact=True).click()
-    await expect(page.locator("h1")).to_have_text("resize")
+    await _arrive(page, "resize")
+
+
+async def _arrive(page: Page, heading: str) -> None:
+    """Wait until the page is there and listens to keys: its scripts run after its text is read."""
+    await expect(page.locator("h1")).to_have_text(heading)
+    await page.wait_for_load_state()
 
 
 async def _type(page: Page, *keys: str) -> None:

@@ -23,6 +23,7 @@ from tampu import (
     WrongContext,
     chain,
 )
+from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import encode_payload
 from tests.contract import isolated_tasks
 from tests.contract.apps import dead, working
@@ -277,3 +278,19 @@ async def test_a_worker_with_raw_payloads_gets_jobs_of_flows(running: RunningSer
         assert await run.result(SOON) == 21
     payloads = [encode_payload({"number": number}, max_bytes=100) for number in (1, 21)]
     assert seen == payloads
+
+
+@pytest.mark.every_server
+async def test_a_task_with_a_weight_in_a_flow(running: RunningServer, admin: redis.Redis) -> None:
+    app = App(running.url)
+
+    @app.task(key="tenant", weight=2)
+    async def work(tenant: str) -> str:
+        return tenant
+
+    async with working(app):
+        flow = app.flow()
+        run = await flow.start(result=flow.map(work, ["a", "b"]))
+        assert await run.result(SOON) == ["a", "b"]
+    weights: Any = admin.hgetall(QueueKeys("default").gate + b":weight")
+    assert {key: text.split()[0] for key, text in weights.items()} == {b"a": b"2.0", b"b": b"2.0"}

@@ -35,7 +35,7 @@ from tampu.wire.envelope import Envelope, decode_envelope, encode_envelope
 from tampu.wire.event import EventKind, encode_event
 from tampu.wire.extras import decode_extras, encode_extras, split_extras
 from tampu.wire.fields import decode_text
-from tampu.wire.flow import awaited_id, parse_member
+from tampu.wire.flow import MemberId, awaited_id, parse_member
 from tampu.wire.payload import decode_payload, encode_payload
 from tampu.wire.placeholders import decode_shown
 
@@ -226,25 +226,19 @@ class DeadLetters:
 
     async def _put_back(self, lane: Lane, letters: list[Replay]) -> list[bool]:
         """Put letters back; jobs of flows get new ids, and their flows go on."""
-        members = {each.dead_id: each.job_id for each in letters if parse_member(each.job_id)}
-        if not members:
-            return await replay(lane, self._keys, letters)
-        again = [self._as_next_run(each) for each in letters if each.dead_id in members]
-        others = [each for each in letters if each.dead_id not in members]
-        done = dict.fromkeys((each.dead_id for each in letters), False)
-        if others:
-            found = await replay(lane, self._keys, others)
-            done |= zip((each.dead_id for each in others), found, strict=True)
-        found = await replay_members(lane, self._keys, again)
-        done |= zip((each.dead_id for each, _ in again), found, strict=True)
+        others, members = list[Replay](), list[Replay]()
+        for each in letters:
+            member = parse_member(each.job_id)
+            if member is None:
+                others.append(each)
+            else:
+                members.append(_as_next_run(each, member))
+        done: dict[bytes, bool] = {}
+        for some, put_back in ((others, replay), (members, replay_members)):
+            if some:
+                found = await put_back(lane, self._keys, some)
+                done |= zip((each.dead_id for each in some), found, strict=True)
         return [done[each.dead_id] for each in letters]
-
-    def _as_next_run(self, letter: Replay) -> tuple[Replay, str]:
-        """The job of a flow under the id of its next run."""
-        envelope, member = decode_envelope(letter.body), parse_member(letter.job_id)
-        assert member is not None  # noqa: S101 - selected by the caller
-        new_id = str(member.next_run)
-        return replace(letter, body=encode_envelope(replace(envelope, id=new_id))), new_id
 
     async def _replay(self, connection: QueueConnection, letters: list[Replay]) -> int:
         done = await self._put_back(connection.lane, letters)
@@ -254,6 +248,13 @@ class DeadLetters:
                 if is_back:
                     connection.events.tell(_replayed_event(letter, now))
         return sum(done)
+
+
+def _as_next_run(letter: Replay, member: MemberId) -> Replay:
+    """The job of a flow under the id of its next run."""
+    new_id = str(member.next_run)
+    envelope = replace(decode_envelope(letter.body), id=new_id)
+    return replace(letter, body=encode_envelope(envelope), job_id=new_id)
 
 
 def _decode_letter(letter: DeadEntry, *, check: bool = True) -> tuple[Envelope, bytes]:

@@ -37,11 +37,19 @@ _GOING_ON: Final = (RunState.RUNNING, RunState.HALTED)
 _ENDED: Final = (NodeState.DONE, NodeState.FAILED)
 
 
+class EdgeKind(Word):
+    """How a node must end for whoever waits for it."""
+
+    SUCCESS = "success"
+    END = "end"  # in any way: whoever waits gets the outcome
+    ORDER = "order"  # in any way, and nothing is handed over
+
+
 class EdgeInfo(Struct, frozen=True):
     """What a node waits for: another node, and how that must end."""
 
     node: int
-    kind: str  # "success", "end" if it gets the outcome, or "order"
+    kind: EdgeKind
 
 
 class NodeInfo(Struct, frozen=True, kw_only=True):
@@ -121,7 +129,7 @@ class FlowInfo(Struct, frozen=True, kw_only=True):
         return sum(each.failed for each in self.nodes)
 
 
-_EDGE_KINDS: Final = {"s": "success", "e": "end", "a": "order"}
+_EDGE_KINDS: Final = {"s": EdgeKind.SUCCESS, "e": EdgeKind.END, "a": EdgeKind.ORDER}
 
 
 STATE_FIELDS: Final = ("s", "halt")
@@ -201,7 +209,7 @@ def _read_node(
     missing = (
         each.node
         for each in waits_for
-        if (b"s" if each.kind == "success" else b"e") not in fired[each.node]
+        if (b"s" if each.kind is EdgeKind.SUCCESS else b"e") not in fired[each.node]
     )
     return NodeInfo(
         number=node,

@@ -20,6 +20,7 @@ from tampu.server.scripts.flows import (
     start_flow,
     stop_flow,
 )
+from tampu.util.lifecycle import run_all
 from tampu.util.options import at_least, check_choice
 from tampu.util.pauses import Pauses
 from tampu.wire.placeholders import split_value
@@ -71,7 +72,7 @@ class Flows:
         else:
             check_choice("state", str(state), [str(each) for each in RunState])
             ids = (await self._in_state(lane, RunState(state), after + count))[after:]
-        found = await asyncio.gather(*map(self.info, ids))
+        found = await run_all(self.info(each) for each in ids)
         return [each for each in found if each is not None]
 
     async def _in_state(self, lane: Lane, state: RunState, count: int) -> list[str]:
@@ -80,7 +81,7 @@ class Flows:
         for first in range(0, _MOST_LOOKED_AT, _LOOKED_AT_A_TIME):
             ids = await newest_flows(lane, self._keys, first=first, count=_LOOKED_AT_A_TIME)
             readers = [FlowReader(lane, self._keys, each) for each in ids]
-            states = await asyncio.gather(*(each.fields(STATE_FIELDS) for each in readers))
+            states = await run_all(each.fields(STATE_FIELDS) for each in readers)
             found += [
                 each for each, fields in zip(ids, states, strict=True) if state_of(*fields) is state
             ]

@@ -153,7 +153,7 @@ async def _why_in_stream(asking: _Asking) -> Why:
     return asking.answer(WaitsFor.SLOT, sentence)
 
 
-async def _why_in_line(asking: _Asking) -> Why:
+async def _why_in_line(asking: _Asking) -> Why | None:
     lane, keys, line = asking.lane, asking.keys, asking.job.line
     reason = await _why_nothing_runs(asking)
     if reason is not None:
@@ -264,10 +264,12 @@ async def _explain_limit(asking: _Asking, facts: ResourceState, ids: tuple[str, 
     )
 
 
-async def _why_not_its_turn(asking: _Asking) -> Why:
-    """The answer for a job whose line waits for nothing but room."""
+async def _why_not_its_turn(asking: _Asking) -> Why | None:
+    """The answer for a job whose line waits for nothing but room; None if it has left the line."""
     lane, keys, line = asking.lane, asking.keys, asking.job.line
     ahead = await place_in_line(lane, keys, line=line, member=asking.job.member)
+    if ahead is None:
+        return None
     before = "It is the first of its line" if not ahead else f"{ahead} jobs of its line come first"
     gate = await read_gate(lane, keys)
     if gate is not None and gate.room == 0:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tampu.admin.flow_info import EdgeInfo, FlowInfo, NodeInfo, NodeState, RunState
+from tampu.admin.flow_info import EdgeInfo, EdgeKind, FlowInfo, NodeInfo, RunState
 from tampu.cli.command import add_group, command
 from tampu.cli.options import QueueName, SharedOptions, Yes, new_app
 from tampu.cli.output import CommandFailed, confirm
@@ -41,7 +41,11 @@ _COLORS: Final = {
     "failed": "red",
     "cancelled": "yellow",
 }
-_EDGE_WORDS: Final = {"success": "", "end": " (outcome)", "order": " (order)"}
+_EDGE_WORDS: Final = {
+    EdgeKind.SUCCESS: "",
+    EdgeKind.END: " (outcome)",
+    EdgeKind.ORDER: " (order)",
+}
 _MOST_NAMED: Final = 5
 
 app = new_app()
@@ -270,13 +274,8 @@ def _done_of(found: FlowInfo | NodeInfo) -> str:
 def _took(found: FlowInfo | NodeInfo, now: datetime) -> str:
     if found.started_at is None:
         return NOTHING
-    is_waiting = isinstance(found, NodeInfo) and found.state is NodeState.WAITING
     end = found.ended_at or now
-    return (
-        NOTHING
-        if is_waiting
-        else format_duration(max(0.0, (end - found.started_at).total_seconds()))
-    )
+    return format_duration(max(0.0, (end - found.started_at).total_seconds()))
 
 
 def _lost_text(lost: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from tampu.admin.flow_info import NodeState
+from tampu.admin.flow_info import EdgeKind, NodeState
 from tampu.dashboard.layers import BoxSizes, lay_out, layers_of
 from tampu.dashboard.render import NOTHING, format_count, format_seconds, time_tag
 
@@ -32,7 +32,7 @@ TONES: Final = {
     NodeState.FAILED: "red",
 }
 _URGENCY: Final = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING, NodeState.DONE)
-_LINES: Final = {"success": "", "end": " outcome", "order": " order"}
+_LINES: Final = {EdgeKind.SUCCESS: "", EdgeKind.END: " outcome", EdgeKind.ORDER: " order"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,8 @@ class LimitComparison:
         try:
             stored = await read_limits(self._lane, self._keys)
         except TampuError:
-            return  # it is only a warning
+            self._known -= ours.keys()  # it is only a warning: the next jobs are compared again
+            return
         for raw_name, raw_text in ours.items():
             name, text = raw_name.decode(), raw_text.decode()
             declared = stored.get(f"={name}", text)

@@ -240,8 +240,10 @@ class _Search:
         """The jobs that flow control holds."""
         if not jobs or await read_gate(lane, keys) is None:
             return
-        searched = 0
-        for line in await list_lines(lane, keys, most=_MOST_SEARCHED):
+        lines, searched = await list_lines(lane, keys, most=_MOST_SEARCHED + 1), 0
+        if len(lines) > _MOST_SEARCHED:
+            raise _TooMany
+        for line in lines:
             start = 0
             while members := await members_of_line(lane, keys, line.line, start=start, count=_PAGE):
                 for member in members:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tampu.admin.flow_info import NodeState, RunState, read_flow
+from tampu.admin.flow_info import EdgeKind, NodeState, RunState, read_flow
 from tampu.wire.dead import BuryReason, Failure
 from tampu.wire.result import encode_failure
 
@@ -60,9 +60,10 @@ def test_its_nodes() -> None:
 def test_what_a_node_waits_for() -> None:
     fetch, count, tell = read_flow("F", "home", FLOW).nodes
     assert (fetch.waits_for, fetch.missing) == ((), ())
-    assert [(each.node, each.kind) for each in count.waits_for] == [(0, "success")]
+    assert [(each.node, each.kind) for each in count.waits_for] == [(0, EdgeKind.SUCCESS)]
     assert count.missing == ()
-    assert [(each.node, each.kind) for each in tell.waits_for] == [(0, "order"), (1, "end")]
+    kinds = [(0, EdgeKind.ORDER), (1, EdgeKind.END)]
+    assert [(each.node, each.kind) for each in tell.waits_for] == kinds
     assert tell.missing == (1,)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from tampu.admin.control import OpenQueue
-from tampu.admin.flow_info import FlowInfo, NodeInfo, NodeState, RunState
+from tampu.admin.flow_info import EdgeKind, FlowInfo, NodeInfo, NodeState, RunState
 from tampu.admin.flows import Flows
 from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
@@ -45,7 +45,11 @@ STATE_TONES: Final = {
     RunState.CANCELLED: "amber",
 }
 _STATES: Final = ("", *(str(state) for state in RunState))
-_EDGES: Final = {"success": "", "end": "its outcome", "order": "order only"}
+_EDGES: Final = {
+    EdgeKind.SUCCESS: "",
+    EdgeKind.END: "its outcome",
+    EdgeKind.ORDER: "order only",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +188,8 @@ async def load_one(view: View) -> Mapping[str, object]:
         "fields": {"queue": keys.name, "id": info.id},
         "graph": draw_graph(picture, now),
         "graph_note": picture.note,
-        "has_outcomes": "end" in kinds,
-        "has_orders": "order" in kinds,
+        "has_outcomes": EdgeKind.END in kinds,
+        "has_orders": EdgeKind.ORDER in kinds,
         "timeline": draw_timeline(info, picture, now),
         "rows": rows[:_MOST_ROWS],
         "more": len(rows) - _MOST_ROWS,

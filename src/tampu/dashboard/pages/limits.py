@@ -70,7 +70,7 @@ async def read_state(view: View, keys: QueueKeys, *, most_keys: int = _MOST_KEYS
     async def read() -> FlowState:
         return await read_flow(await view.source.lane(keys), keys, most_keys=most_keys)
 
-    return await view.source.cache_by_cost(("flow", keys.name, most_keys), _FRESH_S, read)
+    return await view.source.cache_by_cost(("limits", keys.name, most_keys), _FRESH_S, read)
 
 
 async def load_limits(view: View, keys: QueueKeys) -> Mapping[str, object]:

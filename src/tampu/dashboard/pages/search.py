@@ -1,4 +1,4 @@
-"""What the search box finds: jobs by their ids, everything else by a part of its name."""
+"""What the search box finds: jobs by their ids, other things by a part of their names."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ if has_gate then
         if not in_lines then create_gate(gate_key, ARGV[6]) end
         local wanted = ARGV[5] .. declare(gate_key, 8, tonumber(ARGV[7]))
         if wanted ~= '' then add_flags(gate_key, wanted) end
-        for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8], 30) end
+        for _, i in ipairs(weights) do set_weight(gate_key, ARGV[i + 7], ARGV[i + 8], WEIGHT_DAYS) end
     end
     if rules then rules.finish() end
     local gate = open_gate(gate_key)

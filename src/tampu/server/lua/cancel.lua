@@ -54,8 +54,7 @@ for i = 5, #ARGV, 6 do
     if code == 2 then
         removed = true
         redis.pcall('SET', failure, ARGV[3], 'EX', ARGV[2])
-        end_removed(id)
-        end_output(id, ARGV[3], ARGV[2])
+        end_removed(id, ARGV[2])
     end
     key = free(kinds, key + 2, code == 2 and id or nil)
     codes[#codes + 1] = code

@@ -17,12 +17,9 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/flow
 -- One after the other: a replay must not come before the end that it follows.
 for i = 1, #ARGV, 4 do
-    local flow, node, number, generation = split_id(ARGV[i])
-    if number ~= '' then number = tostring(tonumber(number)) end
-    end_jobs({ {
-        flow = flow, node = node, number = number, generation = generation, kind = ARGV[i + 1],
-        value = ARGV[i + 2], place = ARGV[i + 3],
-    } })
+    local each = parse_member(ARGV[i])
+    each.kind, each.value, each.place = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    end_jobs({ each })
 end
 pass_gate({})
 announce_flows()

@@ -13,5 +13,5 @@ if unknown then return unknown end
 create_gate(gate_key, ARGV[2])
 local wanted = ARGV[1] .. declare(gate_key, 4, count)
 if wanted ~= '' then add_flags(gate_key, wanted) end
-for i = 4 + 2 * count, #ARGV, 2 do set_weight(gate_key, ARGV[i], ARGV[i + 1]) end
+for i = 4 + 2 * count, #ARGV, 2 do set_weight(gate_key, ARGV[i], ARGV[i + 1], WEIGHT_DAYS) end
 return 1

@@ -14,17 +14,13 @@ local tag = string.sub(stream, 1, -8)
 -- with parts/outbox
 -- with parts/end_removed
 local last = string.format('%.0f-%.0f', last_ms, last_number)
-local ids, found, CANCELLED = {}, {}, cmsgpack.pack({ 'cancelled', '', '', '' })
+local ids, found = {}, {}
 for _, entry in ipairs(redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', ARGV[1])) do
     local fields = entry[2]
     ids[#ids + 1] = entry[1]
     found[#found + 1] = fields
     for i = 1, #fields, 2 do
-        if fields[i] == 'd' then
-            local id = job_id_of(fields[i + 1])
-            end_removed(id)
-            end_output(id, CANCELLED, 3600)
-        end
+        if fields[i] == 'd' then end_removed(job_id_of(fields[i + 1]), 3600) end
     end
 end
 if #ids > 0 then

@@ -5,7 +5,7 @@
 -- reply their members
 -- Atomic because a flow must learn that its jobs are gone.
 local tag = string.sub(KEYS[1], 1, -9)
-local stream, CANCELLED = tag .. ':stream', cmsgpack.pack({ 'cancelled', '', '', '' })
+local stream = tag .. ':stream'
 -- with parts/end_output
 -- with parts/member
 -- with parts/outbox
@@ -14,10 +14,7 @@ local found, members = redis.call('ZPOPMIN', KEYS[1], ARGV[1]), {}
 for i = 1, #found, 2 do
     local _, envelope = split_member(found[i])
     members[#members + 1] = found[i]
-    if envelope then
-        end_removed(job_id_of(envelope))
-        end_output(job_id_of(envelope), CANCELLED, 3600)
-    end
+    if envelope then end_removed(job_id_of(envelope), 3600) end
 end
 wake_relay()
 return members

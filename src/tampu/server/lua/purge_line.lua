@@ -10,14 +10,12 @@ local stream = tag .. ':stream'
 -- with parts/member
 -- with parts/outbox
 -- with parts/end_removed
-local CANCELLED = cmsgpack.pack({ 'cancelled', '', '', '' })
 local waiting = tonumber(redis.call('HGET', KEYS[1], 'waiting') or 0)
 local members = redis.call('LPOP', KEYS[1] .. ':line:' .. ARGV[1], ARGV[2]) or {}
 if #members > 0 then redis.call('HSET', KEYS[1], 'waiting', math.max(0, waiting - #members)) end
 for _, member in ipairs(members) do
     local _, envelope = split_job(member)
-    end_removed(job_id_of(envelope))
-    end_output(job_id_of(envelope), CANCELLED, 3600)
+    end_removed(job_id_of(envelope), 3600)
 end
 wake_relay()
 return members

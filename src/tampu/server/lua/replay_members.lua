@@ -21,16 +21,7 @@ for i = 1, #ARGV, 5 do
     if redis.call('XDEL', dead, letter) == 1 then
         flag = '1'
         add_members('', { join_member(name, body, extras) })
-        local flow, node, number, generation, home = split_id(id)
-        if home == '' then
-            if number ~= '' then number = tostring(tonumber(number)) end
-            ends[#ends + 1] = {
-                flow = flow, node = node, number = number, generation = generation, kind = 'a',
-                value = '', place = '',
-            }
-        else
-            send_message('op', 'end', 'to', home, 'id', id, 'kind', 'a', 'value', '', 'place', '')
-        end
+        note_end(ends, id, 'a', '', '')
     end
     flags[#flags + 1] = flag
 end

@@ -39,9 +39,9 @@ for n, flag in ipairs(flags) do
         local start = starts[n]
         local entry, id, kind, value, closes, run, texts = unpack(ARGV, start, start + 6)
         settled[#settled + 1] = entry
-        local place = ''
+        local letter = ''
         if texts ~= '0' then
-            place = redis.call('XADD', dead, '*', unpack(ARGV, start + 7, start + 6 + texts))
+            letter = redis.call('XADD', dead, '*', unpack(ARGV, start + 7, start + 6 + texts))
             is_buried = true
         end
         if closes ~= '' then
@@ -53,16 +53,7 @@ for n, flag in ipairs(flags) do
         end
         if kind == 'd' or kind == 'c' then end_output(id, value, OUTPUT_S)
         elseif kind == 's' and run ~= '' then end_output(id, '', OUTPUT_S, run) end
-        local flow, node, number, generation, home = split_id(id)
-        if home == '' then
-            if number ~= '' then number = tostring(tonumber(number)) end
-            ends[#ends + 1] = {
-                flow = flow, node = node, number = number, generation = generation, kind = kind,
-                value = value, place = place ~= '' and place .. ' ' or '',
-            }
-        else
-            send_message('op', 'end', 'to', home, 'id', id, 'kind', kind, 'value', value, 'place', place)
-        end
+        note_end(ends, id, kind, value, letter)
     end
 end
 if is_buried and ARGV[4] ~= '0' then redis.call('XTRIM', dead, 'MAXLEN', '~', ARGV[4]) end

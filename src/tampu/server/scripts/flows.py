@@ -122,16 +122,14 @@ async def deliver_members(lane: Lane, keys: QueueKeys, members: Sequence[tuple[s
     return as_number(await _DELIVER.run(lane, (keys.stream,), args, repeatable=True))
 
 
-async def replay_members(
-    lane: Lane, keys: QueueKeys, letters: Sequence[tuple[Replay, str]]
-) -> list[bool]:
-    """Put dead letters of flows' jobs back, under new ids; whether each still existed.
+async def replay_members(lane: Lane, keys: QueueKeys, letters: Sequence[Replay]) -> list[bool]:
+    """Put dead letters of flows' jobs back, under the ids of their next runs; which still existed.
 
     Not sent again after a lost connection: the reply would be wrong, though nothing is added twice.
     """
     args: list[Argument] = []
-    for each, job_id in letters:
-        args += each.dead_id, job_id, each.body, each.name, each.extras
+    for each in letters:
+        args += each.dead_id, each.job_id, each.body, each.name, each.extras
     own = (keys.dead, keys.stream, keys.notices)
     return [flag == ord("1") for flag in as_flags(await _REPLAY.run(lane, own, args))]
 

@@ -1,7 +1,8 @@
--- end_removed(id): a job that waited was removed; if it was one of a flow, the flow learns that. After
--- `outbox`. `tag` is what all keys of the queue begin with.
+-- end_removed(id, ttl): a job that waited was removed: its stream ends, and if it was one of a flow, the
+-- flow learns that. After `outbox` and `end_output`. `tag` is what all keys of the queue begin with.
 local REMOVED = cmsgpack.pack({ 'cancelled', '', '', '' })
-local function end_removed(id)
+local function end_removed(id, ttl)
+    end_output(id, REMOVED, ttl)
     if string.sub(id, 27, 27) ~= '~' or string.match(id, '^%w+~%d+/%d+$') then return end
     local at, home = string.match(id, '^%w+~%d+%.?%d*!?%d*(@?)(.*)$')
     if at == '@' or home == '' then

@@ -354,9 +354,21 @@ end
 local function announce_flows()
     if #told > 0 then announce(cmsgpack.pack(told), 3600) end
 end
--- split_id(id): the parts of the id of a flow's job: flow, node, number, generation, home ('': here).
-local function split_id(id)
+-- parse_member(id): the parts of the id of a flow's job as a table, and the home of its flow ('': here).
+-- note_end(ends, id, kind, value, letter): one more of `ends` for `end_jobs`, or a message to the home of
+-- the flow, if that is another queue. `letter`: the id of its dead letter ('': none).
+local function parse_member(id)
     local flow, node, rest = string.match(id, '^(%w+)~(%d+)(.*)$')
     local number, again, home = string.match(rest or '', '^%.?(%d*)!?(%d*)@?(.*)$')
-    return flow, node, number, tonumber(again) or 0, home
+    if number ~= '' then number = tostring(tonumber(number)) end  -- of a batch it has nine digits
+    return { flow = flow, node = node, number = number, generation = tonumber(again) or 0 }, home
+end
+local function note_end(ends, id, kind, value, letter)
+    local each, home = parse_member(id)
+    if home ~= '' then
+        send_message('op', 'end', 'to', home, 'id', id, 'kind', kind, 'value', value, 'place', letter)
+        return
+    end
+    each.kind, each.value, each.place = kind, value, letter ~= '' and letter .. ' ' or ''
+    ends[#ends + 1] = each
 end

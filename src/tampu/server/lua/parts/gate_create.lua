@@ -50,6 +50,7 @@ local function add_flags(key, wanted)
 end
 -- set_weight(key, line, weight, days): the weight of a line's key, unless somebody has set another one.
 -- It is kept for so many days, with the day when that ends; a weight of 1 needs no entry.
+local WEIGHT_DAYS = 30  -- of a key that has jobs
 local function set_weight(key, line, weight, days)
     local weight_of = string.match(line, '^./([^|]*)')
     local stored = redis.call('HGET', key .. ':weight', weight_of)
