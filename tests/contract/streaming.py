@@ -7,9 +7,9 @@ from typing import Any
 import redis
 
 from tampu import App, Chunk, Restarted
+from tampu.admin.queues import purge_jobs
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
-from tampu.server.scripts.settling import purge
 from tampu.wire.keys import QueueKeys
 from tests.contract.workers import SOON
 from tests.waiting import wait_until
@@ -38,7 +38,7 @@ async def until_yielded(admin: redis.Redis, job_id: str, count: int) -> None:
     )
 
 
-async def purge_waiting(app: App) -> None:
-    """Delete all jobs that wait."""
+async def purge_queue(app: App) -> None:
+    """Delete all jobs that wait, in lines too, or are delayed."""
     async with await connect(app.url) as server, await Lane.open(server, KEYS.stream) as lane:
-        await purge(lane, KEYS, count=100)
+        await purge_jobs(lane, KEYS)

@@ -147,10 +147,13 @@ class TestYielding:
             with pytest.raises(JobFailed, match="Cannot encode the chunk"):
                 await next_value(items)
 
-    async def test_every_key_of_a_stream_expires(self, app: App, admin: redis.Redis) -> None:
+    @pytest.mark.parametrize(("ttl", "kept_s"), [(None, 600), (0, 60), (1, 60), ("2h", 7200)])
+    async def test_every_key_of_a_stream_expires(
+        self, app: App, admin: redis.Redis, ttl: str | int | None, kept_s: int
+    ) -> None:
         on = asyncio.Event()
 
-        @app.task(window=2, cancel_on_close=True)
+        @app.task(window=2, cancel_on_close=True, result_ttl=ttl)
         async def slow() -> AsyncIterator[int]:
             yield 1
             yield 2
@@ -160,11 +163,11 @@ class TestYielding:
             job = await slow.enqueue()
             async with aclosing(job.stream()) as items:
                 assert [await next_value(items) for _ in range(2)] == [1, 2]
-                keys = [KEYS.output(job.id), KEYS.readers(job.id)]
-                assert all(int(admin.ttl(key)) > 60 for key in keys)
+                assert 86_300 < int(admin.ttl(KEYS.output(job.id))) <= 86_400
+                assert 3500 < int(admin.ttl(KEYS.readers(job.id))) <= 3600
                 on.set()
                 assert await values(items) == []
-            assert 0 < int(admin.ttl(KEYS.output(job.id))) <= 3600
+            assert kept_s - 30 < int(admin.ttl(KEYS.output(job.id))) <= kept_s
         for key in admin.scan_iter(b"*tampu:out*"):
             assert int(admin.ttl(key)) > 0, key
 

@@ -24,7 +24,7 @@ from tampu import (
 )
 from tampu.streaming import reader as reading
 from tests.contract.apps import working
-from tests.contract.streaming import KEYS, next_value, purge_waiting, until_yielded, values
+from tests.contract.streaming import KEYS, next_value, purge_queue, until_yielded, values
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -162,16 +162,19 @@ class TestEnds:
                 with pytest.raises(JobFailed, match="expired"):
                     await reader
 
-    async def test_a_job_that_is_purged(self, app: App, admin: redis.Redis) -> None:
-        @app.task
-        async def never() -> AsyncIterator[str]:
-            yield "a"
+    @pytest.mark.parametrize(("delay", "key"), [(None, None), (3600, None), (None, "k")])
+    async def test_a_job_that_is_purged(
+        self, app: App, admin: redis.Redis, delay: int | None, key: str | None
+    ) -> None:
+        @app.task(key="key")
+        async def never(key: str | None) -> AsyncIterator[str | None]:
+            yield key
 
         async with app:
-            job = await never.enqueue()
+            job = await never.options(delay=delay).enqueue(key)
             reader = asyncio.create_task(values(job.stream()))
             await until_yielded(admin, job.id, 1)
-            await purge_waiting(app)
+            await purge_queue(app)
             with pytest.raises(JobCancelled):
                 await reader
 

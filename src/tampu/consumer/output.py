@@ -6,12 +6,19 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tampu.consumer.batch_sender import BatchSender, SendSteps
 from tampu.errors import Closed, JobCancelled, WrongContext
 from tampu.server.listening import StreamTarget
-from tampu.server.scripts.output import NewChunks, find_abandoned, write_chunks
+from tampu.server.scripts.output import (
+    SAY_EVERY_S,
+    NewChunks,
+    Readers,
+    find_abandoned,
+    write_chunks,
+)
 from tampu.server.service import Service
 from tampu.wire.output import ChunkId, check_chunk_id, encode_chunk, run_of
 
@@ -32,6 +39,8 @@ MOST_UNWRITTEN: Final = 500
 """Chunks of one job that wait to be written. Then its handler waits."""
 _BYTES_A_CALL: Final = 1_048_576
 _LOOK_S: Final = 1.0
+_GAP_S: Final = 5.0
+"""After so long without a look, the server was away. A `Service` tries again in half of that."""
 _JOBS_A_CALL: Final = 500
 
 
@@ -80,8 +89,7 @@ class Outputs:
         """The stream of a job that runs here; may be called from any thread."""
         for each in self._running():
             if each.job.id == job.id:
-                run = run_of(each.entry_id, each.job.attempt)
-                output = Output(self, each.job, run=run, rules=rules)
+                output = Output(self, each, rules)
                 if get_ident() == self._thread:
                     self._add(output)
                 else:
@@ -146,15 +154,17 @@ def _new_chunks(output: Output, chunks: list[_NewChunk]) -> NewChunks:
 class Output(StreamTarget):
     """The stream that one attempt writes, and how far its readers are."""
 
-    def __init__(self, outputs: Outputs, job: Job[Any], *, run: int, rules: OutputRules) -> None:
+    def __init__(self, outputs: Outputs, delivery: Delivery, rules: OutputRules) -> None:
         self._outputs = outputs
-        self._job = job
+        self._job = job = delivery.job
         self.rules = rules
-        self.run = run
+        self.run = run_of(delivery.entry_id, job.attempt)
         self.attempt = job.attempt
         self.key = outputs.keys.output(job.id)
         self._read_key = outputs.keys.read_chunks(job.id)
-        self.after = ChunkId(run, 0).encode()
+        self.after = ChunkId(self.run, 0).encode()
+        limit_s = delivery.timeout_s
+        self._due = None if limit_s is None else outputs.loop.time() + limit_s
         self._count = self._written = self._read = 0
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -172,7 +182,7 @@ class Output(StreamTarget):
         """Write a chunk soon."""
         self._write(self._new_chunk(value))
         if self._must_wait():
-            await self._wait(self._must_wait)
+            await self._wait_for_room()
 
     async def flush(self) -> None:
         """Return when all chunks are on the server; there will be no more."""
@@ -199,7 +209,7 @@ class Output(StreamTarget):
             self._is_told = True
             self._outputs.loop.call_soon_threadsafe(self._write_arrived)
         if self._must_wait():
-            self._run_on_loop(self._wait(self._must_wait))
+            self._run_on_loop(self._wait_for_room())
 
     def flush_blocking(self) -> None:
         """Return when all chunks are on the server; there will be no more."""
@@ -258,6 +268,10 @@ class Output(StreamTarget):
             return True
         return self._count - self._written >= MOST_UNWRITTEN
 
+    async def _wait_for_room(self) -> None:
+        async with asyncio.timeout_at(self._due):  # nothing else ends a handler in a thread
+            await self._wait(self._must_wait)
+
     async def _wait(self, blocks: Callable[[], bool]) -> None:
         if self.rules.window is not None and not self._follows:
             self._follows = True
@@ -286,14 +300,34 @@ class _Abandoned(Service):
         self._keys = keys
         self._outputs = outputs
         self._actions = actions
+        self._watch = Watch(monotonic())
 
     async def tick(self) -> float:
         """Look once."""
         watched = [each.job_id for each in self._outputs if each.rules.cancel_on_close]
         for start in range(0, len(watched), _JOBS_A_CALL):
             some = watched[start : start + _JOBS_A_CALL]
-            left = await find_abandoned(self._lane, self._keys, some)
-            for job_id, has_left in zip(some, left, strict=True):
-                if has_left:
+            found = await find_abandoned(self._lane, self._keys, some)
+            believes = self._watch.look(monotonic())
+            for job_id, readers in zip(some, found, strict=True):
+                if readers is Readers.LEFT or (readers is Readers.SILENT and believes):
                     await self._actions.cancel(job_id)
         return _LOOK_S
+
+
+class Watch:
+    """Tells whether readers that have been silent are gone.
+
+    While the server was away, or this process, they could not say that they are there. So they are
+    given time to say it again.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._last = self._since = now
+
+    def look(self, now: float) -> bool:
+        """Note that one looked; whether that has gone on for long enough to believe it."""
+        if now - self._last > _GAP_S:
+            self._since = now
+        self._last = now
+        return now - self._since >= SAY_EVERY_S + _GAP_S

@@ -84,7 +84,7 @@ class CloseEntry(Struct, frozen=True, gc=False):
 
     delivery: Delivery
     result: bytes = b""  # b"": none is stored
-    ttl_s: int = 0
+    ttl_s: int = 0  # of the result, and of the stream
     cancelled: bool = False
 
 
@@ -245,7 +245,7 @@ def _settle_done(delivery: Delivery, value: object, rules: SettleRules) -> Settl
     kept, is_freed = delivery.plan.results, _must_close(delivery)
     ttl_s = kept.none_ttl_s if value is None else kept.ttl_s
     if rules.max_result is None or not ttl_s or value is NO_RESULT:
-        return CloseEntry(delivery) if is_freed else Ack(delivery)
+        return CloseEntry(delivery, ttl_s=ttl_s) if is_freed else Ack(delivery)
     try:
         result = encode_result(value, max_bytes=rules.max_result)
         if is_freed:
@@ -281,7 +281,7 @@ def settle_lost_result(delivery: Delivery, failure: Failure, rules: SettleRules)
     if not kept.optional or is_of_flow(delivery.job.id):
         return _bury(delivery, BuryReason.UNRECOVERABLE, failure, rules=rules)
     if _must_close(delivery):
-        return CloseEntry(delivery)
+        return CloseEntry(delivery, ttl_s=kept.ttl_s)
     why = encode_failure(BuryReason.UNRECOVERABLE, failure)
     return AckWithResult(delivery, why, kept.ttl_s, failure)
 

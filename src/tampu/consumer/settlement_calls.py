@@ -187,9 +187,9 @@ class SettlementCalls:
 
     async def send_closings(self, batch: list[CloseEntry]) -> None:
         """Settle entries of jobs that hold a unique key or were cancelled; report the latter."""
-        for ttl_s, same in _by_ttl(batch, lambda each: each.ttl_s):
+        for ttl_s, same in _by_ttl(batch, _kept_s):
             for part in parts_of(same, lambda each: len(_value_of(each))):
-                await self._send_closings(part, ttl_s or CANCELLED_TTL_S)
+                await self._send_closings(part, ttl_s)
 
     async def _send_closings(self, part: list[CloseEntry], ttl_s: int) -> None:
         keys = self._target.keys
@@ -272,6 +272,10 @@ class SettlementCalls:
 
 def _value_of(each: CloseEntry) -> bytes:
     return encode_cancelled() if each.cancelled else each.result
+
+
+def _kept_s(each: CloseEntry) -> int:
+    return CANCELLED_TTL_S if each.cancelled else each.ttl_s
 
 
 def stream_run(delivery: Delivery) -> bytes:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 from tampu.errors import Closed, JobCancelled, JobFailed, NoStream, ServerError, StreamRestarted
 from tampu.job import JobState
 from tampu.server.listening import StreamTarget
-from tampu.server.scripts.output import Followed, follow_outputs, leave_output, note_read
+from tampu.server.scripts.output import (
+    SAY_EVERY_S,
+    Followed,
+    follow_outputs,
+    leave_output,
+    note_read,
+)
 from tampu.server.service import Service
 from tampu.server.streams import entries_from
 from tampu.util.clock import now_ms
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
 ENTRIES_A_PAGE: Final = 1_000
 MOST_BUFFERED: Final = 2_000
 """Entries that wait for a slow reader. Beyond that it reads them again when it asks for them."""
-_PRESENCE_S: Final = 10.0
 _JOBS_A_CALL: Final = 500
 FIRST_LOOK_S: Final = 0.25
 LATER_LOOK_S: Final = 5.0
@@ -47,11 +52,7 @@ _NOTHING_LEFT: Final = (
 
 
 class OutputReader:
-    """Follows the streams of a queue's jobs. Belongs to one event loop.
-
-    `find` tells what is known about a job. A reader that has heard nothing for long asks: if a
-    peer's worker ends the job, nobody ends its stream.
-    """
+    """Follows the streams of a queue's jobs. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -78,13 +79,17 @@ class OutputReader:
         """The chunks of a job after one of them, those to come included, up to its end.
 
         With `raises`, another attempt raises `StreamRestarted`. A job that was buried or cancelled
-        ends with the error that its result has.
+        ends with the error that its result has. `find` tells what is known about a job: a reader
+        that has heard nothing for long asks, because if a peer's worker ends the job, nobody ends
+        its stream.
         """
         reader = _Reader(OutputCursor(job_id, after))
         cursor, look = reader.cursor, _Look(job_id, find)
         followed = self._enter(job_id, reader)
         try:
             await asyncio.shield(followed.opening)
+            if cursor.has_begun:  # whoever has read that far may have left before it said so
+                self._do(self._tell(job_id, cursor.last))
             while not cursor.has_ended:
                 for entry in await self._next(followed, reader, look):
                     for item in cursor.read(*entry):
@@ -134,7 +139,10 @@ class OutputReader:
                 look.reset()
                 return reader.take()
             else:
-                await look.wait(reader.arrived, has_begun=reader.cursor.has_begun)
+                begun = reader.cursor.has_begun
+                has_arrived = await look.wait(reader.arrived, has_begun=begun)
+                if begun and not has_arrived:  # the worker may wait for what it was not told
+                    self._do(self._tell(followed.job_id, reader.cursor.last))
 
     def _enter(self, job_id: str, reader: _Reader) -> _FollowedOutput:
         if self._closed:
@@ -247,7 +255,7 @@ class _Presence(Service):
         present = [each.presence for each in self._followed.values()]
         for start in range(0, len(present), _JOBS_A_CALL):
             await follow_outputs(self._lane, self._keys, present[start : start + _JOBS_A_CALL])
-        return _PRESENCE_S
+        return SAY_EVERY_S
 
 
 class _Look:
@@ -268,16 +276,18 @@ class _Look:
         self._was_over = False
         self._later.reset()
 
-    async def wait(self, arrived: asyncio.Event, *, has_begun: bool) -> None:
-        """Return when something has arrived, or when it is time to look at it again."""
+    async def wait(self, arrived: asyncio.Event, *, has_begun: bool) -> bool:
+        """Return when something has arrived, or False when it is time to look at it again."""
         pauses = self._later if has_begun and not self._was_over else self._first
         try:
             async with asyncio.timeout(pauses.next_s()):
                 await arrived.wait()
-            arrived.clear()
         except TimeoutError:
             with suppress(ServerError):
                 await self._ask()
+            return False
+        arrived.clear()
+        return True
 
     async def _ask(self) -> None:
         info = await self._find(self._job_id)

@@ -174,9 +174,7 @@ class Task(Generic[P, R]):
     @property
     def returns_nothing(self) -> bool:
         """Whether a result of None only says that it has ended."""
-        if self.handler.streams:
-            return self._settings.collect is None
-        return self.definition.signature.returns_nothing
+        return not self.handler.streams and self.definition.signature.returns_nothing
 
     @property
     def expires(self) -> Duration | None:

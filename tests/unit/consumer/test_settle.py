@@ -163,8 +163,8 @@ class TestUnique:
 
     def test_a_key_that_is_held_until_the_job_is_done_is_freed(self) -> None:
         one = delivery(known=self.DONE, made=KEPT)
-        assert settle(one, Done(5), RULES) == CloseEntry(one)
-        assert settle(one, Done(NO_RESULT), STORING) == CloseEntry(one)
+        assert settle(one, Done(5), RULES) == CloseEntry(one, ttl_s=30)
+        assert settle(one, Done(NO_RESULT), STORING) == CloseEntry(one, ttl_s=30)
         assert settle(one, Done(5), STORING) == CloseEntry(one, b"\x05", 30)
 
     @pytest.mark.parametrize("until", [UniqueUntil.STARTED, UniqueUntil.TIME])

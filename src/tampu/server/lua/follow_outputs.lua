@@ -15,6 +15,7 @@ for i = 1, #KEYS, 2 do
     -- The second member stays: it says that the job has had a reader.
     local at = string.format('%.0f', now + ARGV[1])
     redis.call('ZADD', readers, at, ARGV[2 + (i + 1) / 2], '+inf', '')
+    redis.call('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', now - ARGV[2] * 1000))
     redis.call('EXPIRE', readers, ARGV[2])
 end
 return ids

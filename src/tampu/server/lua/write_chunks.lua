@@ -4,12 +4,13 @@
 --       3.. for each job  its run, its attempt, the number of its first chunk,
 --           every so many chunks the worker asks to be told when they are read (0: never),
 --           how many chunks follow, the chunks
--- reply how many were added: not those that were there already, or that a later run makes void
+-- reply 'OK', also if chunks were there already, or a later run makes them void
 -- Atomic because a stream must never exist without an expiry.
-local count, i = 0, 3
+local i = 3
 for _, key in ipairs(KEYS) do
     local run, attempt, number, every, size = unpack(ARGV, i, i + 4)
     number, every = tonumber(number), tonumber(every)
+    local grows = false
     for at = 1, size do
         local id = string.format('%s-%.0f', run, number + at - 1)
         local value, added = ARGV[i + 4 + at], nil
@@ -19,13 +20,13 @@ for _, key in ipairs(KEYS) do
             added = redis.pcall('XADD', key, 'MAXLEN', '~', ARGV[1], id, 'a', attempt, 'v', value)
         end
         if type(added) ~= 'table' then
-            count = count + 1
+            grows = true
         elseif not string.find(added.err, 'equal or smaller', 1, true)
             and not string.find(added.err, 'WRONGTYPE', 1, true) then
             return added
         end
     end
-    redis.call('EXPIRE', key, ARGV[2])
+    if grows then redis.call('EXPIRE', key, ARGV[2]) end
     i = i + 5 + size
 end
-return count
+return 'OK'

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from tampu.server.scripts.script import Script, as_flags, as_number
+from tampu.server.scripts.script import Script, as_flags
 from tampu.wire.output import MAX_CHUNKS, ChunkId
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ FOLLOWED_S: Final = 3_600
 """How long a stream without a chunk is kept after somebody followed it."""
 PRESENT_MS: Final = 30_000
 """How long a reader that has said nothing counts as one."""
+SAY_EVERY_S: Final = 10.0
+"""How often a reader says that it is there."""
 
 
 class NewChunks(Struct, frozen=True):
@@ -42,15 +45,15 @@ class NewChunks(Struct, frozen=True):
     ask_every: int = 0
 
 
-async def write_chunks(lane: Lane, jobs: Sequence[NewChunks]) -> int:
-    """Add chunks to the streams of several jobs; returns how many were added."""
+async def write_chunks(lane: Lane, jobs: Sequence[NewChunks]) -> None:
+    """Add chunks to the streams of several jobs."""
     keys = [each.key for each in jobs]
     args: list[Argument] = [MAX_CHUNKS, KEPT_S]
     for each in jobs:
         first = each.first
         args += b"%d" % first.run, each.attempt, first.number, each.ask_every, len(each.chunks)
         args += each.chunks
-    return as_number(await _WRITE_CHUNKS.run(lane, keys, args, repeatable=True))
+    await _WRITE_CHUNKS.run(lane, keys, args, repeatable=True)
 
 
 class Followed(Struct, frozen=True):
@@ -69,25 +72,36 @@ async def follow_outputs(lane: Lane, keys: QueueKeys, followed: Sequence[Followe
     return reply  # type: ignore[return-value] # bytes, as the head of the script says
 
 
-async def leave_output(lane: Lane, keys: QueueKeys, followed: Followed) -> int:
-    """Say that the stream of a job is no longer followed by one; how many others follow it."""
+async def leave_output(lane: Lane, keys: QueueKeys, followed: Followed) -> None:
+    """Say that the stream of a job is no longer followed by one."""
     own = _keys_of(keys, followed.job_id)
-    return as_number(await _LEAVE_OUTPUT.run(lane, own, (followed.reader,), repeatable=True))
+    await _LEAVE_OUTPUT.run(lane, own, (followed.reader,), repeatable=True)
 
 
 def _keys_of(keys: QueueKeys, job_id: str) -> tuple[bytes, bytes]:
     return keys.output(job_id), keys.readers(job_id)
 
 
-async def note_read(lane: Lane, keys: QueueKeys, job_id: str, *, chunk: ChunkId) -> bool:
-    """Say how far a reader is; False if another one was as far."""
+async def note_read(lane: Lane, keys: QueueKeys, job_id: str, *, chunk: ChunkId) -> None:
+    """Say how far a reader is."""
     args = (chunk.encode(), FOLLOWED_S)
-    own = (keys.read_chunks(job_id),)
-    return bool(await _NOTE_READ.run(lane, own, args, repeatable=True))
+    own = (keys.output(job_id), keys.read_chunks(job_id))
+    await _NOTE_READ.run(lane, own, args, repeatable=True)
 
 
-async def find_abandoned(lane: Lane, keys: QueueKeys, job_ids: Sequence[str]) -> list[bool]:
-    """Whether each of the jobs has had readers, and has none any more."""
+class Readers(Enum):
+    """Who reads the stream of a job."""
+
+    PRESENT = ord("0")
+    """Somebody does, or nobody ever did."""
+    LEFT = ord("1")
+    """All have said that they leave."""
+    SILENT = ord("2")
+    """Those that have not left have not said for long that they are there."""
+
+
+async def find_abandoned(lane: Lane, keys: QueueKeys, job_ids: Sequence[str]) -> list[Readers]:
+    """Whether anybody still reads the stream of each of the jobs."""
     own = [keys.readers(job_id) for job_id in job_ids]
     flags = as_flags(await _FIND_ABANDONED.run(lane, own, (), repeatable=True))
-    return [flag == ord("1") for flag in flags]
+    return [Readers(flag) for flag in flags]
