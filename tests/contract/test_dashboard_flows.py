@@ -73,6 +73,9 @@ async def test_a_flow_shows_its_graph_times_error_and_jobs(visit: Visit, shop: F
     shown = (await client.get("/" + job[1].replace("&amp;", "&"))).text
     assert f'href="flow?queue={HOME}&amp;id={bad.id}"' in shown
     assert (await client.get(page_of("nothing"))).status_code == 404
+    found = (await client.get(f"/search?q={bad.id}")).text
+    assert f'href="flow?queue={HOME}&amp;id={bad.id}"' in found
+    assert "Flow, failed, of" in found
 
 
 async def test_a_flow_is_retried_and_cancelled(visit: Visit, shop: FlowShop) -> None:

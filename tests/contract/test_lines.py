@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from tampu.admin.browsing import JobBrowser, JobPlace
 from tampu.admin.history import measure_gauges
-from tampu.admin.limits import read_flow
+from tampu.admin.limits import read_queue_holds
 from tampu.admin.queues import summarise_queue
 from tampu.limits import Concurrency, Rate
 from tampu.queue import Queue
@@ -125,13 +125,13 @@ async def test_what_holds_jobs_is_read_at_once(queue: Queue, lane: Lane) -> None
         await queue.add("a/b|c:d", {"tenant": f"t{n % 2}"}, key=f"k{n % 4}", limits=limits)
     await queue.limits.weigh("k0", 3)
     await queue.pause(key="k1", until="1h")
-    flow = await read_flow(lane, KEYS, most_keys=2)
+    flow = await read_queue_holds(lane, KEYS, most_keys=2)
     assert [limit.name for limit in flow.limits] == ["a/b|c:d()", "a/b|c:d(tenant)"]
     assert (flow.keys[0].key, flow.keys[0].waiting, flow.more_keys) == ("k0", 3, 2)
     assert (flow.keys[0].weight, flow.keys[0].by_hand) == (3.0, True)
     assert [pause.key for pause in flow.pauses] == ["k1"]
     assert flow.searched_all
-    assert not (await read_flow(lane, KEYS, most_keys=2, most_lines=2)).searched_all
+    assert not (await read_queue_holds(lane, KEYS, most_keys=2, most_lines=2)).searched_all
 
 
 async def test_a_limit_is_changed_by_the_name_that_is_listed(queue: Queue) -> None:

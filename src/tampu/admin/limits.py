@@ -197,7 +197,7 @@ class Limits:
 # --- all of it at once --------------------------------------------------------------------------
 
 
-class FlowState(Struct, frozen=True, kw_only=True):
+class QueueHolds(Struct, frozen=True, kw_only=True):
     """The limits of a queue, the keys that wait, those with the most first, and what is paused."""
 
     limits: list[LimitInfo]
@@ -209,15 +209,15 @@ class FlowState(Struct, frozen=True, kw_only=True):
     searched_all: bool  # False if there are more lines than were looked at
 
 
-async def read_flow(
+async def read_queue_holds(
     lane: Lane, keys: QueueKeys, *, most_keys: int, most_lines: int = MOST_LINES
-) -> FlowState:
+) -> QueueHolds:
     """What holds the jobs of a queue. Its lines are read once."""
     lines = await list_lines(lane, keys, most=most_lines)
     overrides = await read_overrides(lane, keys)
     waiting = list(_backlogs(lines).items())
     weights = await weights_of(lane, keys, [escape(key) for key, _ in waiting[:most_keys]])
-    return FlowState(
+    return QueueHolds(
         limits=await _list_limits(lane, keys, lines=lines, overrides=overrides),
         keys=[
             _key_backlog(key, count, weight)

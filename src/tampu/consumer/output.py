@@ -300,7 +300,7 @@ class _Abandoned(Service):
         self._keys = keys
         self._outputs = outputs
         self._actions = actions
-        self._watch = Watch(monotonic())
+        self._watch = SteadyWatch(monotonic())
 
     async def tick(self) -> float:
         """Look once."""
@@ -315,7 +315,7 @@ class _Abandoned(Service):
         return _LOOK_S
 
 
-class Watch:
+class SteadyWatch:
     """Tells whether readers that have been silent are gone.
 
     While the server was away, or this process, they could not say that they are there. So they are

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from tampu.admin.flow_info import EdgeKind, NodeState
 from tampu.dashboard.layers import BoxSizes, lay_out, layers_of
-from tampu.dashboard.render import NOTHING, format_count, format_seconds, time_tag
+from tampu.dashboard.render import NOTHING, age_s, format_count, format_seconds, time_tag
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +31,7 @@ TONES: Final = {
     NodeState.DONE: "green",
     NodeState.FAILED: "red",
 }
-_URGENCY: Final = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING, NodeState.DONE)
+URGENCY: Final = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING, NodeState.DONE)
 _LINES: Final = {EdgeKind.SUCCESS: "", EdgeKind.END: " outcome", EdgeKind.ORDER: " order"}
 
 
@@ -53,7 +53,7 @@ class FlowBox:
         """The state that matters most."""
         states = {node.state for node in self.nodes}
         if len(states) == 1 or NodeState.FAILED in states:
-            return next(each for each in _URGENCY if each in states)
+            return next(each for each in URGENCY if each in states)
         return NodeState.RUNNING
 
     @property
@@ -94,9 +94,7 @@ class FlowBox:
 
     def took_s(self, now: datetime) -> float | None:
         """How long it has run; None if it has not begun."""
-        if self.started_at is None:
-            return None
-        return max(0.0, ((self.ended_at or now) - self.started_at).total_seconds())
+        return age_s(self.started_at, self.ended_at or now)
 
     @property
     def text(self) -> str:
@@ -144,7 +142,7 @@ def _group(info: FlowInfo) -> tuple[list[list[NodeInfo]], str]:
     found, count = list(groups.values()), format_count(len(info.nodes))
     if len(found) <= _MOST_BOXES:
         return found, f"The {count} nodes are grouped by their tasks and what they wait for."
-    found.sort(key=lambda nodes: min(_URGENCY.index(node.state) for node in nodes))
+    found.sort(key=lambda nodes: min(URGENCY.index(node.state) for node in nodes))
     kept = sorted(found[:_MOST_BOXES], key=lambda nodes: nodes[0].number)
     shown = format_count(sum(map(len, kept)))
     return kept, f"{shown} of {count} nodes are shown, first those that have failed or run."

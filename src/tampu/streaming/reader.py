@@ -88,8 +88,6 @@ class OutputReader:
         followed = self._enter(job_id, reader)
         try:
             await asyncio.shield(followed.opening)
-            if cursor.has_begun:  # whoever has read that far may have left before it said so
-                self._do(self._tell(job_id, cursor.last))
             while not cursor.has_ended:
                 for entry in await self._next(followed, reader, look):
                     for item in cursor.read(*entry):
@@ -155,6 +153,8 @@ class OutputReader:
             followed.opening = opening
             self._presence.start()
         followed.readers.add(reader)
+        if reader.cursor.has_begun:  # whoever has read that far may have left before it said so
+            self._do(self._tell(job_id, reader.cursor.last))
         return followed
 
     async def _open(self, followed: _FollowedOutput) -> None:

@@ -16,6 +16,7 @@ from tampu.dashboard.access import Action
 from tampu.dashboard.filters import job_link
 from tampu.dashboard.flow_drawing import (
     TONES,
+    URGENCY,
     draw_graph,
     draw_timeline,
     meter,
@@ -153,13 +154,13 @@ def _started(info: FlowInfo) -> datetime:
 
 async def _read_many(view: View, name: str, *, state: str, after: int) -> Sequence[FlowInfo]:
     async def read() -> Sequence[FlowInfo]:
-        flows = _flows(view, QueueKeys(name))
+        flows = flows_of(view, QueueKeys(name))
         return await flows.newest(_PAGE + 1, after=after, state=state or None)
 
     return await view.source.cache_by_cost(("flows", name, state, after), _FRESH_S, read)
 
 
-def _flows(view: View, keys: QueueKeys) -> Flows:
+def flows_of(view: View, keys: QueueKeys) -> Flows:
     """The flows of a queue, to read them over the shared lane."""
 
     async def connect() -> OpenQueue:
@@ -210,7 +211,7 @@ async def find(view: View) -> tuple[QueueKeys, FlowInfo]:
     flow_id = view.params.get("id", "")[:100]
 
     async def read() -> FlowInfo | None:
-        return await _flows(view, keys).info(flow_id)
+        return await flows_of(view, keys).info(flow_id)
 
     info = await view.source.cache_by_cost(("flow", keys.name, flow_id), _FRESH_S, read)
     if info is None:
@@ -224,7 +225,7 @@ async def _letters(view: View, keys: QueueKeys, info: FlowInfo) -> Mapping[str, 
     """The dead letters of its jobs, by their places."""
     if not info.failed:
         return {}
-    return await _flows(view, keys).letter_places(info.id)
+    return await flows_of(view, keys).letter_places(info.id)
 
 
 def _queues(info: FlowInfo) -> set[str]:
@@ -254,8 +255,7 @@ def _rows(info: FlowInfo, letters: Mapping[str, tuple[str, str]], now: datetime)
     """Its nodes; if there are too many for a page, first those that have failed or run."""
     nodes = list(info.nodes)
     if len(nodes) > _MOST_ROWS:
-        order = (NodeState.FAILED, NodeState.RUNNING, NodeState.WAITING, NodeState.DONE)
-        nodes.sort(key=lambda node: order.index(node.state))
+        nodes.sort(key=lambda node: URGENCY.index(node.state))
     return [
         NodeRow(node, _task_link(node), _job_of(node, letters), _waits_of(info, node), now)
         for node in nodes

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tampu.admin.limits import Limits, read_flow
+from tampu.admin.limits import Limits, read_queue_holds
 from tampu.dashboard.access import HIDDEN, Action, Redaction
 from tampu.dashboard.page import Answer, Operation, View, bad_request, link, not_found
 from tampu.errors import OptionError
@@ -17,7 +17,7 @@ from tampu.util.clock import to_positive_ms
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from tampu.admin.limits import FlowState, LimitInfo, LimitUse
+    from tampu.admin.limits import LimitInfo, LimitUse, QueueHolds
     from tampu.wire.keys import QueueKeys
 
 _FRESH_S: Final = 0.9
@@ -64,18 +64,18 @@ class LimitRow:
         return f"{info.rate}{burst}{', strict' if info.strict else ''}"
 
 
-async def read_state(view: View, keys: QueueKeys, *, most_keys: int = _MOST_KEYS) -> FlowState:
+async def read_holds_of(view: View, keys: QueueKeys, *, most_keys: int = _MOST_KEYS) -> QueueHolds:
     """What holds the jobs of a queue, at most a moment old; longer if it takes long to read."""
 
-    async def read() -> FlowState:
-        return await read_flow(await view.source.lane(keys), keys, most_keys=most_keys)
+    async def read() -> QueueHolds:
+        return await read_queue_holds(await view.source.lane(keys), keys, most_keys=most_keys)
 
     return await view.source.cache_by_cost(("limits", keys.name, most_keys), _FRESH_S, read)
 
 
 async def load_limits(view: View, keys: QueueKeys) -> Mapping[str, object]:
     """What the page of a queue shows of it."""
-    state = await read_state(view, keys)
+    state = await read_holds_of(view, keys)
     may_limit = view.may(Action.LIMITS, keys.name)
     return {
         "flow": state,
@@ -112,7 +112,7 @@ def value_text(limit: str, value: str, redaction: Redaction) -> str:
     return HIDDEN if redaction.apply({argument: value}) != {argument: value} else value
 
 
-def _chosen(view: View, state: FlowState) -> LimitInfo | None:
+def _chosen(view: View, state: QueueHolds) -> LimitInfo | None:
     """The limit that somebody wants to change."""
     name = view.params.get("limit", "")
     return next((each for each in state.limits if name and each.name == name), None)
@@ -135,7 +135,7 @@ async def _limit_of(view: View) -> tuple[QueueKeys, str, str | None]:
     keys = await view.queue()
     view.demand(Action.LIMITS, keys.name)
     name, value = view.params.get("limit", ""), view.params.get("value", "")
-    if all(each.name != name for each in (await read_state(view, keys)).limits):
+    if all(each.name != name for each in (await read_holds_of(view, keys)).limits):
         raise not_found("There is no such limit.")
     return keys, name, value or None
 

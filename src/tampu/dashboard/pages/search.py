@@ -1,4 +1,4 @@
-"""What the search box finds: jobs by their ids, other things by a part of their names."""
+"""What the search box finds: jobs and flows by their ids, other things by a part of their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tampu.admin.jobs import job_info
 from tampu.dashboard.filters import job_link
 from tampu.dashboard.page import Page, View, link
 from tampu.dashboard.pages.alerts import alert_text, alerts_of
-from tampu.dashboard.pages.limits import read_state, value_text
+from tampu.dashboard.pages.flows import flow_link, flows_of
+from tampu.dashboard.pages.limits import read_holds_of, value_text
 from tampu.dashboard.pages.schedules import read_rows
 from tampu.dashboard.pages.workers import read_workers
 from tampu.errors import OptionError
@@ -25,7 +26,7 @@ from tampu.wire.names import check_job_id
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tampu.admin.limits import FlowState
+    from tampu.admin.limits import QueueHolds
 
 _MOST: Final = 50
 _MOST_QUEUES: Final = 1_000  # that are looked into
@@ -40,7 +41,7 @@ Found = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class JobSearch:
-    """The jobs with an id, and where was looked for it."""
+    """The jobs and flows with an id, and where was looked for it."""
 
     found: Sequence[Found] = ()
     searched: int = 0  # queues
@@ -67,7 +68,7 @@ class JobSearch:
 
 
 async def load(view: View) -> Mapping[str, object]:
-    """Everything whose name contains the text, and the job with that id."""
+    """Everything whose name contains the text, and the job or flow with that id."""
     wanted = view.text("q")[:600]
     jobs, others = JobSearch(), list[Found]()
     if wanted:
@@ -82,7 +83,7 @@ async def load(view: View) -> Mapping[str, object]:
 
 
 async def find_job(view: View, names: Sequence[str], job_id: str) -> JobSearch:
-    """The job with an id, in whichever queue it is."""
+    """The job or the flow with an id, in whichever queue it is."""
     try:
         check_job_id(job_id)
     except OptionError:
@@ -90,10 +91,12 @@ async def find_job(view: View, names: Sequence[str], job_id: str) -> JobSearch:
 
     async def look(name: str) -> JobInfo:
         keys = QueueKeys(name)
+        if (flow := await flows_of(view, keys).info(job_id)) is not None:
+            flows.append((f"Flow, {flow.state}, of {name}", job_id, flow_link(name, job_id)))
         return await job_info(await view.source.lane(keys), keys, job_id, most=_MOST_SEARCHED)
 
     loop = asyncio.get_running_loop()
-    until, infos = loop.time() + _LONGEST_S, dict[str, JobInfo]()
+    until, infos, flows = loop.time() + _LONGEST_S, dict[str, JobInfo](), list[Found]()
     for start in range(0, min(len(names), _MOST_QUEUES), _QUEUES_AT_A_TIME):
         part = names[start : start + _QUEUES_AT_A_TIME]
         infos.update(zip(part, await run_all(look(name) for name in part), strict=True))
@@ -101,9 +104,12 @@ async def find_job(view: View, names: Sequence[str], job_id: str) -> JobSearch:
             break
     return JobSearch(
         [
-            (f"Job, {info.state}, on {name}", info.id, job_link(name, info.id, info.dead_id))
-            for name, info in infos.items()
-            if info.state is not JobState.UNKNOWN
+            *flows,
+            *(
+                (f"Job, {info.state}, on {name}", info.id, job_link(name, info.id, info.dead_id))
+                for name, info in infos.items()
+                if info.state is not JobState.UNKNOWN
+            ),
         ],
         len(infos),
         len(names) - len(infos),
@@ -132,7 +138,7 @@ async def find_names(view: View, names: Sequence[str], wanted: str) -> list[Foun
             for row in rows
             if wanted in row.schedule.key.casefold() or wanted in row.schedule.name.casefold()
         ]
-    found += await _find_flow(view, names, wanted)
+    found += await _find_limits(view, names, wanted)
     for row in await read_workers(view, names):
         if wanted in row.id.casefold() or wanted in row.host.casefold():
             href = f"workers#{quote(f'worker-{row.id}')}"
@@ -153,22 +159,22 @@ async def _tasks(view: View, name: str) -> list[str]:
     return await view.source.cache(("task names", name), _FRESH_S, read)
 
 
-async def _find_flow(view: View, names: Sequence[str], wanted: str) -> list[Found]:
+async def _find_limits(view: View, names: Sequence[str], wanted: str) -> list[Found]:
     """Limits, their values, and keys, of those queues that have any."""
     summaries = await view.source.summaries(names)
     gated = [each.queue for each in summaries if each.gate is not None]
     states = await run_all(
-        read_state(view, QueueKeys(name), most_keys=_MOST_KEYS) for name in gated
+        read_holds_of(view, QueueKeys(name), most_keys=_MOST_KEYS) for name in gated
     )
     found: list[Found] = []
     for name, state in zip(gated, states, strict=True):
-        for kind, text, href in _flow_names(view, name, state):
+        for kind, text, href in _limit_names(view, name, state):
             if wanted in text.casefold():
                 found.append((f"{kind} {name}", text, href))
     return found
 
 
-def _flow_names(view: View, queue: str, state: FlowState) -> Iterator[Found]:
+def _limit_names(view: View, queue: str, state: QueueHolds) -> Iterator[Found]:
     limits = f"{link('queue', name=queue)}#limits"
     for info in state.limits:
         yield "Limit of", info.name, limits

@@ -64,8 +64,7 @@ for i, flag in ipairs(flags) do
             if refunds == '1' then gate.refund(extras, id) end
             replaced, keeps = is_replaced(line, name, body, extras)
         end
-        if replaced then
-            entry = nil
+        if replaced then  -- it runs no more
         elseif gate and (wait == '' or closes ~= '') then
             back[#back + 1] = { id, line, join_member(name, body, extras) }
             entry = '1'
