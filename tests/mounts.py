@@ -64,7 +64,8 @@ def in_litestar(dashboard: Dashboard) -> Any:  # noqa: ANN401
         return HELLO
 
     mounted = asgi(PREFIX, is_mount=True, copy_scope=True)(dashboard.__call__)
-    return Litestar([hello, mounted], on_shutdown=[dashboard.close])
+    # Its logging is off: it would set up the root logger of the tests.
+    return Litestar([hello, mounted], on_shutdown=[dashboard.close], logging_config=None)
 
 
 def in_django_asgi(dashboard: Dashboard) -> Any:  # noqa: ANN401

@@ -1,7 +1,6 @@
 """Chains and batches; flow control, processes and batch tasks in flows."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from msgspec import Raw
 
 from tampu import (
     App,
+    AppWorker,
     Batch,
     Concurrency,
     Flow,
@@ -19,15 +19,16 @@ from tampu import (
     JobBatch,
     JobCancelled,
     JobFailed,
+    OptionError,
+    Priority,
     Worker,
     WrongContext,
     chain,
 )
 from tampu.wire.keys import QueueKeys
 from tampu.wire.payload import encode_payload
-from tests.contract import isolated_tasks
 from tests.contract.apps import dead, working
-from tests.contract.flows import FlowApp
+from tests.contract.flows import OTHER, FlowApp
 from tests.contract.workers import SOON
 from tests.servers import RunningServer
 from tests.waiting import wait_until
@@ -50,12 +51,6 @@ async def test_each_step_of_a_chain_gets_the_result_of_the_one_before(flows: Flo
         assert await job.result(SOON) == 4
         longer = flows.double.call(1).then(flows.pair, 10).then(flows.add_up, extra=100)
         assert await (await longer.enqueue()).result(SOON) == 112
-
-
-async def test_a_chain_from_a_thread(flows: FlowApp) -> None:
-    async with flows.at_work():
-        job = chain(flows.double.call(1), flows.double).enqueue_sync
-        assert await asyncio.to_thread(lambda: job().result(SOON)) == 4
 
 
 @pytest.mark.every_server
@@ -88,6 +83,18 @@ async def test_a_batch_calls_when_all_are_done_and_when_all_have_ended(flows: Fl
         assert (progress.done, progress.failed, progress.is_growing) == (1202, 0, False)
     assert set(flows.ran) == {*range(1200), "success", "complete"}
     assert len(flows.ran) == 1202
+
+
+async def test_a_batch_of_another_queue(flows: FlowApp) -> None:
+    async with flows.at_work():
+        async with flows.app.batch(on_complete=flows.note.call("complete"), queue=OTHER) as batch:
+            await batch.add(flows.size_there, "abc")
+            with pytest.raises(OptionError, match="'default', and the batch of queue 'other'"):
+                await batch.add(flows.double, 1)
+        await batch.run.result(SOON)
+        assert (await batch.run.progress()).done == 2
+    assert batch.run.queue == OTHER
+    assert flows.ran == ["complete"]
 
 
 async def test_a_batch_with_a_failure_is_complete_and_succeeds_after_a_retry(
@@ -206,30 +213,48 @@ async def test_limits_and_keys_hold_for_jobs_of_flows(running: RunningServer) ->
         now[tenant] -= 1
         return number
 
-    @app.task(key="item", ordered=True)
+    spans: dict[str, list[str]] = {"x": [], "y": []}
+
+    @app.task(key=lambda given: given["item"][0], ordered=True)
     async def in_order(item: str, numbers: list[int]) -> str:
+        spans[item[0]].append(f"{item} begins")
+        await asyncio.sleep(0.01)
+        spans[item[0]].append(f"{item} ends")
         return item
 
     async with working(app):
         flow = app.flow()
         some = [flow.map(work, range(20), tenant=tenant) for tenant in "ab"]
-        ends = flow.map(in_order, ["x", "y", "x"], [*some[0].value, *some[1].value])
+        items = ["x1", "y1", "x2", "x3"]
+        ends = flow.map(in_order, items, [*some[0].value, *some[1].value])
         run = await flow.start(result=ends)
-        assert await run.result(SOON) == ["x", "y", "x"]
+        assert await run.result(SOON) == items
     assert set(most) == {"a", "b"}
     assert max(most.values()) <= 2
+    assert spans["x"] == [f"x{turn} {what}" for turn in (1, 2, 3) for what in ("begins", "ends")]
+    assert spans["y"] == ["y1 begins", "y1 ends"]
 
 
-async def test_tasks_in_processes_get_values_of_flows(
-    running: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app, shrink = isolated_tasks.app, isolated_tasks.shrink
-    monkeypatch.setattr(app, "url", running.url)
-    async with working(app, concurrency=2):
+@pytest.mark.every_server
+async def test_an_urgent_task_of_a_flow_starts_first(running: RunningServer) -> None:
+    app, ran = App(running.url), list[str]()
+
+    @app.task
+    async def usual(number: int) -> None:
+        ran.append(f"usual {number}")
+
+    @app.task(priority=Priority.HIGH)
+    async def urgent() -> None:
+        ran.append("urgent")
+
+    async with app:
         flow = app.flow()
-        first = flow.add(shrink, isolated_tasks.Picture("cat", 100), os.getpid())
-        run = await flow.start(result=flow.add(shrink, first, os.getpid()))
-        assert await run.result(SOON) == isolated_tasks.Picture("cat", 25)
+        flow.map(usual, range(5))
+        flow.add(urgent)
+        run = await flow.start()
+        async with AppWorker(app, concurrency=1):
+            await run.result(SOON)
+    assert ran == ["urgent", *(f"usual {number}" for number in range(5))]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from tampu import (
     OptionError,
     TampuError,
     Unique,
-    UnknownLimit,
     WrongContext,
     chain,
 )
@@ -130,9 +129,7 @@ async def test_options_that_jobs_of_flows_cannot_have_are_refused(
 
 async def test_limits_that_nobody_has_declared_are_refused(flows: FlowApp, flow: Flow) -> None:
     task = flows.double.options(limits=[Limit("nobody")])
-    with pytest.raises((UnknownLimit, OptionError)):
-        flow.add(task, 1)
-        await flow.start()
+    fails(OptionError, "no limit of this name", lambda: flow.add(task, 1))
 
 
 # --- starting -----------------------------------------------------------------------------------
@@ -164,15 +161,6 @@ async def test_a_flow_starts_once_and_does_not_change_then(
         many = flows.app.flow("b").map(flows.double, [1])
         assert many.tolerate(0.5) is many
         assert set(admin.scan_iter("*")) == keys
-
-
-async def test_a_flow_can_have_so_many_nodes(
-    flows: FlowApp, flow: Flow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tampu.flows.flow.MAX_NODES", 2)
-    flow.add(flows.double, 1)
-    flow.map(flows.double, [1])
-    fails(OptionError, "at most 2 nodes", lambda: flow.add(flows.double, 1))
 
 
 async def test_options_of_a_flow_are_checked(flows: FlowApp, flow: Flow) -> None:

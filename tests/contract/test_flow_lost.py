@@ -176,17 +176,6 @@ async def test_a_job_that_waits_for_its_next_attempt_or_runs_long_is_not_lost(
     assert len(errors) == 1
 
 
-async def test_a_job_that_is_cancelled_before_it_starts_ends_its_flow(shop: FlowShop) -> None:
-    run = await shop.start_sum()
-    job = shop.app.queue("default").job(f"{run.id}~0")
-    assert (await job.cancel()).value == "cancelled"
-    async with working(shop.app, {"default": 5, "other": 5}):
-        await wait_for_state(run, "failed")
-    info = await run.info()
-    assert info is not None
-    assert (info.nodes[0].state.value, info.nodes[1].state.value) == ("failed", "waiting")
-
-
 async def test_flows_whose_jobs_are_purged_end(
     shop: FlowShop, running: RunningServer, admin: redis.Redis
 ) -> None:

@@ -85,7 +85,8 @@ async def test_a_job_that_nobody_handles_fails_its_flow_when_it_is_cancelled(
     async with flows.at_work():
         with pytest.raises(JobCancelled):
             await run.result(SOON)
-        await flows.ends(run, "failed")
+        info = await flows.ends(run, "failed")
+        assert [str(node.state) for node in info.nodes] == ["failed", "waiting"]
 
 
 async def test_waiting_jobs_of_both_queues_that_are_purged_end_in_their_flow(

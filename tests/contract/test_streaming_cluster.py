@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tampu import App, JobCancelled, Router
+from tampu.wire.keys import QueueKeys
 from tests.contract.apps import working
 from tests.contract.streaming import next_value, values
 from tests.topology import Cluster, cluster
@@ -45,6 +46,20 @@ async def test_streams_of_queues_on_several_nodes(nodes: Cluster) -> None:
         assert read == [list(range(20))] * len(QUEUES)
         late = await asyncio.gather(*(values(job.stream()) for job in jobs))
         assert late == read
+
+
+async def test_a_stream_goes_on_while_its_slot_moves(nodes: Cluster) -> None:
+    app, queue = App(nodes.url), QUEUES[1]
+    declare(app, queue)
+    key = QueueKeys(queue).stream
+    async with working(app):
+        job = await app.tasks[f"count-{queue}"].enqueue(200)
+        items, read = job.stream(), list[object]()
+        for _ in range(4):
+            read += [await next_value(items) for _ in range(20)]
+            await asyncio.to_thread(nodes.move, key, nodes.other(key))
+        read += await values(items)
+        assert read == list(range(200))
 
 
 async def test_every_script_of_streams_runs_in_a_cluster(nodes: Cluster) -> None:
