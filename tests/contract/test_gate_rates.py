@@ -26,7 +26,7 @@ def tenant_job(tenant: object, *limits: AnyLimit, name: str = "charge") -> NewJo
 
 
 async def take_for(gate: ManualGate, count: int, *, within: float = 60) -> list[TakenJob]:
-    """Take and settle jobs as they pass, until it are so many."""
+    """Take and settle jobs as they pass, until there are so many."""
     taken: list[TakenJob] = []
 
     async def is_enough() -> bool:
