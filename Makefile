@@ -11,7 +11,7 @@ PARALLEL := -n 6 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo servers peers browser screenshots test test-all cover test-oldest faults check format bench bench-peers clean
+.PHONY: help setup setup-browser setup-postgres demo servers peers browser screenshots test test-all cover test-oldest faults check format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ $(STAMP): pyproject.toml
 setup-browser: $(STAMP) ## install Debian's Chromium and axe-core, for the tests of the dashboard
 	$(BIN)/python -m tests.browsers --install
 
+setup-postgres: $(STAMP) ## install Debian's PostgreSQL, for the tests of databases
+	$(BIN)/python -m tests.postgres --install
+
 # The package alone: a fresh clone is at work in half the time that all tools take.
 $(BIN)/tampu: pyproject.toml
 	@$(PYTHON) -c '$(NEEDS_PYTHON)'
@@ -43,6 +46,7 @@ demo: $(BIN)/tampu ## a small shop on an embedded server, with the dashboard, un
 
 servers: $(STAMP) ## list the servers that the tests can use
 	$(BIN)/python -m tests.servers
+	@$(BIN)/python -m tests.postgres
 
 peers: $(STAMP) ## create an environment with the real ChasquiMQ, for the interop tests
 	$(BIN)/python -m tests.peers

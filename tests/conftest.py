@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tampu.server.connect import Server, connect
+from tests.postgres import Database, PostgresServer
 from tests.servers import Backend, RunningServer
 
 pytest_plugins = ["tests.selection"]
@@ -69,3 +70,17 @@ async def server(running: RunningServer) -> AsyncIterator[Server]:
     """A connected server."""
     async with await connect(running.url) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """PostgreSQL, for tests with the mark `postgres`. A test that ends it starts it again."""
+    with PostgresServer() as running:
+        yield running
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> Iterator[Database]:
+    """An empty database of PostgreSQL."""
+    with postgres_server.database() as made:
+        yield made

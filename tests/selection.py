@@ -2,7 +2,8 @@
 
 A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
 on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
-with the mark `browser` where there is one, and with the mark `promtool` where that is installed.
+with the mark `browser` where there is one, and with the marks `postgres` and `promtool` where these
+are installed.
 `--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
 
 A test whose server, browser or program is missing is left out, and the run ends with one line about
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import browsers, peers
+from tests import browsers, peers, postgres
 from tests.servers import BACKENDS, IN_CI, Backend
 
 EVERY_SERVER = "every_server"
@@ -24,6 +25,7 @@ _MARKS = {
     EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
     CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
     PROMTOOL: "the test needs the program promtool, of Prometheus",
+    postgres.MARK: "the test needs PostgreSQL",
     browsers.MARK: "the test needs a browser; every test in tests/browser has this mark",
 }
 
@@ -84,9 +86,7 @@ def backend_of(item: pytest.Item) -> Backend | None:
 
 def can_run(item: pytest.Item) -> bool:
     """Whether this machine has what a collected test needs."""
-    if item.get_closest_marker(browsers.MARK) is not None and not browsers.is_there():
-        return False
-    if item.get_closest_marker(PROMTOOL) is not None and not has_promtool():
+    if not all(has_program(each.name) for each in item.iter_markers()):
         return False
     backend = backend_of(item)
     if backend is not None and backend.find() is None:
@@ -94,6 +94,17 @@ def can_run(item: pytest.Item) -> bool:
     if item.get_closest_marker(CHASQUIMQ) is None:
         return True
     return peers.is_made() and (backend is None or peers.can_run_on(backend))
+
+
+def has_program(mark: str) -> bool:
+    """Whether this machine has what the mark stands for, if it stands for a program."""
+    match mark:
+        case browsers.MARK:
+            return browsers.is_there()
+        case postgres.MARK:
+            return postgres.is_there()
+        case _:
+            return mark != PROMTOOL or has_promtool()
 
 
 def has_promtool() -> bool:
@@ -110,5 +121,7 @@ def missing(only: str | None) -> Iterator[tuple[str, bool]]:
         yield f"{peers.PACKAGE} (make peers)", IN_CI
     if only is None and not browsers.is_there():
         yield browsers.TITLE, IN_CI
+    if only is None and not postgres.is_there():
+        yield postgres.TITLE, IN_CI
     if only is None and not has_promtool():
         yield "promtool (install Debian's prometheus)", False

@@ -12,7 +12,7 @@ from tests.servers import ROOT
 CONFTEST = """
 from dataclasses import replace
 from pathlib import Path
-from tests import peers, servers
+from tests import peers, postgres, servers
 
 missing = {"redis70"}
 servers.BACKENDS = tuple(
@@ -20,6 +20,7 @@ servers.BACKENDS = tuple(
     for each in servers.BACKENDS
 )
 peers.is_made = lambda: False
+postgres.is_there = lambda: False
 from tests import selection  # takes the servers as they are now
 
 selection.has_promtool = lambda: False
@@ -40,10 +41,14 @@ def test_real(backend): ...
 
 @pytest.mark.promtool
 def test_metrics(): ...
+
+@pytest.mark.postgres
+def test_rows(): ...
 """
 NOTES = [
     "Not tested here: Redis 7.0 (install Debian's redis-server)",
     "Not tested here: chasquimq==1.3.0 (make peers)",
+    "Not tested here: PostgreSQL (run make setup-postgres)",
     "Not tested here: promtool (install Debian's prometheus)",
 ]
 
