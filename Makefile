@@ -11,7 +11,7 @@ PARALLEL := -n 6 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo servers peers browser screenshots test test-all cover test-oldest faults check format bench bench-peers clean
+.PHONY: help setup setup-browser setup-postgres demo servers peers browser screenshots test test-all cover test-oldest faults check docs format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -82,7 +82,12 @@ faults: servers peers ## the fault tests and the interop load test, longer and o
 screenshots: $(STAMP) ## pictures of the dashboard: those of the guide, and of every page in build/screenshots
 	TAMPU_SCREENSHOTS=1 $(BIN)/python -m pytest tests/browser/test_screenshots.py $(ARGS)
 
-check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads
+docs: $(STAMP) ## build the documentation site in build/site; a broken link fails
+	$(BIN)/python -m tools.docs_site
+	$(BIN)/zensical build --strict --clean --config-file build/zensical.toml
+	$(BIN)/python -m tools.docs_site --check
+
+check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua heads, docs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -90,6 +95,7 @@ check: $(STAMP) ## format, lint, types, layers, sizes, shape of the package, Lua
 	$(BIN)/python -m tools.sizes
 	$(BIN)/python -m tools.house --check
 	$(BIN)/python -m tools.lua_heads
+	$(MAKE) --no-print-directory docs
 
 format: $(STAMP) ## put the code in shape
 	$(BIN)/ruff check --fix

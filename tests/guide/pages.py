@@ -33,13 +33,6 @@ class Block:
         return named[1] if named else None
 
 
-def pages() -> list[Path]:
-    """Every page there is."""
-    others = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-    others += ["examples/README.md", "benchmarks/README.md"]
-    return [*(ROOT / name for name in others), *sorted(DOCS.rglob("*.md"))]
-
-
 def name_of(page: Path) -> str:
     """The page as a test names it."""
     return str(page.relative_to(ROOT))

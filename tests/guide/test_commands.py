@@ -10,7 +10,8 @@ import pytest
 
 from tampu.cli.main import COMMANDS, load_command
 from tampu.cli.output import ExitCode
-from tests.guide.pages import GUIDE, first_cells, pages
+from tests.guide.pages import GUIDE, first_cells
+from tools.docs_contents import pages
 
 PAGE = GUIDE / "command-line.md"
 LOADED: dict[str, Any] = {name: load_command(name) for name in COMMANDS}

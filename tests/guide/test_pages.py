@@ -15,8 +15,9 @@ from types import CodeType, FunctionType
 import pytest
 
 from tests.embedded import end_server
-from tests.guide.pages import Block, blocks_of, name_of, pages
+from tests.guide.pages import Block, blocks_of, name_of
 from tests.servers import ROOT, RunningServer
+from tools.docs_contents import pages
 
 README = ROOT / "README.md"
 WITH_CODE = [page for page in pages() if page != README and blocks_of(page)]
