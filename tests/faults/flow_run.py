@@ -255,12 +255,14 @@ class FlowRun:
         return {each for each, state in states.items() if state is JobState.CANCELLED}
 
     def is_over(self) -> bool:
-        """Whether no job waits, runs or is delayed."""
+        """Whether no job waits, runs or is delayed. Asked in one step: jobs move about."""
+        self.look()
         with self.admin.pipeline(transaction=True) as asked:
             asked.xlen(self.keys.stream)
             asked.zcard(self.keys.delayed)
+            asked.hget(self.keys.gate, "waiting")
             left = asked.execute()
-        return self.look() == 0 and left == [0, 0]
+        return not any(int(each or 0) for each in left)
 
     def _is_free(self) -> bool:
         """Whether nothing is held, and only workers that live can have entries."""
