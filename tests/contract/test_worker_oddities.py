@@ -122,7 +122,11 @@ class TestIds:
         await wait_until(
             lambda: bool(harness.events(long)), within=SOON, sentence="the promotion has an event"
         )
-        assert not harness.admin.exists(KEYS.index(long))
+        await wait_until(
+            lambda: not harness.admin.exists(KEYS.index(long)),
+            within=SOON,
+            sentence="a job that was promoted has no index",
+        )
 
 
 class TestEnvironment:
