@@ -16,21 +16,24 @@ OUTSIDE: Final = (
 """Pages of the site that are not in `docs`."""
 TABS: Final = {
     "Home": ["README.md"],
+    "Tutorial": ["docs/tutorial/README.md"],
     "Guide": ["docs/guide/README.md"],
+    "Recipes": ["docs/recipes.md"],
     "Reference": ["docs/reference/README.md"],
+    "Troubleshooting": ["docs/troubleshooting.md"],
     "Examples": ["examples/README.md"],
+    "Internals": ["docs/internals/README.md"],
+    "Decisions": ["docs/decisions/README.md"],
     "More": [
         "docs/comparison.md",
         "benchmarks/README.md",
-        "docs/internals/README.md",
-        "docs/decisions/README.md",
         "docs/observability/README.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
     ],
 }
 """The navigation. A README.md brings the pages of its folder, in the order of its links."""
-IN_FULL: Final = ("Guide",)
+IN_FULL: Final = ("Tutorial", "Guide", "Recipes", "Troubleshooting")
 """The parts whose text is in llms-full.txt."""
 
 _AS_THEY_ARE: Final = (".md", ".png", ".svg")

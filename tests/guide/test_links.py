@@ -18,7 +18,7 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path
     assert broken == []
 
 
-@pytest.mark.parametrize("folder", ["guide", "internals", "decisions", "reference"])
+@pytest.mark.parametrize("folder", ["guide", "internals", "decisions", "reference", "tutorial"])
 def test_the_index_of_a_folder_leads_to_every_page_in_it(folder: str) -> None:
     index = DOCS / folder / "README.md"
     assert set(index.parent.glob("*.md")) - {target for target, _ in links_of(index)} == {index}
