@@ -1,12 +1,14 @@
 """Every public name is in the reference."""
 
 import ast
+import inspect
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import tampu
 from tests.guide.pages import DOCS
 from tests.servers import ROOT
 
@@ -62,3 +64,24 @@ def test_the_modules_for_users_are_looked_at() -> None:
 
 def test_nothing_is_shown_twice() -> None:
     assert [name for name, times in Counter(documented()).items() if times > 1] == []
+
+
+def chosen_members() -> list[tuple[str, str]]:
+    """The members that a page chooses of a class, where it does not show all."""
+    chosen = re.compile(r"^::: ([\w.]+)\n(?: +.*\n)*? +members:\n((?: +- \w+\n)+)", re.MULTILINE)
+    return [
+        (name, member)
+        for page in sorted(REFERENCE.glob("*.md"))
+        for name, listed in chosen.findall(page.read_text("utf-8"))
+        for member in re.findall(r"- (\w+)", listed)
+    ]
+
+
+def test_every_member_that_is_chosen_exists() -> None:
+    missing = []
+    for name, member in chosen_members():
+        kind = getattr(tampu, name.removeprefix("tampu."))
+        if not hasattr(kind, member) and f"self.{member}" not in inspect.getsource(kind):
+            missing.append(f"{name}.{member}")
+    assert chosen_members() != []
+    assert missing == []
