@@ -2,8 +2,8 @@
 
 A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
 on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
-with the mark `browser` where there is one, and with the marks `postgres` and `promtool` where these
-are installed.
+with the mark `browser` where there is one, and with the marks `postgres`, `promtool` and
+`helm` where these are installed.
 `--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
 
 A test whose server, browser or program is missing is left out, and the run ends with one line about
@@ -11,7 +11,9 @@ it. With CI=true, what should be there and is missing fails the run before the f
 """
 
 import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,13 +23,16 @@ from tests.servers import BACKENDS, IN_CI, Backend
 EVERY_SERVER = "every_server"
 CHASQUIMQ = "chasquimq"
 PROMTOOL = "promtool"
+HELM = "helm"
 _MARKS = {
     EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
     CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
     PROMTOOL: "the test needs the program promtool, of Prometheus",
+    HELM: "the test needs the program helm, which a wheel has for Linux on x86-64",
     postgres.MARK: "the test needs PostgreSQL",
     browsers.MARK: "the test needs a browser; every test in tests/browser has this mark",
 }
+_PROGRAMS = {PROMTOOL: "install Debian's prometheus", HELM: "install helm"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,12 +109,13 @@ def has_program(mark: str) -> bool:
         case postgres.MARK:
             return postgres.is_there()
         case _:
-            return mark != PROMTOOL or has_promtool()
+            return mark not in _PROGRAMS or path_of(mark) is not None
 
 
-def has_promtool() -> bool:
-    """Whether this machine has what checks metrics and rules."""
-    return shutil.which(PROMTOOL) is not None
+def path_of(program: str) -> str | None:
+    """Where a program is that checks files: beside our Python, or where the system has it."""
+    own = Path(sys.executable).with_name(program)
+    return str(own) if own.is_file() else shutil.which(program)
 
 
 def missing(only: str | None) -> Iterator[tuple[str, bool]]:
@@ -123,5 +129,6 @@ def missing(only: str | None) -> Iterator[tuple[str, bool]]:
         yield browsers.TITLE, IN_CI
     if only is None and not postgres.is_there():
         yield postgres.TITLE, IN_CI
-    if only is None and not has_promtool():
-        yield "promtool (install Debian's prometheus)", False
+    for program, remedy in _PROGRAMS.items():
+        if only is None and path_of(program) is None:
+            yield f"{program} ({remedy})", False

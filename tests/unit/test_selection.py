@@ -23,7 +23,7 @@ peers.is_made = lambda: False
 postgres.is_there = lambda: False
 from tests import selection  # takes the servers as they are now
 
-selection.has_promtool = lambda: False
+selection.path_of = lambda program: None
 pytest_plugins = ["tests.selection"]
 """
 SUITE = """
@@ -42,6 +42,9 @@ def test_real(backend): ...
 @pytest.mark.promtool
 def test_metrics(): ...
 
+@pytest.mark.helm
+def test_chart(): ...
+
 @pytest.mark.postgres
 def test_rows(): ...
 """
@@ -50,6 +53,7 @@ NOTES = [
     "Not tested here: chasquimq==1.3.0 (make peers)",
     "Not tested here: PostgreSQL (run make setup-postgres)",
     "Not tested here: promtool (install Debian's prometheus)",
+    "Not tested here: helm (install helm)",
 ]
 
 

@@ -33,6 +33,7 @@ from tampu.errors import (
 
 COMMANDS: Final = {
     "worker": ("worker.command", "Run the tasks of an app until Ctrl-C or SIGTERM."),
+    "serve-time": ("serve_time", "Promote delayed jobs and fire schedules, without a worker."),
     "enqueue": ("enqueue", "Add a job and print its id."),
     "inspect": ("inspect", "Show the jobs and workers of one queue or of all."),
     "watch": ("watch", "Show queues as they change, until q or Ctrl-C."),
@@ -59,6 +60,9 @@ COMMANDS: Final = {
 A module is imported when one of its commands runs. It registers its commands in its `app`.
 """
 
+_NEEDS_SIGNALS: Final = {"worker", "serve-time", "watch", "dashboard", "server", "demo"}
+"""The commands that Windows has no signals, terminals or processes for."""
+
 # The click inside typer is private. This is its error, reached through a public subclass.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -69,6 +73,11 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
         """The command that was typed, imported now."""
         name, placeholder, rest = super().resolve_command(ctx, args)
+        if sys.platform == "win32" and name in _NEEDS_SIGNALS:
+            raise CommandFailed(
+                f"`tampu {name}` needs Linux or macOS. On Windows, use WSL or a container.",
+                code=ExitCode.USAGE,
+            )
         return name, placeholder and load_command(str(name)), rest
 
 

@@ -95,6 +95,49 @@ def resident_bytes() -> int:
     return 0
 
 
+class GaugeRecorder:
+    """Records how many jobs a queue has, for whoever leads its promoter."""
+
+    def __init__(self, lane: Lane, keys: QueueKeys, group: bytes) -> None:
+        self._lane, self._keys, self._group = lane, keys, group
+        self._last: Gauges | None = None
+        self._read_memory_at = 0.0
+
+    async def record(self, at_s: float, *, has_news: bool) -> None:
+        """Record the gauges if they have changed or there is news, and at least once a minute."""
+        is_stale = monotonic() - self._read_memory_at >= _LONGEST_S - EVERY_S / 2
+        before = None if is_stale else self._last
+        gauges = await measure_gauges(self._lane, self._keys, self._group, since=before)
+        if is_stale:
+            gauges = gauges.with_memory(await read_memory(self._lane))
+        if gauges == before and not has_news:
+            return
+        await record(self._lane, self._keys, {}, at_s=at_s, gauges=gauges)
+        self._last = gauges
+        if is_stale:
+            self._read_memory_at = monotonic()
+
+
+class GaugeService(Service):
+    """Records the gauges of a queue while `leads` says so, where no worker does."""
+
+    name = "gauges"
+
+    def __init__(
+        self, lane: Lane, keys: QueueKeys, group: bytes, *, leads: Callable[[], bool]
+    ) -> None:
+        super().__init__(lane.server.outage, f"{self.name} of queue {keys.name!r}")
+        self._lane, self._leads = lane, leads
+        self._recorder = GaugeRecorder(lane, keys, group)
+
+    async def tick(self) -> float:
+        """Record them."""
+        if self._leads():
+            now_ms = await server_time_ms(self._lane)
+            await self._recorder.record(now_ms / 1000, has_news=False)
+        return until_tick(EVERY_S)
+
+
 class RecordedWorker(NamedTuple):
     """The parts of a worker, for one queue, that its history is about."""
 
@@ -117,8 +160,7 @@ class HistoryService(Service):
         self._lane, self._keys, self._leads = lane, keys, leads
         self._member, self._pool, self._recorder, self._fleet, self._meter = worker
         self._flushed_at = self._reported_at = monotonic()
-        self._gauges: Gauges | None = None  # the last ones that were recorded
-        self._gauges_at = 0.0
+        self._gauges = GaugeRecorder(lane, keys, worker.member.group)
         self._knows_clock = False
 
     async def tick(self) -> float:
@@ -132,7 +174,8 @@ class HistoryService(Service):
             await self._flush()
         await self._report()
         if self._leads():
-            await self._record_gauges()
+            at_s, has_news = self._recorder.server_ms() / 1000, self._recorder.has_news
+            await self._gauges.record(at_s, has_news=has_news)
         return until_tick(EVERY_S)
 
     async def clean_up(self) -> None:
@@ -159,22 +202,6 @@ class HistoryService(Service):
         self._reported_at = monotonic()
         key = self._keys.process(self._member.consumer)
         await store_for(self._lane, key, encode_history(report), ttl_ms=REPORT_TTL_MS)
-
-    async def _record_gauges(self) -> None:
-        """Record the gauges if they have changed, and at least once a minute."""
-        is_stale = monotonic() - self._gauges_at >= _LONGEST_S - EVERY_S / 2
-        before = None if is_stale else self._gauges
-        gauges = await measure_gauges(self._lane, self._keys, self._member.group, since=before)
-        if is_stale:
-            gauges = gauges.with_memory(await read_memory(self._lane))
-        if gauges == before and not self._recorder.has_news:
-            return
-        await record(
-            self._lane, self._keys, {}, at_s=self._recorder.server_ms() / 1000, gauges=gauges
-        )
-        self._gauges = gauges
-        if is_stale:
-            self._gauges_at = monotonic()
 
 
 def _pack_run(delivery: Delivery, at_ms: int) -> PackedRun:

