@@ -12,7 +12,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, Final, Self, TypeAlias, Unpack
+from typing import Any, Final, Protocol, Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
@@ -29,6 +29,7 @@ from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
+from tampu.server.scripts.outbox import wake_relay
 from tampu.tasks.app_options import AppOptions, AppSettings, queue_options, worker_defaults
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
 from tampu.tasks.drafts import Draft
@@ -37,7 +38,7 @@ from tampu.tasks.handlers import check_override
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
-from tampu.util.lifecycle import Shared, in_own_task
+from tampu.util.lifecycle import Runnable, Shared, in_own_task
 from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
 from tampu.wire.names import check_name
@@ -47,6 +48,13 @@ _RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
 _MOST_SCHEDULES: Final = 10_000
 _SERVER_PARTS: Final = ("url", "credentials", "_make_queue", "_by_loop", "_portal")
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
+
+
+class AppOutbox(Protocol):
+    """An outbox whose rows the workers of an app move."""
+
+    def relay(self) -> Runnable:
+        """What moves them; each worker makes its own."""
 
 
 class AppQueue(Queue):
@@ -75,6 +83,18 @@ class AppQueue(Queue):
     async def add_request(self, request: Request) -> Job[Any]:
         """Add a job that was checked before."""
         return await self._add_one(request)
+
+    async def add_repeated(self, requests: list[Request]) -> list[Job[Any]]:
+        """Add jobs with ids that may have been added before; one that was is a duplicate."""
+        jobs = await self._add_traced(requests)
+        for place, job in enumerate(jobs):
+            if job.duplicate:
+                jobs[place] = await self._conflicts.resolve_repeated(requests[place], job)
+        return jobs
+
+    async def wake_relay(self, outbox: str) -> None:
+        """Tell the relay of an outbox, whose home is this queue, of new rows."""
+        await wake_relay((await self._connect()).lane, self._keys, outbox)
 
     async def remove_schedule(self, schedule: Schedule) -> None:
         """Remove a stored schedule."""
@@ -141,6 +161,7 @@ class App(FlowRouter):
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the id of its process
         self._overrides = NO_OVERRIDES
+        self.outboxes: list[AppOutbox] = []  # with a database: its workers move their rows
         self._states: dict[object, object] = {}  # of each running worker, the latest last
         self.url, self.credentials = url, credentials
 
@@ -262,6 +283,11 @@ class App(FlowRouter):
                 self._portal = os.getpid(), Portal("the app")
                 atexit.register(self.close_sync)
             return self._portal[1]
+
+    @property
+    def shared_parts(self) -> Shared[SharedParts]:
+        """The connections that the queues of this event loop have together."""
+        return self._loop_queues().shared
 
     def _loop_queues(self) -> _LoopQueues:
         try:

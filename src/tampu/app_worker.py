@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Unpack
+from typing import Final, Unpack
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from tampu.wire.alerts import SAMPLE_NOTICE, notice_arguments
 from tampu.wire.keys import QueueKeys
 
 logger = logging.getLogger(__name__)
+_RELAY: Final = "True, False or what outbox.relay(...) gives"
 
 
 class _RunningEngine(Struct, frozen=True):
@@ -52,21 +53,27 @@ class AppWorker(Runnable):
 
     `queues` sets the concurrency of each queue; None means all queues of the app's tasks, with
     `concurrency` each. Any task can run from any of them. Options are those of `Worker`; the
-    defaults are the app's `worker` options. `await worker.run()` works until `stop()`, and
-    `async with worker:` inside the block. It can be started only once.
+    defaults are the app's `worker` options. It moves the rows of the app's outboxes that have a
+    database, unless `outbox` is False; or it runs the relay that `outbox` is.
+    `await worker.run()` works until `stop()`, and `async with worker:` inside the block. It can be
+    started only once.
     """
 
     def __init__(
         self,
         app: App,
         queues: Mapping[str, int] | None = None,
+        *,
+        outbox: Runnable | bool = True,
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_type("app", app, App, accepted="an App")
+        check_type("outbox", outbox, Runnable | bool, accepted=_RELAY)
         app.import_tasks()
         options = {**app.worker, **options}
         settings = parse_worker_options("AppWorker", options)
         self._app = app
+        self._outbox = outbox
         self._grace = settings.grace
         self._queues = _check_queues(app, queues, settings.concurrency)
         settings = bind_app_alerts(app, settings)
@@ -121,10 +128,18 @@ class AppWorker(Runnable):
             if threads is not None:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             await store_declared(self._app, self._queues)
+            for relay in self._relays():
+                await stack.enter_async_context(relay)
             engine = await Engine.open(
                 self._configs, self._app.url, self._app.credentials, on_drain=self._drain
             )
             return _RunningEngine(engine, self._runtime, stack.pop_all())
+
+    def _relays(self) -> list[Runnable]:
+        """What moves the rows of outboxes while the worker runs."""
+        if isinstance(self._outbox, bool):
+            return [each.relay() for each in self._app.outboxes] if self._outbox else []
+        return [self._outbox]
 
 
 def _task_plans(

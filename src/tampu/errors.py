@@ -16,6 +16,7 @@
     │   └── StreamRestarted     another attempt of the job has begun
     ├── WrongContext            the call is not possible here or now
     ├── StoreFailed             a file with task states cannot be read or written
+    ├── OutboxFailed            an outbox in a database cannot be used
     └── ServerError             something went wrong with the server or the connection to it
         ├── ServerUnreachable   no connection could be made; nothing was sent
         ├── ConnectionLost      the connection broke during a call; its outcome is unknown
@@ -193,6 +194,14 @@ class StoreFailed(TampuError):
     def __init__(self, store: str, problem: str) -> None:
         self.store, self.problem = store, problem
         super().__init__(f"Cannot use the store {store}: {problem}.")
+
+
+class OutboxFailed(TampuError):
+    """An outbox that cannot be used: no such table, another database, a lost connection."""
+
+    def __init__(self, table: str, problem: str) -> None:
+        self.table, self.problem = table, problem
+        super().__init__(f"Cannot use the outbox {table}: {problem}.")
 
 
 class ServerError(TampuError):

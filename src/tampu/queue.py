@@ -223,12 +223,13 @@ class Queue:
             request, connection, lambda marked: wait(partial(add, marked))
         )
 
-    async def _add_full(self, requests: list[Request]) -> list[Job[Any]]:
+    async def _add_traced(self, requests: list[Request]) -> list[Job[Any]]:
         if self._traced is None or not requests:
-            jobs = await self._send_full(requests)
-        else:
-            connection = await self._connect()
-            jobs = await self._traced.add_many(requests, connection, self._send_full)
+            return await self._send_full(requests)
+        return await self._traced.add_many(requests, await self._connect(), self._send_full)
+
+    async def _add_full(self, requests: list[Request]) -> list[Job[Any]]:
+        jobs = await self._add_traced(requests)
         for place, job in enumerate(jobs):
             if job.duplicate:
                 jobs[place] = await self._conflicts.resolve(requests[place], job)
@@ -331,11 +332,9 @@ class Queue:
 
         Returns the last counts, also when the time is up.
         """
-        connection, group = await self._connect(), self._settings.group
+        lane, group = (await self._connect()).lane, self._settings.group
         timeout_s = None if timeout is None else to_s("timeout", timeout)
-        return await drain(
-            connection.lane, self._keys, group=group, delayed=delayed, timeout_s=timeout_s
-        )
+        return await drain(lane, self._keys, group=group, delayed=delayed, timeout_s=timeout_s)
 
     # --- counts and results ---------------------------------------------------------------------
 

@@ -53,6 +53,17 @@ class Conflicts:
         problem = "other programs keep adding jobs with the same unique key"
         raise ServerBusy(lane.server.name, "CHANGED", problem)
 
+    async def resolve_repeated(self, request: Request, refused: Job[Any]) -> Job[Any]:
+        """As `resolve`, for a job that may have been added before: then it is the one that counts.
+
+        The answer has the same id if so. Never raises `JobExists`.
+        """
+        if request.unique is None or request.unique.on_conflict != "replace":
+            return refused
+        if request.job_id is not None and await self._is_taken(request.job_id):
+            return refused
+        return await self.resolve(request, refused)
+
     async def _find_existing(self, request: Request, refused: Job[Any]) -> Job[Any] | None:
         """The job that is there; None if it makes room, so that the new one can be added."""
         lane, unique = (await self._connect()).lane, request.unique

@@ -93,8 +93,34 @@ class LeadChanged(Struct, frozen=True):
     leads: bool
 
 
+class OutboxMoved(Struct, frozen=True):
+    """A relay moved rows of an outbox to queues; duplicates were there already."""
+
+    outbox: str
+    moved: int
+    duplicates: int
+    refused: int  # rows that it has set aside
+
+
+class OutboxCounted(Struct, frozen=True):
+    """The rows of an outbox: how many wait and were refused, and how long the oldest has waited."""
+
+    outbox: str
+    waiting: int
+    refused: int
+    oldest_s: float
+
+
 Fact: TypeAlias = (
-    BatchRead | JobEnded | RetryScheduled | JobBuried | Promotion | Firings | LeadChanged
+    BatchRead
+    | JobEnded
+    | RetryScheduled
+    | JobBuried
+    | Promotion
+    | Firings
+    | LeadChanged
+    | OutboxMoved
+    | OutboxCounted
 )
 
 

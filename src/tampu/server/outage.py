@@ -7,7 +7,7 @@ from time import monotonic
 from typing import ClassVar, Final
 from weakref import WeakValueDictionary
 
-from tampu.errors import ConnectionLost, ServerError, ServerUnreachable, Verdict
+from tampu.errors import ConnectionLost, OutboxFailed, ServerError, ServerUnreachable, Verdict
 from tampu.util.pauses import Pauses
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Trouble:
             self._outage.leave(self, recovered=recovered)
 
     def _log_failure(self, error: Exception) -> None:
-        expected = isinstance(error, ServerError)
+        expected = isinstance(error, ServerError | OutboxFailed)
         logger.log(
             logging.WARNING if expected else logging.ERROR,
             "%s failed, retrying: %s",

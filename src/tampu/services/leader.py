@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from random import uniform
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tampu.metrics.facts import LeadChanged, SafeSink
 from tampu.server.scripts.workers import lead, resign
@@ -43,10 +43,26 @@ class LeaderContext:
     history: bool = True  # it adds to the counts of the queue
 
 
+class Candidate(Protocol):
+    """What a process needs to take a lead."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where the lock is."""
+
+    @property
+    def holder(self) -> LockHolder:
+        """Who leads then."""
+
+    @property
+    def sink(self) -> SafeSink:
+        """Who is told."""
+
+
 class Leader:
     """The lead of one service: a lock that this process takes and renews."""
 
-    def __init__(self, context: LeaderContext, lock: bytes, *, service: str) -> None:
+    def __init__(self, context: Candidate, lock: bytes, *, service: str) -> None:
         self._lane = context.lane
         self._lock = lock
         self.holder = context.holder.to_bytes()  # the value of the lock while we lead

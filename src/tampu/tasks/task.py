@@ -288,7 +288,7 @@ class Task(Generic[P, R]):
         bound = self.bind(args, kwargs)
         queue = self._registry.producer.queue(self.queue)
         options = self._job_options(bound)
-        return self._convert_result(await queue.add(self.name, bound, **options))
+        return self.typed(await queue.add(self.name, bound, **options))
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Add many calls of this task with few calls to the server; see `Queue.add_many`.
@@ -300,12 +300,12 @@ class Task(Generic[P, R]):
         by_queue: dict[str, list[int]] = {}
         for number, each in enumerate(given):
             by_queue.setdefault(self._queue_for(each), []).append(number)
-        wanted = [each.task._new_job(each) for each in given]
+        wanted = [each.task.job_of(each) for each in given]
         added: dict[int, Job[R]] = {}
         for queue, numbers in by_queue.items():
             new = [wanted[number] for number in numbers]
             jobs = await self._registry.producer.queue(queue).add_many(new)
-            added.update(zip(numbers, map(self._convert_result, jobs), strict=True))
+            added.update(zip(numbers, map(self.typed, jobs), strict=True))
         return [added[number] for number in range(len(given))]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R]:
@@ -320,7 +320,7 @@ class Task(Generic[P, R]):
 
     def job(self, job_id: str) -> Job[R]:
         """The job of this task with this id, whoever added it; see `Queue.job`."""
-        return self._convert_result(self._registry.producer.queue(self.queue).job(job_id))
+        return self.typed(self._registry.producer.queue(self.queue).job(job_id))
 
     def job_sync(self, job_id: str) -> SyncJob[R]:
         """As `job`, for code without an event loop."""
@@ -337,11 +337,12 @@ class Task(Generic[P, R]):
             raise OptionError("calls", given if isinstance(given, Call) else type(given), expected)
         return call.task.queue
 
-    def _new_job(self, call: Call[R]) -> NewJob:
+    def job_of(self, call: Call[R]) -> NewJob:
+        """The job of a call, with the options of the task and its own."""
         return new_job(self.name, call.arguments, self._job_options(call.arguments))
 
-    def _convert_result(self, job: Job[Any]) -> Job[R]:
-        """The job; its `result` converts the value if the return type needs it."""
+    def typed(self, job: Job[Any]) -> Job[R]:
+        """The job of this task; its `result` converts the value if the return type needs it."""
         kind = self._lazy.return_type
         return replace(job, host=ConvertingHost(job.host, kind)) if kind.converts else job
 

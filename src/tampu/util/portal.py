@@ -41,6 +41,10 @@ class Portal:
         finally:
             running.cancel()
 
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine in the loop without waiting for it; it must not raise."""
+        self._submit(work)
+
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """As `call`, for what may take long: refused where it would block an event loop."""
         try:

@@ -16,6 +16,7 @@ class HolderKind(Enum):
     CONSUMER = "c"  # a worker; its promoter uses the same id
     PROMOTER = "p"
     SCHEDULER = "s"
+    RELAY = "r"  # of an outbox in a database
 
 
 _KINDS: Final = {kind.value: kind for kind in HolderKind}

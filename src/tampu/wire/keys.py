@@ -54,6 +54,7 @@ class QueueKeys:
     flows_lock: bytes = field(init=False, repr=False)
     outbox: bytes = field(init=False, repr=False)
     outbox_wakeup: bytes = field(init=False, repr=False)
+    outboxes: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         tag = b"{chasqui:%b}" % check_queue_name(self.name).encode()
@@ -90,6 +91,7 @@ class QueueKeys:
             "flows_lock": tag + b":tampu:flows:lock",
             "outbox": tag + b":tampu:outbox",
             "outbox_wakeup": tag + b":tampu:outbox:bell",
+            "outboxes": tag + b":tampu:db-outbox:figures",
         }
         for attribute, key in fixed.items():
             object.__setattr__(self, attribute, key)
@@ -179,6 +181,14 @@ class QueueKeys:
         """Ours: the results of a node of a flow that has many jobs."""
         return b"%b:%d:out" % (self.flow(flow_id), node)
 
+    def relay_lock(self, name: str, database: str) -> bytes:
+        """Ours: who moves the rows of an outbox table in a database to their queues."""
+        return b"%b:tampu:db-outbox:lock:%b:%b" % (self.tag, name.encode(), database.encode())
+
+    def relay_wakeup(self, name: str) -> bytes:
+        """Ours: a wakeup after a transaction with rows in an outbox table."""
+        return b"%b:tampu:db-outbox:bell:%b" % (self.tag, name.encode())
+
     def history(self, step_s: int, number: int) -> bytes:
         """Ours: what happened in one step of so many seconds; they are numbered from 1970 on."""
         return b"%b:tampu:m:%d:%d" % (self.tag, step_s, number)
@@ -230,6 +240,7 @@ _EXPIRING: Final = (
     *(b"tampu:gate:" + end for end in (b"bell", b"lock", b"window:", b"debounce:", b"latest:")),
     b"tampu:flows:lock",
     b"tampu:outbox:bell",
+    b"tampu:db-outbox:",
     b"tampu:delivered:",
 )
 MARKS: Final = b"{chasqui:}:tampu:marks"

@@ -1,0 +1,69 @@
+"""Jobs in an outbox table: the bytes of its column `job`.
+
+A job is a MessagePack array that begins with its version. Later versions may append elements, which
+this one ignores.
+"""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from tampu.errors import DecodeError
+from tampu.wire.envelope import RetryOverride, Uint64
+from tampu.wire.extras import NO_EXTRAS, Extras
+from tampu.wire.keys import UniqueUntil
+from tampu.wire.msgpack import decode_as
+
+VERSION: Final = 1
+
+
+class OutboxKey(Struct, frozen=True, array_like=True):
+    """The unique key that a job wants."""
+
+    key: str
+    until: UniqueUntil
+    held_ms: Uint64
+    on_conflict: Literal["return", "replace"]
+
+
+class OutboxLimit(Struct, frozen=True, array_like=True):
+    """A limit that a job needs, and its definition; None if it is declared elsewhere."""
+
+    name: str
+    definition: str | None
+
+
+class OutboxJob(Struct, frozen=True, array_like=True):
+    """A job as a transaction has stored it: checked, encoded, and with an id of its own."""
+
+    version: Uint64
+    name: str
+    job_id: str
+    payload: bytes
+    stored_at_ms: Uint64
+    due_at_ms: Uint64  # 0: at once
+    unique_ms: Uint64  # how long its id stays taken after it is due
+    retry: RetryOverride | None = None
+    extras: Extras = NO_EXTRAS
+    unique: OutboxKey | None = None
+    limits: tuple[OutboxLimit, ...] = ()
+    weight: float | None = None
+
+
+_encode: Final = Encoder().encode
+_decoder: Final = Decoder(OutboxJob)
+
+
+def encode_outbox_job(job: OutboxJob) -> bytes:
+    """The bytes of the column."""
+    return _encode(job)
+
+
+def decode_outbox_job(data: bytes) -> OutboxJob:
+    """The job in a row; raises `DecodeError`."""
+    job = decode_as(_decoder, data, what="row", expected="a job of an outbox")
+    if job.version != VERSION:
+        problem = f"it was written as version {job.version}, and this release reads {VERSION}"
+        raise DecodeError("row", problem)
+    return job
