@@ -96,6 +96,10 @@ class AppQueue(Queue):
         """Tell the relay of an outbox, whose home is this queue, of new rows."""
         await wake_relay((await self._connect()).lane, self._keys, outbox)
 
+    async def forget_result(self, job_id: str) -> None:
+        """Delete the stored result of a job."""
+        await (await self._connect()).results.forget(job_id)
+
     async def remove_schedule(self, schedule: Schedule) -> None:
         """Remove a stored schedule."""
         await self.schedules.remove(schedule.raw_key)
@@ -370,6 +374,20 @@ class App(FlowRouter):
             yield
         finally:
             self.__dict__.update(before)
+
+
+def held_app(given: object) -> App | None:
+    """The app itself, or the one that an object has as its property `tampu`; None if neither.
+
+    Objects with the interface of another package hold an app in this way.
+    """
+    if isinstance(given, App):
+        return given
+    # Asks the class: other objects in a module may do anything when they are asked.
+    if isinstance(getattr(type(given), "tampu", None), property):
+        held = getattr(given, "tampu", None)
+        return held if isinstance(held, App) else None
+    return None
 
 
 def _check_lifespan(given: Lifespan | None) -> Lifespan | None:

@@ -43,10 +43,15 @@ class Unrecoverable(Exception):
 
 
 class Bury(Unrecoverable):
-    """Bury the job at once, with a message of your own."""
+    """Bury the job at once, with a message of your own.
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or "the handler buried the job")
+    With `error` the dead letter shows that error instead: `raise Bury(error=error) from error`.
+    """
+
+    def __init__(self, message: str = "", *, error: BaseException | None = None) -> None:
+        self.error = error
+        text = "the handler buried the job" if error is None else text_of(error)
+        super().__init__(message or text)
 
 
 Decision: TypeAlias = Retry | Snooze | RateLimited | Unrecoverable
@@ -136,6 +141,8 @@ def outcome_of_error(error: BaseException, *, traced: bool = True) -> Outcome:
             return Throttled(error.after_ms, error.limit)
         case Retry():
             return Failed(failure_of(error, traced=traced), error.after_ms)
+        case Bury(error=BaseException() as cause):
+            return UnrecoverableFailure(failure_of(cause))
         case Unrecoverable():
             return UnrecoverableFailure(failure_of(error))
         case _:

@@ -154,6 +154,12 @@ class ResultReader:
         keys = self._keys.results(map(check_job_id, job_ids))
         return await values_of(await self._open_lane(_LONGEST_LIMIT_S), keys)
 
+    async def forget(self, job_id: str) -> None:
+        """Delete a stored result, or why there is none."""
+        keys = (self._keys.result(check_job_id(job_id)), self._keys.failure(job_id))
+        lane = await self._open_lane(_LONGEST_LIMIT_S)
+        await lane.call("DEL", *keys, repeatable=True)
+
     @property
     def notices_key(self) -> bytes:
         """The stream of notices that it follows."""

@@ -89,6 +89,13 @@ def test_unrecoverable_and_its_subclasses_allow_no_further_attempt(error: Unreco
     assert outcome.reason is BuryReason.UNRECOVERABLE
 
 
+def test_bury_can_show_the_error_that_was_raised() -> None:
+    outcome = outcome_of_error(Bury(error=LookupError("lost")))
+    assert isinstance(outcome, UnrecoverableFailure)
+    assert (outcome.failure.error_type, outcome.failure.message) == ("LookupError", "lost")
+    assert str(Bury(error=LookupError("lost"))) == "lost"
+
+
 @pytest.mark.parametrize("value", [Retry("x", after=1), Snooze(1), Bury("x"), Refused("x")])
 def test_these_can_be_returned_as_well_as_raised(value: Exception) -> None:
     assert outcome_of_value(value) == outcome_of_error(value)

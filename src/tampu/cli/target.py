@@ -16,7 +16,7 @@ from typing import Final
 
 import tampu
 from tampu.admin.queues import queue_exists, queue_names
-from tampu.app import App
+from tampu.app import App, held_app
 from tampu.cli.options import SharedOptions
 from tampu.cli.output import CommandFailed, ExitCode, usage_error
 from tampu.queue import Queue
@@ -153,11 +153,12 @@ def _attribute(module: ModuleType, path: str) -> App:
             hint = did_you_mean(path, list(_apps(module)))
             raise usage_error(f"Module {module.__name__!r} has no attribute {path!r}.{hint}")
         found = getattr(found, name)
-    if not isinstance(found, App):
+    app = held_app(found)
+    if app is None:
         hint = f" Call it in the module: app = {path}()" if isfunction(found) else ""
         kind = type(found).__name__
         raise usage_error(f"{module.__name__}:{path} is not an App but of type {kind}.{hint}")
-    return found
+    return app
 
 
 def _only_app(module: ModuleType) -> App:
@@ -171,7 +172,8 @@ def _only_app(module: ModuleType) -> App:
 
 
 def _apps(module: ModuleType) -> dict[str, App]:
-    return {name: each for name, each in vars(module).items() if isinstance(each, App)}
+    found = {name: held_app(each) for name, each in vars(module).items()}
+    return {name: app for name, app in found.items() if app is not None}
 
 
 def _broken_module(name: str, error: Exception) -> CommandFailed:

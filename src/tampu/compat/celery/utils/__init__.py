@@ -1,0 +1,1 @@
+"""As in Celery: only `log` is supported."""
