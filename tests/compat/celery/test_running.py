@@ -1,38 +1,28 @@
 """Tasks in a worker, on a server."""
 
-import asyncio
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from tampu import App, AppWorker, Cron, Every, JobState
 from tampu.compat.celery import (
-    AsyncResult,
     Celery,
-    GroupResult,
     Ignore,
     MaxRetriesExceededError,
     Reject,
     Task,
-    chain,
-    chord,
     crontab,
-    group,
     signals,
 )
-from tampu.compat.celery.exceptions import TaskRevokedError, TimeoutError
-from tampu.compat.celery.result import allow_join_result
+from tests.compat.celery.calls import SOON, call, sent
 from tests.contract.worker_command import run_worker
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-T = TypeVar("T")
-SOON = 60.0
 CRASHING = """
 from functools import partial
 from pathlib import Path
@@ -49,31 +39,6 @@ def crash_once(self, path):
         os.kill(os.getpid(), 9)
     return "done"
 """
-
-
-async def call(work: Callable[[], T]) -> T:
-    """Call something in a thread without an event loop, as programs do."""
-    return await asyncio.wait_for(asyncio.to_thread(work), SOON)
-
-
-def sent(found: Any) -> AsyncResult:
-    assert isinstance(found, AsyncResult)
-    return found
-
-
-async def test_results_are_found_by_the_id_of_a_job_alone(app: Celery) -> None:
-    @app.task(queue="emails")
-    def double(x: int) -> int:
-        return 2 * x
-
-    async with AppWorker(app.tampu):
-        job = sent(await call(lambda: double.apply_async((4,))))
-        other = app.AsyncResult(job.id)
-        assert await call(lambda: other.get(timeout=SOON)) == 8
-        assert (await call(lambda: other.state), other == job) == ("SUCCESS", True)
-        assert await call(lambda: AsyncResult(job.id).result) == 8
-        await call(other.forget)
-        assert await call(lambda: AsyncResult(job.id).result) is None
 
 
 async def test_a_call_may_go_to_any_queue_and_later(app: Celery) -> None:
@@ -150,22 +115,6 @@ async def test_retries_end_with_the_error_or_with_their_own(app: Celery) -> None
         assert await call(lambda: sent(second).retries) == 1
 
 
-async def test_while_a_job_waits_for_its_retry_the_state_says_so(app: Celery) -> None:
-    @app.task(bind=True)
-    def flaky(self: Task) -> None:
-        self.retry(exc=LookupError("no"), eta=datetime.now(UTC) + timedelta(hours=1))
-
-    async with AppWorker(app.tampu):
-        job = await call(flaky.delay)
-        await wait_until(
-            lambda: asyncio.to_thread(lambda: job.state == "RETRY"),
-            within=SOON,
-            sentence="it waits for its retry",
-        )
-        await call(job.revoke)
-        assert await call(lambda: job.state) == "REVOKED"
-
-
 def test_a_crash_of_the_worker_is_no_retry(running: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(CRASHING, "utf-8")
     path = tmp_path / "ran"
@@ -204,76 +153,6 @@ async def test_ignored_and_rejected_jobs_end_as_in_celery(app: Celery) -> None:
     assert sorted(ran) == ["again", "again", "ignore"]
 
 
-async def test_an_expired_or_revoked_job_is_revoked(app: Celery) -> None:
-    @app.task
-    def run() -> None: ...
-
-    gone = await call(lambda: run.apply_async(expires=0.001))
-    cancelled = await call(lambda: run.apply_async(countdown=600))
-    await call(lambda: app.control.revoke([cancelled.id]))
-    await asyncio.sleep(0.01)  # past the time at which it expires
-    async with AppWorker(app.tampu):
-        for job in (gone, cancelled):
-            with pytest.raises(TaskRevokedError):
-                await call(partial(job.get, timeout=SOON))
-            assert await call(partial(getattr, job, "state")) == "REVOKED"
-
-
-async def test_canvas_runs_as_flows(app: Celery) -> None:
-    @app.task(queue="sums")
-    def add(x: int, y: int = 1) -> int:
-        return x + y
-
-    @app.task
-    def total(numbers: list[int], extra: int = 0) -> int:
-        return sum(numbers) + extra
-
-    @app.task
-    def fail(value: object = None) -> None:
-        raise LookupError("no")
-
-    async def get(canvas: Any) -> object:
-        result = await call(canvas.delay)
-        return await call(lambda: result.get(timeout=SOON))
-
-    async with AppWorker(app.tampu):
-        assert await get(chain(add.s(1), add.s(10), add.s(y=100))) == 112
-        assert await get(chain(add.s(1), add.si(5, 5))) == 10
-        assert await get(chord([add.s(1), add.s(2)], total.s(1000))) == 1005
-        assert await get(chain(add.s(1), group(add.s(1), add.s(2)), total.s(), add.s(5))) == 12
-        assert await get(chord([chain(add.s(1), add.s(1)), add.s(9)], total.s() | add.s(1))) == 14
-        assert await get(chord([], total.s())) == 0
-        for canvas in (chain(fail.s(), add.s()), chord([fail.s(), add.s(1)], total.s())):
-            with pytest.raises(LookupError, match="no"):
-                await get(canvas)
-        assert await get(group([add.s(1), add.s(2)])) == [2, 3]
-        started = sent(await call(chain(add.s(1), add.s(1)).delay))
-        assert await call(lambda: AsyncResult(started.id).get(timeout=SOON)) == 3
-
-
-async def test_the_results_of_a_group_are_in_its_order(app: Celery) -> None:
-    @app.task
-    def run(number: int) -> int:
-        if number == 2:
-            raise LookupError("no")
-        return number
-
-    async with AppWorker(app.tampu):
-        good = await call(group(run.s(number) for number in (3, 1)))
-        assert isinstance(good, GroupResult)
-        assert await call(lambda: good.join(timeout=SOON)) == [3, 1]
-        ends = await call(
-            lambda: (good.ready(), good.successful(), good.completed_count(), good.failed())
-        )
-        assert ends == (True, True, 2, False)
-        bad = await call(group(run.s(number) for number in (3, 2)))
-        with pytest.raises(LookupError):
-            await call(lambda: bad.get(timeout=SOON))
-        assert await call(bad.failed)
-        await call(bad.forget)
-    assert (len(good), list(good), good[0].id) == (2, good.children, good.results[0].id)
-
-
 async def test_links_are_sent_by_the_worker(app: Celery) -> None:
     seen: list[object] = []
 
@@ -297,37 +176,6 @@ async def test_links_are_sent_by_the_worker(app: Celery) -> None:
         failed = await call(lambda: run.apply_async((True,), link_error=errback.s()))
         await wait_until(lambda: len(seen) == 2, within=SOON, sentence="the errback has run")
     assert seen[1] == (failed.id, LookupError, True)
-
-
-async def test_a_task_cannot_wait_for_another_one_unless_it_says_so(app: Celery) -> None:
-    @app.task
-    def inner() -> int:
-        return 1
-
-    @app.task
-    def outer(allowed: bool) -> int:  # noqa: FBT001 - a task
-        if not allowed:
-            return int(inner.delay().get(timeout=SOON))
-        with allow_join_result():
-            return int(inner.delay().get(timeout=SOON))
-
-    async with AppWorker(app.tampu, {"celery": 4}):
-        refused, done = await call(lambda: [outer.delay(False), outer.delay(True)])  # noqa: FBT003 - a task
-        with pytest.raises(RuntimeError, match="Never call"):
-            await call(lambda: refused.get(timeout=SOON))
-        assert await call(lambda: done.get(timeout=SOON)) == 1
-
-
-async def test_results_that_are_ignored_are_not_there(app: Celery) -> None:
-    @app.task(ignore_result=True)
-    def quiet() -> int:
-        return 1
-
-    async with AppWorker(app.tampu):
-        job = await call(quiet.delay)
-        assert await call(job.get) is None
-        with pytest.raises(TimeoutError):
-            await call(lambda: AsyncResult(job.id).get(timeout=0.2))
 
 
 async def test_a_worker_tells_when_it_starts_and_stops(app: Celery) -> None:
@@ -396,44 +244,6 @@ async def test_schedules_are_stored_for_the_workers_to_fire(app: Celery) -> None
     assert stored["clean"].rule.interval_ms == 90_000
     assert (report.key, report.data) == ("digest", {"to": "all"})
     assert report.rule == Cron("30 7,9 * * mon-fri", tz="Europe/Berlin")
-
-
-async def test_revoking_stops_what_waits_and_with_terminate_what_runs(app: Celery) -> None:
-    app.conf.task_track_started = True
-    started, release = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    @app.task
-    def hold() -> int:
-        loop.call_soon_threadsafe(started.set)
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(SOON)
-        return 1
-
-    async with AppWorker(app.tampu, {"celery": 1}):
-        job = sent(await call(hold.delay))
-        await asyncio.wait_for(started.wait(), SOON)
-        assert await call(lambda: job.state) == "STARTED"
-        await call(job.revoke)  # leaves a job alone that runs, as in Celery
-        release.set()
-        assert await call(lambda: job.get(timeout=SOON)) == 1
-
-
-def test_waiting_and_unknown_jobs_are_pending(app: Celery) -> None:
-    @app.task
-    def run() -> None: ...
-
-    job = sent(run.delay())
-    assert (job.state, job.ready(), job.result, job.name) == ("PENDING", False, None, run.name)
-    with pytest.raises(ValueError, match="before it is ready"):
-        job.successful()
-    with pytest.raises(TimeoutError):
-        job.get(timeout=0.1)
-    unknown = app.AsyncResult("unknown")
-    assert (unknown.state, unknown.traceback, unknown.name) == ("PENDING", None, None)
-    with pytest.raises(TimeoutError):
-        unknown.get(timeout=0.1, interval=0.01)
-    unknown.forget()
-    unknown.revoke()
 
 
 def test_the_job_is_one_of_tampu(app: Celery) -> None:
