@@ -11,7 +11,7 @@ PARALLEL := -n 6 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-postgres demo servers peers browser screenshots test test-all cover test-oldest faults check docs format bench bench-peers clean
+.PHONY: help setup setup-browser setup-postgres demo servers peers djangos browser screenshots test test-all cover test-oldest faults check docs format bench bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,23 +51,26 @@ servers: $(STAMP) ## list the servers that the tests can use
 peers: $(STAMP) ## create an environment with the real ChasquiMQ, for the interop tests
 	$(BIN)/python -m tests.peers
 
+djangos: $(STAMP) ## create environments with Django 6, and fetch Django's own tests
+	$(BIN)/python -m tests.djangos
+
 browser: $(STAMP)
 	@$(BIN)/python -m tests.browsers
 
-test: servers peers browser ## every test on Valkey, and what depends on the server on every server
+test: servers peers djangos browser ## every test on Valkey, and what depends on the server on every server
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: servers peers browser ## every test on every server; on one: make test-all BACKEND=redis8
+test-all: servers peers djangos browser ## every test on every server; on one: make test-all BACKEND=redis8
 	TAMPU_THOROUGH=1 $(BIN)/python -m pytest $(PARALLEL) \
 		$(if $(BACKEND),--backend $(BACKEND),--all-servers) $(ARGS)
 
-cover: servers peers browser ## make test with branch coverage; fails below the limit in pyproject.toml
+cover: servers peers djangos browser ## make test with branch coverage; fails below the limit in pyproject.toml
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(PARALLEL) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-test-oldest: servers peers browser ## make test with the oldest dependencies we allow
+test-oldest: servers peers djangos browser ## make test with the oldest dependencies we allow
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --editable '.[dev]' --constraint tests/oldest.txt
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(ARGS)
@@ -108,4 +111,4 @@ bench-peers: $(STAMP) ## compare with other job queues; some: make bench-peers P
 	$(BIN)/python -m benchmarks.peers $(PEER)
 
 clean: ## remove what the commands above made
-	rm -rf $(VENV) $(OLDEST) $(PEERS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(PEERS) .venv-django-* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .import_linter_cache

@@ -133,11 +133,14 @@ class PostgresServer:
         self.end()
 
     @contextmanager
-    def database(self) -> Iterator[Database]:
-        """An empty database that is dropped afterwards, with the connections that are left."""
+    def database(self, template: str = "template1") -> Iterator[Database]:
+        """A database that is dropped afterwards, with the connections that are left.
+
+        It is empty, or a copy of another one.
+        """
         made = Database(self.folder, f"test_{next(_numbers)}")
         admin = Database(self.folder, _ACCOUNT)
-        admin.execute(f"CREATE DATABASE {made.name}")
+        admin.execute(f"CREATE DATABASE {made.name} TEMPLATE {template}")
         try:
             yield made
         finally:

@@ -2,6 +2,8 @@
 
 A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
 on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
+    if only is None and not djangos.is_there():
+        yield djangos.TITLE, IN_CI
 with the mark `browser` where there is one, and with the marks `postgres`, `promtool` and
 `helm` where these are installed.
 `--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import browsers, peers, postgres
+from tests import browsers, djangos, peers, postgres
 from tests.servers import BACKENDS, IN_CI, Backend
 
 EVERY_SERVER = "every_server"
@@ -30,6 +32,7 @@ _MARKS = {
     PROMTOOL: "the test needs the program promtool, of Prometheus",
     HELM: "the test needs the program helm, which a wheel has for Linux on x86-64",
     postgres.MARK: "the test needs PostgreSQL",
+    djangos.MARK: "the test needs Django 6, in environments of its own",
     browsers.MARK: "the test needs a browser; every test in tests/browser has this mark",
 }
 _PROGRAMS = {PROMTOOL: "install Debian's prometheus", HELM: "install helm"}
@@ -108,6 +111,8 @@ def has_program(mark: str) -> bool:
             return browsers.is_there()
         case postgres.MARK:
             return postgres.is_there()
+        case djangos.MARK:
+            return djangos.is_there()
         case _:
             return mark not in _PROGRAMS or path_of(mark) is not None
 
@@ -123,12 +128,17 @@ def missing(only: str | None) -> Iterator[tuple[str, bool]]:
     for each in BACKENDS:
         if only in {None, each.name} and each.find() is None:
             yield f"{each.title} ({each.remedy})", only is not None or each.must_be_there()
-    if only is None and not peers.is_made():
-        yield f"{peers.PACKAGE} (make peers)", IN_CI
-    if only is None and not browsers.is_there():
-        yield browsers.TITLE, IN_CI
-    if only is None and not postgres.is_there():
-        yield postgres.TITLE, IN_CI
+    if only is not None:
+        return
+    ready = {
+        f"{peers.PACKAGE} (make peers)": peers.is_made,
+        browsers.TITLE: browsers.is_there,
+        postgres.TITLE: postgres.is_there,
+        djangos.TITLE: djangos.is_there,
+    }
+    for title, is_there in ready.items():
+        if not is_there():
+            yield title, IN_CI
     for program, remedy in _PROGRAMS.items():
-        if only is None and path_of(program) is None:
+        if path_of(program) is None:
             yield f"{program} ({remedy})", False

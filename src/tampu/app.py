@@ -166,6 +166,7 @@ class App(FlowRouter):
         self._portal: tuple[int, Portal] | None = None  # with the id of its process
         self._overrides = NO_OVERRIDES
         self.outboxes: list[AppOutbox] = []  # with a database: its workers move their rows
+        self.any_task: AnyTask | None = None  # one of its tasks; runs jobs that no task is named as
         self._states: dict[object, object] = {}  # of each running worker, the latest last
         self.url, self.credentials = url, credentials
 

@@ -145,10 +145,13 @@ class AppWorker(Runnable):
 def _task_plans(
     app: App, handlers: Mapping[str, Handler], settings: WorkerSettings
 ) -> dict[str | None, HandlerPlan]:
-    return {
+    plans = {
         name: replace(plan, results=kept_results(app.tasks[name or ""], plan.results))
         for name, plan in make_plans(handlers_by_name(handlers), settings).items()
     }
+    if app.any_task is not None:
+        plans[None] = replace(plans[app.any_task.name], repeats_crash=True)
+    return plans
 
 
 def _check_queues(app: App, queues: Mapping[str, int] | None, concurrency: int) -> dict[str, int]:

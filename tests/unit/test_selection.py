@@ -12,7 +12,7 @@ from tests.servers import ROOT
 CONFTEST = """
 from dataclasses import replace
 from pathlib import Path
-from tests import peers, postgres, servers
+from tests import djangos, peers, postgres, servers
 
 missing = {"redis70"}
 servers.BACKENDS = tuple(
@@ -21,6 +21,7 @@ servers.BACKENDS = tuple(
 )
 peers.is_made = lambda: False
 postgres.is_there = lambda: False
+djangos.is_there = lambda: False
 from tests import selection  # takes the servers as they are now
 
 selection.path_of = lambda program: None
@@ -47,11 +48,15 @@ def test_chart(): ...
 
 @pytest.mark.postgres
 def test_rows(): ...
+
+@pytest.mark.django6
+def test_tasks(): ...
 """
 NOTES = [
     "Not tested here: Redis 7.0 (install Debian's redis-server)",
     "Not tested here: chasquimq==1.3.0 (make peers)",
     "Not tested here: PostgreSQL (run make setup-postgres)",
+    "Not tested here: Django 6 (run make djangos; needs Python 3.12 or newer)",
     "Not tested here: promtool (install Debian's prometheus)",
     "Not tested here: helm (install helm)",
 ]

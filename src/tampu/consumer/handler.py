@@ -153,6 +153,7 @@ class HandlerPlan:
     results: KeptResults = NOTHING_KEPT
     batch: Batch | None = None
     streams: bool = False  # its jobs have streams
+    repeats_crash: bool = False  # a job whose last attempt crashed its worker runs once more
 
 
 def check_policy(

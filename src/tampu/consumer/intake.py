@@ -356,10 +356,11 @@ def _check_runnable(delivery: Delivery, arrival: Arrival, *, is_expired: bool) -
 
     What the gate says counts, not our clock: the job holds nothing, so it must not run.
     """
-    job, envelope = delivery.job, delivery.envelope
-    if job.attempt > delivery.budget:
-        if arrival.deliveries > 1:
-            detail = f"its worker died in attempt {job.attempt - 1} of {delivery.budget}"
+    job, envelope, crashed = delivery.job, delivery.envelope, arrival.deliveries > 1
+    most = delivery.budget + (crashed and delivery.plan.repeats_crash)
+    if job.attempt > most:
+        if crashed:
+            detail = f"its worker died in attempt {job.attempt - 1} of {most}"
             raise _Refusal(BuryReason.CRASHED, detail, envelope)
         raise _Refusal(BuryReason.RETRIES_EXHAUSTED, None, envelope)
     deadline_ms = job.extras.deadline_ms

@@ -8,6 +8,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
 )
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
@@ -179,9 +180,11 @@ class _TaskCall:
         if threads is None:
             return await self._run(job, None)
         thread = AttemptThread(threads, self._runtime)
+        token = _thread.set(thread)
         try:
             return await self._run(job, thread)
         finally:
+            _thread.reset(token)
             thread.end()
 
     async def _run(self, job: Job[Any], thread: "AttemptThread | None") -> object:
@@ -233,7 +236,8 @@ class _ThreadCall(Struct, frozen=True):
 class AttemptThread:
     """One thread of a pool for all plain code of an attempt: some objects belong to their thread.
 
-    The code shares one context, which follows the context of the attempt.
+    The code shares one context, which follows the context of the attempt. Middleware may replace
+    `around`, which is entered in the thread before the first call and left after the last one.
     """
 
     def __init__(self, pool: ThreadPoolExecutor, runtime: Runtime) -> None:
@@ -242,6 +246,7 @@ class AttemptThread:
         self._context: Context | None = None  # of the attempt, at the last call; None: no call yet
         self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._is_left = False  # whether a call still runs that nobody waits for
+        self.around: Callable[[], AbstractContextManager[object]] = nullcontext
 
     async def call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
         """Call it in the thread, which cannot be interrupted.
@@ -249,11 +254,9 @@ class AttemptThread:
         After a timeout we wait for the thread, because what it uses is closed next. When the worker
         stops we do not: the job goes back to the queue, and the thread closes what it has used.
         """
-        wanted = _ThreadCall(call, self._follow_context(), Future())
-        self._calls.put(wanted)
+        running = asyncio.wrap_future(self.begin(call))
         if self._is_left:
             return None
-        running = asyncio.wrap_future(wanted.captured)
         try:
             value, error = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -265,6 +268,17 @@ class AttemptThread:
         if error is not None:
             raise error
         return value
+
+    def begin(self, call: Callable[[], Any]) -> "Future[tuple[Any, BaseException | None]]":
+        """Begin a call in the thread, after those that began before."""
+        wanted = _ThreadCall(call, self._follow_context(), Future())
+        self._calls.put(wanted)
+        return wanted.captured
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether attempts are cancelled because the worker stops."""
+        return self._runtime.stopping
 
     def end(self) -> None:
         """Give the thread back to the pool, after its last call."""
@@ -281,11 +295,23 @@ class AttemptThread:
         return [(var, value) for var, value in now.items() if before.get(var) is not value]
 
     def _serve(self) -> None:
-        while (wanted := self._calls.get()) is not None:
-            for variable, value in wanted.variables:
-                variable.set(value)
-            wanted.captured.set_result(_capture(wanted.call))
-            del wanted  # it may refer to what the attempt closes
+        with self.around():
+            while (wanted := self._calls.get()) is not None:
+                for variable, value in wanted.variables:
+                    variable.set(value)
+                wanted.captured.set_result(_capture(wanted.call))
+                del wanted  # it may refer to what the attempt closes
+
+
+_thread: ContextVar[AttemptThread | None] = ContextVar("tampu_attempt_thread", default=None)
+
+
+def attempt_thread() -> AttemptThread | None:
+    """The thread of this attempt; None outside an attempt with middleware, and in child processes.
+
+    For middleware, and for tasks that have some.
+    """
+    return _thread.get()
 
 
 class Creation(Struct, frozen=True):

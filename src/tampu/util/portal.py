@@ -57,6 +57,17 @@ class Portal:
         )
         raise WrongContext("wait for a result here", reason)
 
+    async def join(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `call`, from another event loop."""
+        waiting = asyncio.wrap_future(self._submit(work))
+        try:
+            await asyncio.wait([waiting])
+        finally:
+            waiting.cancel()
+        if waiting.cancelled():
+            raise Closed(self._name)  # the portal was closed during the call
+        return waiting.result()
+
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one last coroutine, then end the loop and join its thread. May be called twice."""
         if self._pid != os.getpid():
@@ -102,7 +113,9 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         loop.run_until_complete(_cancel_tasks())
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
+        # From Python 3.12 on this fails when the program ends, after it has ended those threads.
+        with suppress(RuntimeError):
+            loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)
         loop.close()
 

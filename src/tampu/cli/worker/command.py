@@ -88,6 +88,15 @@ Processes = Annotated[
 Reload = Annotated[
     bool, typer.Option("--reload", help="Restart when a .py file changes.", show_default=False)
 ]
+ReloadDir = Annotated[
+    str | None,
+    typer.Option(
+        "--reload-dir",
+        metavar="DIRECTORY",
+        help="With --reload: watch this directory. Default: where the app's module is.",
+        show_default=False,
+    ),
+]
 Burst = Annotated[
     bool, typer.Option("--burst", help="Stop when there is nothing to do.", show_default=False)
 ]
@@ -138,6 +147,7 @@ def worker(
     queue: Queues = None,
     processes: Processes = None,
     reload: Reload = False,
+    reload_dir: ReloadDir = None,
     burst: Burst = False,
     max_jobs: MaxJobs = None,
     max_rss: MaxRss = None,
@@ -166,7 +176,7 @@ def worker(
     options = WorkerCommandOptions(
         target=target,
         queue=queue or (),
-        processes=ProcessOptions(processes=processes, reload=reload),
+        processes=ProcessOptions(processes=processes, reload=reload, reload_dir=reload_dir),
         recycling=RecyclingOptions(jobs=max_jobs, rss=max_rss),
         health=HealthOptions(health_file, health_port, health_host),
         burst=burst,

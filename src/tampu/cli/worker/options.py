@@ -42,6 +42,7 @@ class ProcessOptions:
 
     processes: int | None = None
     reload: bool = False
+    reload_dir: str | None = None  # None: where the module of the app is
 
     @property
     def is_supervised(self) -> bool:
@@ -72,6 +73,8 @@ class WorkerCommandOptions:
     def __post_init__(self) -> None:
         if self.burst and self.processes.reload:
             raise usage_error("--reload cannot be combined with --burst.")
+        if self.processes.reload_dir is not None and not self.processes.reload:
+            raise usage_error("--reload-dir needs --reload.")
         parse_slots(self.queue)
         if self.grace is not None:
             to_ms("grace", self.grace)

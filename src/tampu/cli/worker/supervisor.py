@@ -259,7 +259,8 @@ class Supervisor:
         return True
 
     async def _restart_on_change(self) -> None:
-        changes = FileChanges(directory_of(self._options.target))
+        chosen = self._options.processes.reload_dir
+        changes = FileChanges(Path(chosen) if chosen else directory_of(self._options.target))
         while True:
             await asyncio.sleep(_CHECK_FILES_EVERY_S)
             changed = changes.check()

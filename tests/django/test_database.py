@@ -1,0 +1,91 @@
+"""Database connections of jobs, and jobs that are added with a transaction."""
+
+import pytest
+
+from tests.django.projects import Project
+from tests.postgres import Database
+
+SLOTS = 10
+
+
+@pytest.mark.postgres
+def test_jobs_share_as_many_connections_as_there_are_slots(on_postgres: Project) -> None:
+    project = on_postgres.with_settings(conn_max_age=None)
+    for name in ("connection_of", "connection_of_async"):
+        ids = project.ask("enqueue", name, [], 1000)
+        with project.worker("--queue", "default"):
+            found = project.ask("wait", ids)
+        assert {each["status"] for each in found} == {"SUCCESSFUL"}
+        connections = {each["value"][0] for each in found}
+        assert 1 < len(connections) <= SLOTS, name
+        assert max(each["value"][1] for each in found) <= SLOTS
+
+
+@pytest.mark.postgres
+def test_plain_and_async_jobs_share_them_too(on_postgres: Project) -> None:
+    project = on_postgres.with_settings(conn_max_age=None)
+    ids = [
+        id
+        for _ in range(50)
+        for name in ("connection_of", "connection_of_async")
+        for id in project.ask("enqueue", name, [], 2)
+    ]
+    with project.worker("--queue", "default"):
+        found = project.ask("wait", ids)
+    assert 1 < len({each["value"][0] for each in found}) <= SLOTS
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("name", ["connection_of", "connection_of_async"])
+def test_a_connection_that_the_database_has_dropped_fails_no_job(
+    name: str, on_postgres: Project, postgres: Database
+) -> None:
+    project = on_postgres.with_settings(conn_max_age=None)
+    with project.worker():
+        before = project.ask("wait", project.ask("enqueue", name, [], 20))
+        assert postgres.drop_connections() > 0
+        after = project.ask("wait", project.ask("enqueue", name, [], 20))
+    assert {each["status"] for each in before + after} == {"SUCCESSFUL"}
+    ours = {each["value"][0] for each in before}
+    assert ours.isdisjoint(each["value"][0] for each in after)
+
+
+@pytest.mark.postgres
+def test_a_worker_that_stops_leaves_no_connection(on_postgres: Project, postgres: Database) -> None:
+    project = on_postgres.with_settings(conn_max_age=None)
+    with project.worker():
+        project.ask("wait", project.ask("enqueue", "connection_of", [], 5))
+        assert postgres.connections() > 0
+    assert postgres.connections() == 0
+
+
+def test_queries_are_not_collected_from_job_to_job(project: Project) -> None:
+    project = project.with_settings(debug=True, conn_max_age=None)
+    (order,) = project.ask("make_orders", 1)
+    ids = project.ask("enqueue", "count_queries", [order], 30)
+    project.work()
+    assert {each["value"] for each in project.ask("results", ids)} == {1}
+
+
+def test_a_rolled_back_transaction_adds_nothing(project: Project) -> None:
+    check_transactions(project.with_settings(options={"enqueue": "on_commit"}))
+
+
+@pytest.mark.postgres
+def test_a_rolled_back_transaction_adds_nothing_on_postgresql(on_postgres: Project) -> None:
+    check_transactions(on_postgres.with_settings(options={"enqueue": "on_commit"}))
+
+
+def check_transactions(project: Project) -> None:
+    done = project.ask("in_transactions")
+    assert done["told early"] == 0
+    assert sorted(done["told"]) == sorted(done["committed"])
+    assert all(project.ask("is_missing", id) for id in done["rolled back"])
+    project.work()
+    assert {each["status"] for each in project.ask("results", done["committed"])} == {"SUCCESSFUL"}
+
+
+def test_by_default_jobs_do_not_wait_for_a_transaction(project: Project) -> None:
+    done = project.ask("in_transactions")
+    assert done["told early"] > 0
+    assert {each["status"] for each in project.ask("results", done["rolled back"])} == {"READY"}
