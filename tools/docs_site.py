@@ -38,6 +38,7 @@ _REQUEST: Final = re.compile(
     r"<(?!a\b)[a-z]+\b[^>]*?\b(?:src|srcset|href|data)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|url\([\"']?((?:https?:)?//[^\"')]+)|@import[^;]*?((?:https?:)?//[^\"');]+)"
 )
+_MADE: Final = ("index.html", "search.json", "llms.txt", "llms-full.txt", "objects.inv")
 _NOT_LOADED: Final = re.compile(r"<link[^>]*rel=[\"']?(?:canonical|alternate|next|prev)\b[^>]*>")
 
 
@@ -141,15 +142,16 @@ def prepare() -> int:
 
 
 def check() -> int:
-    """Look for requests to other hosts in the built site."""
+    """Look for requests to other hosts in the built site, and for what must be there."""
     files = [file for kind in ("*.html", "*.css") for file in (BUILD / "site").rglob(kind)]
-    found = [
+    found = [f"site/{name} is missing" for name in _MADE if not (BUILD / "site" / name).exists()]
+    found += [
         f"{file.relative_to(BUILD)} loads {address}"
         for file in sorted(files)
         for address in requests_in(file.read_text("utf-8"))
     ]
     print("\n".join(found) or f"docs: {len(files)} pages load nothing from other hosts")
-    return int(bool(found) or not files)
+    return int(bool(found))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """The documentation site: complete, in order, without broken links, without other hosts."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.guide.pages import DOCS, blocks_of, name_of
 from tests.servers import ROOT
+from tests.sites import build_site
 from tools.docs_contents import (
     TABS,
     first_sentence,
@@ -138,37 +136,18 @@ class TestForReaders:
 
 
 class TestBuilding:
-    """A site of three pages, built as `make docs` builds the whole one."""
-
-    def _build(self, root: Path, guide: str) -> "subprocess.CompletedProcess[str]":
-        docs = root / "docs"
-        docs.mkdir()
-        (docs / "index.md").write_text("# Home\n\n[Guide](guide.md)\n")
-        (docs / "guide.md").write_text(guide)
-        (docs / "site.css").touch()
-        source = settings([{"Home": "index.md"}, {"Guide": "guide.md"}])
-        (root / "zensical.toml").write_text(source.replace('"../src"', f'"{ROOT / "src"}"'))
-        program = Path(sys.executable).with_name("zensical")
-        return subprocess.run(
-            [program, "build", "--strict", "--clean", "--config-file", root / "zensical.toml"],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-
     @pytest.mark.parametrize(
         "broken",
         ["[a](nowhere.md)", "[a](index.md#nowhere)", "::: tampu.Nobody"],
         ids=["page", "heading", "name"],
     )
     def test_what_leads_nowhere_ends_the_build(self, tmp_path: Path, broken: str) -> None:
-        built = self._build(tmp_path, f"# Guide\n\n{broken}\n")
+        built = build_site(tmp_path, {"index": "# Home\n", "guide": f"# Guide\n\n{broken}\n"})
         assert built.returncode != 0, built.stdout
 
     def test_pages_load_nothing_from_other_hosts(self, tmp_path: Path) -> None:
-        built = self._build(tmp_path, "# Guide\n\n::: tampu.Backoff\n\n```python\nx = 1\n```\n")
+        guide = "# Guide\n\n[Home](index.md)\n\n::: tampu.Backoff\n\n```python\nx = 1\n```\n"
+        built = build_site(tmp_path, {"index": "# Home\n", "guide": guide})
         assert built.returncode == 0, built.stdout + built.stderr
         page = (tmp_path / "site/guide/index.html").read_text("utf-8")
         assert "exponential" in page
