@@ -12,6 +12,7 @@ OUTSIDE: Final = (
     "CONTRIBUTING.md",
     "examples/README.md",
     "benchmarks/README.md",
+    "deploy/README.md",
 )
 """Pages of the site that are not in `docs`."""
 TABS: Final = {
@@ -27,6 +28,7 @@ TABS: Final = {
     "More": [
         "docs/comparison.md",
         "benchmarks/README.md",
+        "deploy/README.md",
         "docs/observability/README.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",

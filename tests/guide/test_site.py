@@ -29,6 +29,10 @@ class TestNavigation:
         assert missing == set(), "link it from the README.md of its folder, or name it in TABS"
         assert len(shown) == len(set(shown))
 
+    def test_the_pages_outside_of_docs_are_known(self) -> None:
+        outside = {*ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")}
+        assert outside - set(pages()) == set(), "add them to OUTSIDE"
+
     def test_the_guide_is_in_the_groups_of_its_index(self) -> None:
         (guide,) = (
             tab["Guide"] for tab in navigation() if isinstance(tab, dict) and "Guide" in tab

@@ -39,6 +39,7 @@ EXAMPLES: Final[list[TampuError]] = [
     errors.StreamRestarted("<job_id>", 2),
     errors.WrongContext("<action>", "<reason>"),
     errors.StoreFailed("<store>", "<problem>"),
+    errors.OutboxFailed("<table>", "<problem>"),
     errors.ServerUnreachable("<server>", "<problem>"),
     errors.ConnectionLost("<server>", "<problem>"),
     errors.TlsFailed("<server>", "<problem>"),
