@@ -74,8 +74,12 @@ def _tab(sources: list[Path], root: Path) -> Entry:
 
 
 def _part(source: Path, root: Path) -> Entry:
-    inside = _folder(source, root) if _is_index(source, root) else []
-    return {_title(source): inside} if len(inside) > 1 else place_of(source, root)
+    # An index would become that of the whole tab, and not be listed, if it had no part of its own.
+    return (
+        {_title(source): _folder(source, root)}
+        if _is_index(source, root)
+        else place_of(source, root)
+    )
 
 
 def _is_index(source: Path, root: Path) -> bool:

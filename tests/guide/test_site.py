@@ -47,6 +47,12 @@ class TestNavigation:
         assert "guide/tasks.md" in groups["Jobs and tasks"]
         assert "guide/moving-from-celery.md" in groups["Moving from another queue"]
 
+    def test_an_index_among_other_pages_has_a_part_of_its_own(self) -> None:
+        (more,) = (tab["More"] for tab in navigation() if isinstance(tab, dict) and "More" in tab)
+        alone = [entry for entry in more if isinstance(entry, str)]
+        assert "comparison.md" in alone
+        assert [entry for entry in alone if entry.endswith("README.md")] == []
+
     def test_the_settings_have_the_navigation(self) -> None:
         assert '"Home" = "index.md"' in settings(navigation())
 
