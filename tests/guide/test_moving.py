@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import tampu
+import tampu.scheduler
 from tampu import ScheduleSettings
 from tampu.consumer.options import WorkerOptions
 from tampu.job import JobOptions
 from tampu.producer.options import QueueOptions
+from tampu.scheduler import ScheduledTask
 from tampu.tasks.settings import TaskOptions
 from tests.guide.pages import GUIDE
 
@@ -21,7 +23,12 @@ OPTIONS = {
     *QueueOptions.__annotations__,
     *TaskOptions.__annotations__,
     *(field.name for field in fields(ScheduleSettings)),
-    *("lifespan", "worker", "tz", "max", "after"),  # of App, Cron, Missed.all and Retry
+    *(field.name for field in fields(ScheduledTask)),
+    *("lifespan", "worker", "default_queue"),  # of App
+    *("tz", "max", "after", "error"),  # of Cron, Missed.all and Backoff, Retry, Bury
+    *("args", "task", "on_complete"),  # of app.schedule, queue.pause and app.batch
+    *("days", "anchor"),  # of TimeWindow and Every
+    *("timezone", "store", "guard", "grace"),  # of Scheduler
 }
 
 
@@ -38,7 +45,7 @@ def test_the_names_on_our_side_are_public(page: Path) -> None:
     named = {name for code in our_code(page) for name in re.findall(r"\b[A-Z][a-z]\w+\b", code)}
     texts = {"Europe", "Berlin", "True"}
     assert "Queue" in named or "App" in named
-    assert named - texts - set(tampu.__all__) == set()
+    assert named - texts - {*tampu.__all__, *tampu.scheduler.__all__} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
