@@ -187,7 +187,7 @@ def test_days_of_the_month_and_of_the_week_must_both_match_as_in_celery() -> Non
     placed = crontab(0, 9, day_of_week="fri", day_of_month=13).place("UTC")
     window = placed.window
     assert window is not None
-    at_ms, found = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000), []
+    at_ms, found = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000), list[datetime]()
     while len(found) < 3:
         at_ms = placed.rule.next_ms(at_ms) or 0
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
