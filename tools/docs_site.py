@@ -34,6 +34,7 @@ HEAD: Final = "---\nhide:\n  - navigation\n---\n\n"
 _PARTS: Final = re.compile(
     r"^ *`{3,}.*?^ *`{3,}$|`[^`\n]+`|\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL
 )
+_LIGHT: Final = re.compile(r"!\[([^\]]*)\]\(([^)]+)-light\.png\)")
 _REQUEST: Final = re.compile(
     r"<(?!a\b)[a-z]+\b[^>]*?\b(?:src|srcset|href|data)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|url\([\"']?((?:https?:)?//[^\"')]+)|@import[^;]*?((?:https?:)?//[^\"');]+)"
@@ -55,13 +56,20 @@ def gather(root: Path, to: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
             text = source.read_text("utf-8")
+            if source == root / "README.md":
+                text = HEAD + show_in_both_colours(text)
             todo += _files_linked(text, source)
-            head = HEAD if source == root / "README.md" else ""
-            target.write_text(head + relink(text, source, root), "utf-8")
+            target.write_text(relink(text, source, root), "utf-8")
         elif target.suffix == ".md":
             target.write_text(show(source, root), "utf-8")
         else:
             shutil.copyfile(source, target)
+
+
+def show_in_both_colours(text: str) -> str:
+    """The text with a dark picture beside each light one; the reader's colours choose."""
+    both = r"![\1](\2-light.png#only-light)![\1](\2-dark.png#only-dark)"
+    return _LIGHT.sub(both, text)
 
 
 def relink(text: str, page: Path, root: Path) -> str:

@@ -81,6 +81,15 @@ class TestLinks:
         assert (tmp_path / "observability/grafana-dashboard.json").exists()
         assert (tmp_path / "guide/images/overview-light.png").exists()
 
+    def test_the_pictures_of_the_first_page_follow_the_colours_of_its_reader(
+        self, tmp_path: Path
+    ) -> None:
+        gather(ROOT, tmp_path)
+        home = (tmp_path / "index.md").read_text("utf-8")
+        assert "](guide/images/overview-light.png#only-light)" in home
+        assert "](guide/images/overview-dark.png#only-dark)" in home
+        assert (tmp_path / "guide/images/overview-dark.png").exists()
+
     def test_the_files_of_a_folder_are_shown_on_one_page(self, tmp_path: Path) -> None:
         (tmp_path / "chart").mkdir()
         (tmp_path / "chart/values.yaml").write_text("a: 1\n")

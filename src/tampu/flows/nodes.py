@@ -39,6 +39,7 @@ class NodeFailed(Struct, frozen=True, tag="failed"):
 
 
 NodeOutcome: TypeAlias = Ok[T] | NodeFailed
+"""What a task gets that asks for the outcome of a job instead of its result."""
 
 
 class _Reference(Struct, frozen=True):
@@ -120,7 +121,7 @@ class Node(Edge[T_co]):
 
     @property
     def outcome(self) -> Edge[Ok[T_co] | NodeFailed]:
-        """Its outcome: whoever gets it runs in any case, and so a failure of this is no failure."""
+        """Its outcome: a job that gets it runs in any case, and then a failure fails no flow."""
         return Edge(self.flow, Placeholder(Expected.OUTCOME, self.number))
 
     def default(self, value: D) -> Edge[T_co | D]:

@@ -46,7 +46,7 @@ class AlertRules(TypedDict, total=False):
 
 
 class Alert(Struct, frozen=True):
-    """Something to be told of. Make one with a method such as `Alert.oldest("emails", "5m")`.
+    """A condition to be told of. Make one with a method such as `Alert.oldest("emails", "5m")`.
 
     An alert fires once when its condition has held for `for_`, 30 seconds by default, and resolves
     once when it has not held for as long. Each alert of a queue has a key of its own.

@@ -137,7 +137,7 @@ class Schedules:
         ]
 
     async def remove(self, key: Key) -> bool:
-        """Remove a schedule; whether there was one. Jobs that it has added stay."""
+        """Remove a schedule; True if there was one. Jobs that it has added stay."""
         return await unschedule((await self._connect()).lane, self._keys, _raw_key(key))
 
     async def pause(self, key: Key) -> bool:
