@@ -85,6 +85,28 @@ def check_transactions(project: Project) -> None:
     assert {each["status"] for each in project.ask("results", done["committed"])} == {"SUCCESSFUL"}
 
 
+def test_with_an_outbox_a_rolled_back_transaction_adds_nothing(project: Project) -> None:
+    check_outbox(project.with_settings(options={"enqueue": "outbox"}))
+
+
+@pytest.mark.postgres
+def test_with_an_outbox_on_postgresql_too(on_postgres: Project) -> None:
+    check_outbox(on_postgres.with_settings(options={"enqueue": "outbox"}))
+
+
+def check_outbox(project: Project) -> None:
+    done = project.ask("in_transactions")
+    kept = set(done["committed"])
+    assert kept <= set(done["told"])  # told when the row is written, before it is committed
+    assert project.ask("rows_of_outbox") == len(kept)
+    assert all(project.ask("is_missing", id) for id in [*done["rolled back"], *kept])
+    with project.worker():
+        ended = project.ask("wait_for_known", sorted(kept))
+    assert {each["status"] for each in ended} == {"SUCCESSFUL"}
+    assert project.ask("rows_of_outbox") == 0
+    assert all(project.ask("is_missing", id) for id in done["rolled back"])
+
+
 def test_by_default_jobs_do_not_wait_for_a_transaction(project: Project) -> None:
     done = project.ask("in_transactions")
     assert done["told early"] > 0

@@ -9,9 +9,10 @@ from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import connections, transaction
 
 from tampu.django.checks import check_backend
+from tampu.django.database import connect_anew
 from tampu.django.results import (
     TaskCall,
     changes_of,
@@ -34,7 +35,8 @@ from tampu.django.tasks_api import (
     task_enqueued,
 )
 from tampu.errors import JobCancelled, JobFailed, OptionError
-from tampu.job import Job, JobInfo, JobOptions, JobState
+from tampu.job import Job, JobInfo, JobOptions, JobState, NewJob
+from tampu.outbox.outbox import Outbox
 from tampu.util.clock import instant, now_ms
 from tampu.util.ids import new_id
 from tampu.util.options import parse_options
@@ -43,6 +45,7 @@ from tampu.wire.names import check_job_name
 T = TypeVar("T")
 _LOOKS: Final = 3  # a job may change its place between two questions
 _apps: Final[dict[BackendSettings, DjangoApp]] = {}
+_outboxes: Final[dict[DjangoApp, Outbox]] = {}
 _lock: Final = threading.Lock()
 
 
@@ -52,6 +55,9 @@ def app_of(settings: BackendSettings) -> DjangoApp:
         found = _apps.get(settings)
         if found is None:
             found = _apps[settings] = DjangoApp(settings)
+            if settings.options.mode is EnqueueMode.OUTBOX:
+                connect = partial(connect_anew, settings.options.database)
+                _outboxes[found] = Outbox(found, database=connect)
         return found
 
 
@@ -115,7 +121,8 @@ class TampuBackend(BaseTaskBackend):  # type: ignore[misc] # Django has no types
                 database = self.settings.options.database
                 transaction.on_commit(partial(self._add_later, new), using=database)
             case EnqueueMode.OUTBOX:
-                raise NotImplementedError
+                new.store()
+                task_enqueued.send(type(self), task_result=new.result)
         return new.result
 
     async def aenqueue(
@@ -203,6 +210,14 @@ class _NewTask:
         """Add the job."""
         queue = self._app.queue(self._task.queue_name)
         return await queue.add(self._task.module_path, self.call.to_data(), **self.options)
+
+    def store(self) -> None:
+        """Store the job in the outbox, in the transaction that is open or one of its own."""
+        outbox, database = _outboxes[self._app], self._app.settings.options.database
+        job = NewJob(self._task.module_path, self.call.to_data(), **self.options)
+        with transaction.atomic(using=database, savepoint=False):
+            job_id = outbox.add_sync(connections[database], self._task.queue_name, job)
+        self._set_id(job_id, now_ms())
 
     def added(self, job: Job[Any]) -> None:
         """The job was added, and has an id."""

@@ -8,8 +8,9 @@ import django
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
 
-from tampu.django.settings import BackendSettings, EnqueueMode
+from tampu.django.settings import BackendOptions, BackendSettings, EnqueueMode
 from tampu.django.tasks_api import task_backends
 from tampu.errors import OptionError
 
@@ -32,12 +33,8 @@ def check_backend(backend: HasSettings) -> Iterator[CheckMessage]:
     except OptionError as error:
         yield Error(f"{where}: {error}", id="tampu.E001")
         return
-    if options.database not in settings.DATABASES:
-        problem = (
-            f'{where}: DATABASES has no "{options.database}", which the option database names.'
-        )
-        if options.mode is not EnqueueMode.NOW:
-            yield Error(problem, id="tampu.E002")
+    if options.mode is not EnqueueMode.NOW:
+        yield from _check_database(options, where)
     if not apps.is_installed("tampu.django"):
         text = f'{where}: add "tampu.django" to INSTALLED_APPS, which has the command tampu_worker'
         if options.mode is EnqueueMode.OUTBOX:
@@ -47,6 +44,20 @@ def check_backend(backend: HasSettings) -> Iterator[CheckMessage]:
     if options.url is None and "TAMPU_URL" not in os.environ and not settings.DEBUG:
         text = "an embedded server in the current directory would be used, as DEBUG is off"
         yield Warning(f"{where}: without the option url and TAMPU_URL, {text}.", id="tampu.W002")
+
+
+def _check_database(options: BackendOptions, where: str) -> Iterator[CheckMessage]:
+    """What is wrong with the database whose transactions count."""
+    if options.database not in settings.DATABASES:
+        problem = (
+            f'{where}: DATABASES has no "{options.database}", which the option database names.'
+        )
+        yield Error(problem, id="tampu.E002")
+    elif options.mode is EnqueueMode.OUTBOX:
+        vendor = connections[options.database].vendor
+        if vendor not in {"postgresql", "sqlite"}:
+            problem = f"{where}: an outbox works with PostgreSQL and SQLite, not with {vendor}."
+            yield Error(problem, id="tampu.E005")
 
 
 def check_settings(**_: Any) -> Iterator[CheckMessage]:  # noqa: ANN401 - as Django has it

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -58,6 +59,14 @@ def close_connections() -> None:
         each.inc_thread_sharing()  # the thread that it belongs to does nothing any more
         _attempt("at the end", each.close)
     _opened.clear()
+
+
+def connect_anew(alias: str) -> Any:  # noqa: ANN401 - of the database's driver
+    """A new connection to a database of `DATABASES`, as its driver has it, for who asks."""
+    given = deepcopy(connections.settings[alias])
+    given.get("OPTIONS", {}).pop("pool", None)  # it is kept, and would be missing there
+    wrapper = type(connections[alias])(given, alias)
+    return wrapper.get_new_connection(wrapper.get_connection_params())
 
 
 def _prepare() -> None:

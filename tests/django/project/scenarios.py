@@ -14,7 +14,7 @@ from datetime import timedelta
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings")
 
 import django
-from django.db import transaction
+from django.db import connection, transaction
 
 django.setup()
 
@@ -102,6 +102,22 @@ def wait(ids: list[str]) -> list[dict]:
         assert time.monotonic() < limit, "the tasks have not finished"
         time.sleep(0.05)
     return results(ids)
+
+
+def wait_for_known(ids: list[str]) -> list[dict]:
+    """As `wait`, for results of jobs that are not yet on their queues."""
+    limit = time.monotonic() + 60
+    while any(map(is_missing, ids)):
+        assert time.monotonic() < limit, "the jobs are not on their queues"
+        time.sleep(0.05)
+    return wait(ids)
+
+
+def rows_of_outbox() -> int:
+    """How many jobs wait in the outbox."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM tampu_outbox")
+        return cursor.fetchone()[0]
 
 
 def describe(result: object) -> dict:
