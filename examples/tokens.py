@@ -9,17 +9,17 @@ something. Or, in another terminal:
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 import uvicorn
 from fastapi import FastAPI, Header
 from fastapi.responses import HTMLResponse, StreamingResponse
 
-from tampu import App, AppWorker, Chunk, JobCancelled, JobFailed, StreamError
+from tampu import App, AppWorker
+from tampu.web import SSE_HEADERS, sse
 
 app = App(default_queue="answers")
 
@@ -53,21 +53,7 @@ async def follow(
     job_id: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Stream an answer. A browser that comes back says by itself what it has seen last."""
-    events = _events(job_id, last_event_id or None)
-    return StreamingResponse(events, media_type="text/event-stream")
-
-
-async def _events(job_id: str, after: str | None) -> AsyncIterator[str]:
-    try:
-        async with aclosing(answer.job(job_id).stream(after)) as items:
-            async for item in items:
-                if isinstance(item, Chunk):
-                    yield f"id: {item.id}\ndata: {json.dumps(item.value)}\n\n"
-                else:  # the worker died: another one starts the job again
-                    yield "event: restarted\ndata:\n\n"
-        yield "event: done\ndata:\n\n"
-    except (JobFailed, JobCancelled, StreamError) as error:
-        yield f"event: failed\ndata: {json.dumps(str(error))}\n\n"
+    return StreamingResponse(sse(answer.job(job_id), after=last_event_id), headers=SSE_HEADERS)
 
 
 @web.get("/", response_class=HTMLResponse)
@@ -88,10 +74,11 @@ form.onsubmit = async (event) => {
   source.onmessage = (chunk) => answer.append(JSON.parse(chunk.data));
   source.addEventListener("restarted", () => (answer.textContent = ""));
   source.addEventListener("done", () => source.close());
-  source.addEventListener("failed", (error) => {
-    answer.append(JSON.parse(error.data));
-    source.close();
-  });
+  for (const end of ["failed", "cancelled", "gone"])
+    source.addEventListener(end, () => {
+      answer.append(`(${end})`);
+      source.close();
+    });
 };
 </script></html>"""
 

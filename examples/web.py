@@ -1,41 +1,47 @@
-"""A web application that adds jobs and streams their progress and results.
+"""FastAPI: requests add jobs, follow their progress, and share dependencies with the tasks.
 
 Needs `pip install 'tampu[embedded,examples]'`. Start it, then run in another terminal:
 
-    curl -N localhost:8000/reports/2026/live
     curl -X POST localhost:8000/reports/2026
     curl localhost:8000/jobs/ID-FROM-ABOVE
+    curl -N localhost:8000/jobs/ID-FROM-ABOVE/events
+    curl localhost:8000/health
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException
-from fastapi.responses import StreamingResponse
+from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi.responses import JSONResponse, StreamingResponse
 
-from tampu import (
-    INJECTED,
-    App,
-    AppWorker,
-    Bury,
-    EventKind,
-    Job,
-    JobFailed,
-    QueueEvents,
-    ResultTimeout,
-)
+from tampu import INJECTED, App, AppWorker, Bury, Job, JobFailed, ResultTimeout
+from tampu.web import SSE_HEADERS, sse
 
 app = App(default_queue="reports")
 
 
+class Archive:
+    """Stands for a database."""
+
+    first_year = 1900
+
+
+async def get_archive() -> AsyncIterator[Archive]:
+    """One dependency for routes and tasks."""
+    yield Archive()  # what follows it runs after the response, or after the job
+
+
 @app.task(attempts=3)
-async def report(year: int, job: Job = INJECTED) -> dict[str, int]:
+async def report(
+    year: int, archive: Archive = Depends(get_archive), job: Job = INJECTED
+) -> dict[str, int]:
     """Slow work that no request should wait for."""
-    if year < 1900:
+    if year < archive.first_year:
         raise Bury("there are no figures for that year")  # a retry would not help
     for quarter in range(1, 5):
         await asyncio.sleep(0.1)
@@ -53,6 +59,12 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 web = FastAPI(lifespan=lifespan)
 
 
+@web.get("/years")
+async def first_year(archive: Annotated[Archive, Depends(get_archive)]) -> int:
+    """Return the first year that there are figures for."""
+    return archive.first_year
+
+
 @web.post("/reports/{year}", status_code=202)
 async def start(year: int) -> dict[str, str]:
     """Add a job and answer at once."""
@@ -63,31 +75,28 @@ async def start(year: int) -> dict[str, str]:
 async def get_result(job_id: str) -> object:
     """Return the result of a job, if there is one."""
     try:
-        return await app.queue().job(job_id).result(0)
+        return await report.job(job_id).result(0)
     except ResultTimeout:
         raise HTTPException(404, "no result yet") from None
     except JobFailed as failed:
         raise HTTPException(422, failed.message) from None
 
 
-@web.get("/reports/{year}/live")
-async def live(year: int) -> StreamingResponse:
-    """Add a job, and stream its progress and result as server-sent events."""
-    return StreamingResponse(_stream(year), media_type="text/event-stream")
+@web.get("/jobs/{job_id}/events")
+async def follow(
+    job_id: str, last_event_id: Annotated[str | None, Header()] = None
+) -> StreamingResponse:
+    """Stream the progress and the result of a job as server-sent events."""
+    events = sse(report.job(job_id), after=last_event_id, show_errors=True)
+    return StreamingResponse(events, headers=SSE_HEADERS)
 
 
-async def _stream(year: int) -> AsyncIterator[str]:
-    async with QueueEvents("reports") as events:  # listen first, then add the job
-        job = await report.enqueue(year)
-        async for event in events:
-            if event.job_id == job.id and event.kind is EventKind.PROGRESS:
-                yield f"event: progress\ndata: {event.fields['progress']}\n\n"
-            elif event.job_id == job.id and event.kind in (EventKind.COMPLETED, EventKind.DEAD):
-                break
-    try:
-        yield f"event: result\ndata: {json.dumps(await job.result(timeout=10))}\n\n"
-    except JobFailed as failed:
-        yield f"event: failed\ndata: {json.dumps(failed.message)}\n\n"
+@web.get("/health")
+async def health() -> JSONResponse:
+    """For a load balancer: 503 while no jobs can be added."""
+    found = await app.health()
+    body: dict[str, Any] = asdict(found)
+    return JSONResponse(body, 200 if found.ok else 503)
 
 
 if __name__ == "__main__":

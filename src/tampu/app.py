@@ -16,28 +16,27 @@ from typing import Any, Final, Protocol, Self, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
+from tampu.admin.app_health import AppHealth, read_app_health
 from tampu.consumer.options import WorkerOptions
 from tampu.errors import OptionError, WrongContext
 from tampu.flows.starting import FlowRouter
-from tampu.job import Job
-from tampu.limits.model import NamedLimits
-from tampu.producer.options import QueueOptions, QueueSettings
-from tampu.producer.request import JobRules, Request
+from tampu.producer.options import QueueSettings
+from tampu.producer.request import JobRules
 from tampu.producer.traced import make_traced
-from tampu.queue import Queue
-from tampu.schedules.model import Schedule
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target, check_target
 from tampu.server.listening import SharedParts, share
-from tampu.server.scripts.outbox import wake_relay
 from tampu.tasks.app_options import AppOptions, AppSettings, queue_options, worker_defaults
+from tampu.tasks.app_queue import AppQueue, LoopQueues, MakeQueue
+from tampu.tasks.attempt_thread import Runtime
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
 from tampu.tasks.drafts import Draft
-from tampu.tasks.execution import Runtime, app_dependencies
+from tampu.tasks.execution import app_dependencies
 from tampu.tasks.handlers import check_override
-from tampu.tasks.middleware import Middleware
+from tampu.tasks.middleware import Middleware, check_middleware
 from tampu.tasks.router import DeclaredSchedule, Router, check_unique
 from tampu.tasks.task import AnyTask
+from tampu.util.clock import Duration, to_positive_ms
 from tampu.util.lifecycle import Runnable, Shared, in_own_task
 from tampu.util.options import check_type, is_async, parse_options, yields
 from tampu.util.portal import Portal
@@ -45,7 +44,6 @@ from tampu.wire.names import check_name
 
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[object]]
 _RESULTS: Final[WorkerOptions] = {"store_results": True, "result_ttl": "10m"}
-_MOST_SCHEDULES: Final = 10_000
 _SERVER_PARTS: Final = ("url", "credentials", "_make_queue", "_by_loop", "_portal")
 _LIFESPAN: Final = "a function that takes the app, decorated with @asynccontextmanager"
 
@@ -55,76 +53,6 @@ class AppOutbox(Protocol):
 
     def relay(self) -> Runnable:
         """What moves them; each worker makes its own."""
-
-
-class AppQueue(Queue):
-    """A queue that has its connections together with the others of the app."""
-
-    def __init__(
-        self,
-        shared: Shared[SharedParts],
-        name: str,
-        limits: NamedLimits,
-        **options: Unpack[QueueOptions],
-    ) -> None:
-        self._limits = limits  # of the app, which may declare more later
-        super().__init__(name, **options)
-        self._shared = shared
-
-    async def store_schedule(self, declared: DeclaredSchedule) -> None:
-        """Store a schedule that the app declares."""
-        await self.schedules.store(declared.to_store(self._rules))
-
-    async def declared_schedules(self) -> list[Schedule]:
-        """The schedules that an app has declared, this one or another one."""
-        stored = await self.schedules.list(_MOST_SCHEDULES)
-        return [each for each in stored if each.declared_by is not None]
-
-    async def add_request(self, request: Request) -> Job[Any]:
-        """Add a job that was checked before."""
-        return await self._add_one(request)
-
-    async def add_repeated(self, requests: list[Request]) -> list[Job[Any]]:
-        """Add jobs with ids that may have been added before; one that was is a duplicate."""
-        jobs = await self._add_traced(requests)
-        for place, job in enumerate(jobs):
-            if job.duplicate:
-                jobs[place] = await self._conflicts.resolve_repeated(requests[place], job)
-        return jobs
-
-    async def wake_relay(self, outbox: str) -> None:
-        """Tell the relay of an outbox, whose home is this queue, of new rows."""
-        await wake_relay((await self._connect()).lane, self._keys, outbox)
-
-    async def forget_result(self, job_id: str) -> None:
-        """Delete the stored result of a job."""
-        await (await self._connect()).results.forget(job_id)
-
-    async def remove_schedule(self, schedule: Schedule) -> None:
-        """Remove a stored schedule."""
-        await self.schedules.remove(schedule.raw_key)
-
-
-MakeQueue: TypeAlias = Callable[..., AppQueue]
-"""Takes what `AppQueue` takes."""
-
-
-class _LoopQueues:
-    """The queues that one event loop uses, and the `async with app:` blocks that share them."""
-
-    def __init__(self, shared: Shared[SharedParts]) -> None:
-        self.shared = shared
-        self.queues: dict[str, AppQueue] = {}
-        self.blocks = Shared(self._open, _LoopQueues.close)
-
-    async def _open(self) -> Self:
-        return self  # queues connect on first use
-
-    async def close(self) -> None:
-        queues, self.queues = self.queues, {}
-        async with AsyncExitStack() as stack:
-            for queue in queues.values():
-                stack.push_async_callback(queue.close)
 
 
 class App(FlowRouter):
@@ -161,7 +89,7 @@ class App(FlowRouter):
         self._routers: list[Router] = []
         self._options = queue_options(options)
         self._make_queue: MakeQueue = AppQueue
-        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopQueues] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, LoopQueues] = {}
         self._lock = threading.Lock()
         self._portal: tuple[int, Portal] | None = None  # with the id of its process
         self._overrides = NO_OVERRIDES
@@ -203,6 +131,10 @@ class App(FlowRouter):
     def middleware(self) -> tuple[Middleware, ...]:
         """The middleware of all tasks, outermost first."""
         return self._middleware
+
+    def add_middleware(self, *middleware: Middleware) -> None:
+        """Put middleware around all tasks, outside of what is there, for workers created later."""
+        self._middleware = (*check_middleware(middleware), *self._middleware)
 
     @property
     def schedules(self) -> Sequence[DeclaredSchedule]:
@@ -265,6 +197,22 @@ class App(FlowRouter):
             found = here.queues[name] = make(here.shared, name, limits, **self._options)
         return found
 
+    async def health(self, *, timeout: Duration = 2) -> AppHealth:
+        """Whether the server answers within `timeout`, and the workers and jobs of each queue.
+
+        For a health route. A server that is away raises nothing: `ok` is False then.
+        """
+        queues = [self.queue(name) for name in self.queues]
+        return await read_app_health(
+            self.queue(self.queues[0] if queues else None).server_version,
+            [each.summary for each in queues],
+            limit_s=to_positive_ms("timeout", timeout) / 1000,
+        )
+
+    def health_sync(self, *, timeout: Duration = 2) -> AppHealth:
+        """As `health`, for code without an event loop."""
+        return self.portal().call(lambda: self.health(timeout=timeout))
+
     @property
     def job_rules(self) -> JobRules:
         """The limits of each job."""
@@ -294,7 +242,7 @@ class App(FlowRouter):
         """The connections that the queues of this event loop have together."""
         return self._loop_queues().shared
 
-    def _loop_queues(self) -> _LoopQueues:
+    def _loop_queues(self) -> LoopQueues:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -305,7 +253,7 @@ class App(FlowRouter):
             with self._lock:  # other loops run in other threads
                 # Without closed loops: otherwise each `asyncio.run` would leave its queues here.
                 running = {each: it for each, it in self._by_loop.items() if not each.is_closed()}
-                found = running[loop] = _LoopQueues(share(self.url, self.credentials))
+                found = running[loop] = LoopQueues(share(self.url, self.credentials))
                 self._by_loop = running
         return found
 

@@ -20,7 +20,7 @@ from tampu.errors import OptionError
 from tampu.metrics.alerts import bind_alerts
 from tampu.schedules.model import Schedule
 from tampu.services.notify import Notifier, NotifyJob
-from tampu.tasks.execution import Runtime
+from tampu.tasks.attempt_thread import Runtime
 from tampu.tasks.handlers import app_steps, handler_of, kept_results, parse_worker_options
 from tampu.util.clock import Duration, to_s
 from tampu.util.lifecycle import Lifetime, Runnable

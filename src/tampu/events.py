@@ -180,6 +180,16 @@ ENDS: Final = frozenset({EventKind.COMPLETED, EventKind.DEAD, EventKind.CANCELLE
 _UNREADABLE: Final = Event("", "", "", "", {})
 
 
+def check_event_id(after: str | None) -> bytes | None:
+    """The id of an event as the server has it, or `OptionError`."""
+    given: object = after
+    if given is None:
+        return None
+    if not isinstance(given, str) or not _EVENT_ID.fullmatch(given):
+        raise OptionError("after", given, 'expected the id of an event, or "0" for all events')
+    return given.encode()
+
+
 class QueueEvents:
     """The events of a queue from `async with` on, or after the event with the id `after`.
 
@@ -195,13 +205,11 @@ class QueueEvents:
         credentials: CredentialCallback | None = None,
         after: str | None = None,
     ) -> None:
-        if after is not None and not _EVENT_ID.fullmatch(after):
-            raise OptionError("after", after, 'expected the id of an event, or "0" for all events')
+        self._after = check_event_id(after)
         check_target(url, credentials)
         self._key = QueueKeys(queue).events
         self._target = url
         self._credentials = credentials
-        self._after = None if after is None else after.encode()
         self._cursor: _EventCursor | None = None
         self._stack = AsyncExitStack()
 
@@ -290,11 +298,13 @@ class EventTail(NamedTuple):
 
 
 @asynccontextmanager
-async def follow_events(server: Server, key: bytes) -> AsyncIterator[EventTail]:
-    """Follow an events stream with a connection of its own."""
+async def follow_events(
+    server: Server, key: bytes, after: bytes | None = None
+) -> AsyncIterator[EventTail]:
+    """Follow an events stream with a connection of its own; with `after` all is to come."""
     async with await Lane.open(server, key) as lane:
-        entries = await entries_down_from(lane, key, count=EVENTS_A_READ)
-        cursor = _EventCursor(lane, key, entries[0][0] if entries else b"0-0")
+        entries = [] if after else await entries_down_from(lane, key, count=EVENTS_A_READ)
+        cursor = _EventCursor(lane, key, after or (entries[0][0] if entries else b"0-0"))
         past = [job_event(entry_id, flat) for entry_id, flat in reversed(entries)]
         try:
             yield EventTail(past, cursor)

@@ -189,7 +189,7 @@ class JobActions(Protocol):
     async def why(self, job_id: str) -> Why:
         """Why the job is not running yet."""
 
-    def events(self, job_id: str) -> AsyncIterator[JobEvent]:
+    def events(self, job_id: str, after: str | None) -> AsyncGenerator[JobEvent]:
         """The events of the job, up to its end."""
 
     def stream(
@@ -322,9 +322,9 @@ class Job(Struct, Generic[R], frozen=True, eq=False, gc=False):
         """Why the job is not running yet: what it waits for, who holds that, when it opens."""
         return await self.host.actions.why(self.id)
 
-    def events(self) -> AsyncIterator[JobEvent]:
-        """The events of the job that are still there and those to come, up to its end."""
-        return self.host.actions.events(self.id)
+    def events(self, after: str | None = None) -> AsyncGenerator[JobEvent]:
+        """The events of the job, up to its end; `after` one of them, those that follow it."""
+        return self.host.actions.events(self.id, after)
 
     def stream(
         self, after: str | None = None, *, on_restart: Literal["yield", "raise"] = "yield"

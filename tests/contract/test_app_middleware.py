@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from tampu import INJECTED, App, Backoff, BuryReason, Depends, Job, JobFailed, Retry, Snooze
 from tests.contract.apps import dead, working
 from tests.servers import RunningServer
+
+current_tenant: ContextVar[str] = ContextVar("current_tenant")
 
 
 class Noting:
@@ -176,3 +180,79 @@ async def test_it_sees_a_timeout(running: RunningServer) -> None:
         with pytest.raises(JobFailed, match="JobTimeout"):
             await (await slow.enqueue()).result()
     assert left == [asyncio.CancelledError]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_plain_context_manager_is_entered_where_the_task_runs(
+    running: RunningServer, kind: str
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @contextmanager
+    def tenant(job: Job[Any]) -> Iterator[None]:
+        token = current_tenant.set(job.name)
+        seen.append(("enter", threading.get_ident()))
+        try:
+            yield
+        finally:
+            seen.append(("leave", threading.get_ident()))
+            current_tenant.reset(token)
+
+    app = App(running.url, middleware=[Noting("outer", []), tenant])
+
+    def plain() -> str:
+        seen.append(("task", threading.get_ident()))
+        return current_tenant.get()
+
+    async def awaited() -> str:
+        return plain()
+
+    task = app.task(plain) if kind == "plain" else app.task(name="plain")(awaited)
+    async with working(app):
+        assert await (await task.enqueue()).result(20) == "plain"
+    assert [name for name, _ in seen] == ["enter", "task", "leave"]
+    assert len({thread for _, thread in seen}) == 1
+    assert (seen[0][1] == threading.get_ident()) == (kind == "async")
+
+
+async def test_an_error_that_a_plain_context_manager_raises_fails_the_attempt_only_before_it(
+    running: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    @contextmanager
+    def locked(_: Job[Any]) -> Iterator[None]:
+        raise PermissionError("locked")
+        yield
+
+    @contextmanager
+    def untidy(_: Job[Any]) -> Iterator[None]:
+        yield
+        raise OSError("disk")
+
+    app = App(running.url)
+
+    @app.task(attempts=1, middleware=[locked])
+    def never() -> None: ...
+
+    @app.task(attempts=1, middleware=[untidy])
+    def once() -> str:
+        return "done"
+
+    async with working(app):
+        with pytest.raises(JobFailed, match="locked"):
+            await (await never.enqueue()).result(20)
+        assert await (await once.enqueue()).result(20) == "done"
+    assert "ignored an error of " in caplog.text
+    assert "untidy after job" in caplog.text
+
+
+async def test_middleware_that_is_added_later_is_outermost(running: RunningServer) -> None:
+    log: list[str] = []
+    app = App(running.url, middleware=[Noting("own", log)])
+
+    @app.task
+    async def task() -> None: ...
+
+    app.add_middleware(Noting("first", log), Noting("second", log))
+    async with working(app):
+        await (await task.enqueue()).result(20)
+    assert log[:3] == ["first 1", "second 1", "own 1"]

@@ -1,6 +1,6 @@
 """What type checkers know about `SyncQueue`; both of them check it, nobody runs it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
@@ -28,7 +28,7 @@ def results_are_values_not_coroutines() -> None:
     assert_type(queue.job("id").cancel(), CancelState)
     assert_type(queue.job("id").info(), JobInfo)
     assert_type(queue.job("id").run_now(), bool)
-    assert_type(queue.job("id").events(), Iterator[JobEvent])
+    assert_type(queue.job("id").events(), Generator[JobEvent])
     assert_type(queue.cancel_many(["id"]), list[CancelState])
     assert_type(list(queue.jobs(state="dead")), list[JobInfo])
     assert_type(queue.pause(), bool)

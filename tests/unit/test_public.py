@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 import tampu
-from tampu import errors, metrics, testing
+from tampu import errors, metrics, testing, web
 from tampu.admin.flow_info import NodeState
 from tampu.admin.workers import WorkerState
 from tampu.job import JobState
@@ -42,6 +42,12 @@ def test_the_public_names_of_the_test_kit_are_the_listed_ones() -> None:
     assert sorted(names) == sorted(testing.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Kti'"):
         _ = testing.Kti  # type: ignore[attr-defined]
+
+
+def test_the_public_names_of_the_web_parts_are_the_listed_ones() -> None:
+    visible = {name for name in vars(web) if not name.startswith("_")}
+    modules = {name for name in visible if isinstance(getattr(web, name), ModuleType)}
+    assert visible - modules == set(web.__all__)
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

@@ -20,7 +20,7 @@ from tampu.admin.found import JobFinder
 from tampu.admin.jobs import job_info
 from tampu.admin.why import why_not_added, why_of, why_waiting
 from tampu.errors import OptionError, WrongContext
-from tampu.events import ENDS, follow_events
+from tampu.events import ENDS, check_event_id, follow_events
 from tampu.job import CancelState, JobState
 from tampu.producer.request import due_of, retention_s
 from tampu.server.scripts.control import ASK_NOW, ASKED, REMOVED, Cancel, cancel
@@ -167,11 +167,15 @@ class JobControl:
             found = await why_not_added(lane, self._keys, step)
         return why_of(await self.info(job_id)) if found is None else found
 
-    async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
-        """The events of a job that are still there and those to come, up to its end."""
+    async def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[JobEvent]:
+        """The events of a job that are still there and those to come, up to its end.
+
+        With the id of an event, those that follow it.
+        """
         check_job_id(job_id)
+        start = check_event_id(after)
         lane = (await self._connect()).lane
-        async with follow_events(lane.server, self._keys.events) as (past, coming):
+        async with follow_events(lane.server, self._keys.events, start) as (past, coming):
             own = [event for event in past if event.job_id == job_id]
             ends = [place for place, event in enumerate(own, 1) if event.kind in ENDS]
             has_ended = bool(ends) and ends[-1] == len(own)
@@ -185,7 +189,7 @@ class JobControl:
             # A worker writes `completed` while it acknowledges the job. If the job is still active,
             # this may be its own end, or that of an earlier job with the same id.
             held = own if has_ended and state is JobState.ACTIVE else []
-            is_known = bool(own) or state is not JobState.UNKNOWN
+            is_known = bool(own) or state is not JobState.UNKNOWN or start is not None
             follow = self._follow(job_id, coming, held=held, is_known=is_known)
             async with aclosing(follow):
                 async for event in follow:

@@ -18,7 +18,7 @@ from asgiref.sync import ThreadSensitiveContext
 from django.db import close_old_connections, connections, reset_queries
 
 from tampu.job import Job
-from tampu.tasks.execution import AttemptThread, attempt_thread
+from tampu.tasks.attempt_thread import AttemptThread, attempt_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -41,7 +41,7 @@ from tampu.errors import ArgumentError
 from tampu.job import Job
 from tampu.limits.model import RateLimited
 from tampu.outcome import Bury, Decision, Snooze, Unrecoverable
-from tampu.tasks.execution import AttemptThread, attempt_thread
+from tampu.tasks.attempt_thread import AttemptThread, attempt_thread
 from tampu.util.clock import instant, now_ms, to_s
 from tampu.util.options import is_async
 from tampu.wire.dead import Failure

@@ -1,6 +1,6 @@
 """A job that was added, for code without an event loop."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -69,9 +69,9 @@ class SyncJob(Blocking[Job[R]]):
         """Why the job is not running yet; see `Job.why`."""
         return self._portal.call(self._wrapped.why)
 
-    def events(self) -> Iterator[JobEvent]:
+    def events(self, after: str | None = None) -> Generator[JobEvent]:
         """The events of the job up to its end; see `Job.events`."""
-        return iterate(self._portal, self._wrapped.events())
+        return iterate(self._portal, self._wrapped.events(after))
 
     def stream(
         self, after: str | None = None, *, on_restart: Literal["yield", "raise"] = "yield"

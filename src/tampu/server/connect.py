@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from redis.exceptions import MovedError
 
@@ -29,7 +29,16 @@ _TLS_HINTS = {
     (False, HUNG_UP): "if its port uses TLS, write rediss:// instead of redis://",
 }
 
-Target: TypeAlias = str | Client | None
+
+class UrlObject(Protocol):
+    """An object whose text is a URL, such as a `RedisDsn` of pydantic."""
+
+    @property
+    def scheme(self) -> str:
+        """What stands before `://`."""
+
+
+Target: TypeAlias = str | UrlObject | Client | None
 
 
 class Server:
@@ -205,10 +214,19 @@ def check_target(target: object, credentials: object) -> None:
         if credentials is not None:
             problem = "cannot be combined with a client"
             raise OptionError("credentials", type(credentials), problem)
-    elif isinstance(target, str):
-        parse(target)
     elif target is not None:
-        raise OptionError("url", type(target), "expected a URL or a redis.asyncio client")
+        parse(_url_of(target))
+
+
+def _url_of(target: object) -> str:
+    """The text of a URL, or of an object that stands for one."""
+    if isinstance(target, str):
+        return target
+    if type(target).__str__ is not object.__str__ and not isinstance(target, bytes):
+        text = str(target)
+        if "://" in text:
+            return text
+    raise OptionError("url", type(target), "expected a URL or a redis.asyncio client")
 
 
 async def _make_server(
@@ -219,7 +237,7 @@ async def _make_server(
         return Server(
             target, name=describe(target), owned=False, connect_timeout_s=connect_timeout_s
         )
-    address = address_of(target)
+    address = address_of(None if target is None else _url_of(target))
     embedded = None
     if address.kind is ServerKind.EMBEDDED:
         embedded = await _join(address.path)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tampu.errors import OptionError
 from tampu.tasks.signature import Dependency, signature_of
+from tampu.tasks.web_marks import WebOnly
 
 Overrides: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
 """Factories, each with the one to call instead."""
@@ -78,8 +79,9 @@ def _add_steps(
 ) -> None:
     if dependency in steps:
         return
-    if dependency in path:
-        circle = (*path[path.index(dependency) :], dependency)
+    factories = [each.factory for each in path]
+    if dependency.factory in factories:
+        circle = (*path[factories.index(dependency.factory) :], dependency)
         names = " → ".join(each.name for each in circle)
         raise OptionError("Depends", names, "the dependencies form a circle")
     signature = signature_of(dependency.factory)
@@ -110,6 +112,24 @@ def _check_app_scope(step: Step) -> None:
         raise OptionError("Depends", step.dependency.name, problem)
 
 
+def refuse_web_dependencies(
+    function: Callable[..., object], seen: frozenset[object] = frozenset()
+) -> None:
+    """Refuse a function if it or a factory wants what only a web request has.
+
+    Annotations that cannot be resolved yet are left to the first use of the task.
+    """
+    try:
+        signature = signature_of(function)
+    except WebOnly:
+        raise
+    except OptionError:
+        return
+    for each in signature.dependencies.values():
+        if each.factory not in seen:
+            refuse_web_dependencies(each.factory, seen | {each.factory})
+
+
 def factory_kind(factory: object) -> FactoryKind:
     """How a factory creates its value; a callable object counts by its `__call__`."""
     if isinstance(factory, type):
@@ -119,4 +139,6 @@ def factory_kind(factory: object) -> FactoryKind:
         return FactoryKind.ASYNC_GENERATOR
     if any(map(inspect.isgeneratorfunction, kinds)):
         return FactoryKind.GENERATOR
-    return FactoryKind.ASYNC if any(map(inspect.iscoroutinefunction, kinds)) else FactoryKind.PLAIN
+    decorated = inspect.unwrap(factory) if callable(factory) else factory
+    is_async = any(map(inspect.iscoroutinefunction, (*kinds, decorated)))
+    return FactoryKind.ASYNC if is_async else FactoryKind.PLAIN

@@ -1,22 +1,17 @@
 """Runs a task for a job: converts its arguments, creates its dependencies, closes them again."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
 )
-from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from inspect import isawaitable, unwrap
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tampu.consumer.batch import JobBatch, convert_batch
@@ -30,13 +25,21 @@ from tampu.tasks.arguments import (
     refuse_batch,
     without_arguments,
 )
+from tampu.tasks.attempt_thread import (
+    AttemptThread,
+    Runtime,
+    ThreadManager,
+    Values,
+    enter_thread,
+    leave_thread,
+)
 from tampu.tasks.depends import FactoryKind, Overrides, Step, dependency_steps, override_all
 from tampu.tasks.middleware import ContextStack, Middleware
-from tampu.tasks.signature import Dependency, Signature, signature_of
+from tampu.tasks.signature import Signature, signature_of
 from tampu.util.options import is_async
 
 T = TypeVar("T")
-Values = dict[Dependency, Any]
+_AnyManager: TypeAlias = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 
 
 class TaskDefinition(Struct, frozen=True):
@@ -90,14 +93,6 @@ class TaskDefinition(Struct, frozen=True):
     def has_cleanup(self) -> bool:
         """Whether a dependency has code to run after the job."""
         return any(step.kind.yields for step in self.steps)
-
-
-class Runtime(Struct):
-    """What all attempts of one worker share."""
-
-    values: Values = field(default_factory=dict)  # of the dependencies with scope="app"
-    threads: ThreadPoolExecutor | None = None  # None: plain functions run where they are called
-    stopping: bool = False  # whether attempts are cancelled because the worker stops
 
 
 def handler_function(
@@ -172,6 +167,7 @@ class _TaskCall:
         self._runtime = runtime
         self._middleware = middleware
         self._is_async = is_async(definition.function)
+        self._is_plain = not (self._is_async or is_async(unwrap(definition.function)))
         self._shares_thread = definition.needs_one_thread
         self._awaits = bool(runtime.threads or definition.has_cleanup or middleware)
 
@@ -180,11 +176,11 @@ class _TaskCall:
         if threads is None:
             return await self._run(job, None)
         thread = AttemptThread(threads, self._runtime)
-        token = _thread.set(thread)
+        token = enter_thread(thread)
         try:
             return await self._run(job, thread)
         finally:
-            _thread.reset(token)
+            leave_thread(token)
             thread.end()
 
     async def _run(self, job: Job[Any], thread: "AttemptThread | None") -> object:
@@ -192,7 +188,7 @@ class _TaskCall:
         value, error = None, None
         try:
             for each in self._middleware:
-                await stack.enter(each(job), essential=False)
+                await stack.enter(self._place(each(job), thread), essential=False)
             value = await self._call(job, stack, thread)
             if isinstance(value, Decision):
                 raise value  # so that middleware and dependencies see it  # noqa: TRY301
@@ -207,6 +203,12 @@ class _TaskCall:
             raise error
         finally:
             del error  # it refers to this frame: a cycle that only the collector would find
+
+    def _place(self, manager: _AnyManager, thread: "AttemptThread | None") -> _AnyManager:
+        """A plain context manager belongs into the thread that a plain task runs in."""
+        if thread is None or not self._is_plain or not isinstance(manager, AbstractContextManager):
+            return manager
+        return ThreadManager(manager, thread)
 
     async def _call(
         self, job: Job[Any], stack: ContextStack, thread: "AttemptThread | None"
@@ -225,93 +227,6 @@ class _TaskCall:
         value = call() if thread is None else await thread.call(call)
         # A decorator may hide an async function: await it before the stack is left.
         return await value if self._awaits and isawaitable(value) else value
-
-
-class _ThreadCall(Struct, frozen=True):
-    call: Callable[[], Any]
-    variables: list[tuple[ContextVar[Any], object]]  # to set before
-    captured: "Future[tuple[Any, BaseException | None]]"
-
-
-class AttemptThread:
-    """One thread of a pool for all plain code of an attempt: some objects belong to their thread.
-
-    The code shares one context, which follows the context of the attempt. Middleware may replace
-    `around`, which is entered in the thread before the first call and left after the last one.
-    """
-
-    def __init__(self, pool: ThreadPoolExecutor, runtime: Runtime) -> None:
-        self._pool = pool
-        self._runtime = runtime
-        self._context: Context | None = None  # of the attempt, at the last call; None: no call yet
-        self._calls: SimpleQueue[_ThreadCall | None] = SimpleQueue()
-        self._is_left = False  # whether a call still runs that nobody waits for
-        self.around: Callable[[], AbstractContextManager[object]] = nullcontext
-
-    async def call(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it returns
-        """Call it in the thread, which cannot be interrupted.
-
-        After a timeout we wait for the thread, because what it uses is closed next. When the worker
-        stops we do not: the job goes back to the queue, and the thread closes what it has used.
-        """
-        running = asyncio.wrap_future(self.begin(call))
-        if self._is_left:
-            return None
-        try:
-            value, error = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            if self._runtime.stopping:
-                self._is_left = True
-            else:
-                await asyncio.wait([running])
-            raise
-        if error is not None:
-            raise error
-        return value
-
-    def begin(self, call: Callable[[], Any]) -> "Future[tuple[Any, BaseException | None]]":
-        """Begin a call in the thread, after those that began before."""
-        wanted = _ThreadCall(call, self._follow_context(), Future())
-        self._calls.put(wanted)
-        return wanted.captured
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether attempts are cancelled because the worker stops."""
-        return self._runtime.stopping
-
-    def end(self) -> None:
-        """Give the thread back to the pool, after its last call."""
-        if self._context is not None:
-            self._calls.put(None)
-
-    def _follow_context(self) -> list[tuple[ContextVar[Any], object]]:
-        """The variables that the attempt has set since the last call; starts the thread."""
-        before, now = self._context, copy_context()
-        self._context = now
-        if before is None:
-            self._pool.submit(now.copy().run, self._serve)
-            return []
-        return [(var, value) for var, value in now.items() if before.get(var) is not value]
-
-    def _serve(self) -> None:
-        with self.around():
-            while (wanted := self._calls.get()) is not None:
-                for variable, value in wanted.variables:
-                    variable.set(value)
-                wanted.captured.set_result(_capture(wanted.call))
-                del wanted  # it may refer to what the attempt closes
-
-
-_thread: ContextVar[AttemptThread | None] = ContextVar("tampu_attempt_thread", default=None)
-
-
-def attempt_thread() -> AttemptThread | None:
-    """The thread of this attempt; None outside an attempt with middleware, and in child processes.
-
-    For middleware, and for tasks that have some.
-    """
-    return _thread.get()
 
 
 class Creation(Struct, frozen=True):
@@ -353,35 +268,14 @@ async def _create(kind: FactoryKind, factory: Callable[[], Any], creation: Creat
         case FactoryKind.PLAIN:
             return factory() if thread is None else await thread.call(factory)
         case FactoryKind.ASYNC:
-            return await factory()
+            value = factory()
+            return await value if isawaitable(value) else value  # a decorator may have awaited it
         case FactoryKind.GENERATOR:
             manager = contextmanager(factory)()
-            inside = manager if thread is None else _ThreadManager(manager, thread)
+            inside = manager if thread is None else ThreadManager(manager, thread)
             return await stack.enter(inside, essential=True)
         case FactoryKind.ASYNC_GENERATOR:
             return await stack.enter(asynccontextmanager(factory)(), essential=True)
-
-
-class _ThreadManager(AbstractAsyncContextManager[object]):
-    """A plain context manager that is entered and left in the thread of its attempt."""
-
-    def __init__(self, manager: AbstractContextManager[object], thread: AttemptThread) -> None:
-        self._manager, self._thread = manager, thread
-        self.gen = getattr(manager, "gen", None)  # for messages
-
-    async def __aenter__(self) -> object:
-        return await self._thread.call(self._manager.__enter__)
-
-    async def __aexit__(self, *exc: Any) -> bool | None:  # noqa: ANN401 - as the protocol has it
-        return bool(await self._thread.call(partial(self._manager.__exit__, *exc)))
-
-
-def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """The value it returned and the error it raised; a future cannot carry a StopIteration."""
-    try:
-        return call(), None
-    except BaseException as error:  # noqa: BLE001 - raised again by the caller
-        return None, error
 
 
 def _run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:

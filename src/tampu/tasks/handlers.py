@@ -8,8 +8,9 @@ from tampu.consumer.handler import Function, Handler, Isolation, KeptResults
 from tampu.consumer.options import WorkerOptions, WorkerSettings
 from tampu.errors import OptionError
 from tampu.job import Job
+from tampu.tasks.attempt_thread import Runtime
 from tampu.tasks.depends import NO_OVERRIDES, Overrides, Step
-from tampu.tasks.execution import Runtime, handler_function
+from tampu.tasks.execution import handler_function
 from tampu.tasks.middleware import Middleware
 from tampu.tasks.task import AnyTask
 from tampu.util.options import parse_options

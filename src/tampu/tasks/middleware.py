@@ -11,8 +11,13 @@ from tampu.outcome import Decision
 from tampu.util.options import is_async, yields
 
 logger = logging.getLogger(__name__)
-Middleware: TypeAlias = Callable[[Job[Any]], AbstractAsyncContextManager[object]]
-"""A function that takes a job and returns an async context manager for its attempt."""
+Middleware: TypeAlias = Callable[
+    [Job[Any]], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
+]
+"""A function that takes a job and returns a context manager for its attempt.
+
+A plain one is entered where the task's own code runs: for a plain task, in its thread.
+"""
 _NOT_DECORATED: Final = (
     "must return an async context manager; decorate it with @asynccontextmanager"
 )

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from tampu.errors import OptionError
 from tampu.job import Job
+from tampu.tasks.web_marks import find_mark, is_mark, refuse_web_parameter
 
 Scope: TypeAlias = Literal["job", "app"]
 
@@ -31,6 +32,7 @@ class Dependency(Struct, frozen=True):
 
     factory: Callable[..., Any]
     scope: Scope = "job"
+    use: object = None  # what tells uses apart that must not share a value
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
@@ -132,7 +134,7 @@ def check_parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(
         each.name
         for each in parameters.values()
-        if each.default is INJECTED or isinstance(each.default, Dependency)
+        if each.default is INJECTED or isinstance(each.default, Dependency) or is_mark(each.default)
     )
 
 
@@ -143,7 +145,8 @@ def signature_of(function: Callable[..., object]) -> Signature:
     job_parameters: list[str] = []
     dependencies: dict[str, Dependency] = {}
     for name, each in _inspect_parameters(function).items():
-        hint = hints.get(name, Any)
+        hint = _resolve_alias(hints.get(name, Any))
+        refuse_web_parameter(name, hint, each.default, owner=function)
         dependency = _find_dependency(hint, each.default)
         if dependency is not None:
             dependencies[name] = dependency
@@ -187,6 +190,11 @@ def _annotated_callable(function: Any) -> Any:  # noqa: ANN401 - any callable
     return function if inspect.isroutine(function) else type(function).__call__
 
 
+def _resolve_alias(hint: Any) -> Any:  # noqa: ANN401 - an annotation
+    """The annotation that a `type` statement names."""
+    return hint.__value__ if type(hint).__name__ == "TypeAliasType" else hint
+
+
 def _find_dependency(hint: object, default: object) -> Dependency | None:
     if isinstance(default, Dependency):
         return default
@@ -194,7 +202,10 @@ def _find_dependency(hint: object, default: object) -> Dependency | None:
         for each in get_args(hint)[1:]:
             if isinstance(each, Dependency):
                 return each
-    return None
+    marked = find_mark(hint, default)
+    if marked is None:
+        return None
+    return Dependency(marked.factory, use=None if marked.is_shared else object())
 
 
 def _is_job(hint: object) -> bool:

@@ -76,7 +76,8 @@ class StreamTask(Task[P, R], Generic[P, R, Y]):
         """As `job`, for code without an event loop."""
         return cast("SyncStreamJob[R, Y]", super().job_sync(job_id))
 
-    def _convert_result(self, job: Job[Any]) -> Job[R]:
+    def typed(self, job: Job[Any]) -> Job[R]:
+        """The job of this task; its `stream` converts what is yielded."""
         return StreamJob(**asdict(job), yield_type=self._lazy.yield_type)
 
     @staticmethod

@@ -28,6 +28,7 @@ from tampu.producer.request import JobRules, new_job, request_for
 from tampu.producer.sync_job import SyncJob
 from tampu.tasks.arguments import WHOLE, ConvertingHost, ReturnType
 from tampu.tasks.calls import Call, FirstStep
+from tampu.tasks.depends import refuse_web_dependencies
 from tampu.tasks.drafts import Draft, check_draft, split_arguments
 from tampu.tasks.execution import TaskDefinition
 from tampu.tasks.lazy import LazyDefinition
@@ -108,6 +109,7 @@ class Task(Generic[P, R]):
         )
         settings.check_streaming(streams=self.handler.streams)
         self._injected = check_parameters(function)
+        refuse_web_dependencies(function)
         self._function = function
         self._registry = registry
         self._settings = settings

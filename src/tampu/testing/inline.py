@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Unpack
 
 from tampu.admin.flows import Flows
-from tampu.app import AppQueue
 from tampu.errors import ResultTimeout
 from tampu.job import Job, JobOptions, NewJob
 from tampu.limits.model import NamedLimits
@@ -13,6 +12,7 @@ from tampu.producer.options import QueueOptions
 from tampu.producer.request import Request
 from tampu.server.listening import SharedParts
 from tampu.server.scripts.flows import FlowStart, Growth
+from tampu.tasks.app_queue import AppQueue
 from tampu.testing.jobs import Jobs
 from tampu.util.clock import Duration
 from tampu.util.lifecycle import Shared

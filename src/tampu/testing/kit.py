@@ -7,13 +7,14 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Unpack
 
-from tampu.app import App, AppQueue
+from tampu.app import App
 from tampu.errors import WrongContext
 from tampu.limits.model import NamedLimits
 from tampu.producer.options import QueueOptions
 from tampu.server.connect import URL_VARIABLE
 from tampu.server.listening import SharedParts
 from tampu.server.scripts.virtual_time import end_test
+from tampu.tasks.app_queue import AppQueue
 from tampu.tasks.task import AnyTask
 from tampu.testing.enqueued import EnqueuedJob
 from tampu.testing.inline import InlineQueue

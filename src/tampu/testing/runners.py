@@ -14,7 +14,8 @@ from tampu.consumer.runners.traced import note_errors
 from tampu.errors import JobFailed
 from tampu.job import Job, enter_job, enter_queue
 from tampu.outcome import Decision, Outcome, outcome_after_limit, timeout_outcome
-from tampu.tasks.execution import Runtime, handler_function
+from tampu.tasks.attempt_thread import Runtime
+from tampu.tasks.execution import handler_function
 from tampu.tasks.task import AnyTask
 from tampu.testing.threads import KitThreads
 from tampu.util.options import is_async

@@ -158,3 +158,8 @@ class Blocking(Generic[W]):
 
     def __init__(self, wrapped: W, portal: Portal) -> None:
         self._wrapped, self._portal = wrapped, portal
+
+
+def iterate_with(blocking: Blocking[W], make: Callable[[W], AsyncIterable[T]]) -> Generator[T]:
+    """The items of what is made of an asynchronous object, each waited for in this thread."""
+    return iterate(blocking._portal, make(blocking._wrapped))

@@ -132,7 +132,7 @@ _PLAIN: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
 )
 
 
-def _as_plain(value: Any) -> object:  # noqa: ANN401 - any type that msgspec does not support
+def as_plain(value: Any) -> object:  # noqa: ANN401 - any type that msgspec does not support
     """A subclass of a plain type as that type, as python-msgpack writes it."""
     if is_model(type(value)):
         return value.model_dump(mode="json", round_trip=True)
@@ -149,7 +149,7 @@ def _problem_of(error: Exception) -> str:
     return str(error) if isinstance(error, ForeignTypeError) else "MessagePack cannot represent it"
 
 
-_encode: Final = Encoder(enc_hook=_as_plain).encode
+_encode: Final = Encoder(enc_hook=as_plain).encode
 _decode: Final = Decoder().decode
 OWN_PAYLOAD: Final = 84
 """The type of the extension that is the whole payload of some jobs of flows and chains."""
