@@ -54,6 +54,11 @@ class Proxy:
             writer.write(piece)
             await writer.drain()
 
+    def lead_to(self, server_port: int) -> None:
+        """Lead to another server from now on."""
+        self._server_port = server_port
+        self.cut()
+
     def cut(self) -> None:
         """Reset every connection that goes through here."""
         for writer in self._writers:

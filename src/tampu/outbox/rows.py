@@ -124,12 +124,16 @@ class OutboxRows:
         if connection is not None:
             await connection.close()
 
+    def _sql(self, connection: Connection) -> OutboxSql:
+        return OutboxSql(self.table, connection.dialect, self._max_job)
+
     async def _run(self, statement: Callable[[OutboxSql], Statement]) -> Sequence[Row]:
         try:
             if self._connection is None:
                 self._connection = await connect_database(self._database)
-            sql = OutboxSql(self.table, self._connection.dialect, self._max_job)
-            return await self._connection.run(statement(sql))
+                for each in self._sql(self._connection).settings:
+                    await self._connection.run(each)
+            return await self._connection.run(statement(self._sql(self._connection)))
         except TampuError:
             raise
         except Exception as error:  # border: drivers raise what they like

@@ -133,6 +133,17 @@ class OutboxSql:
     dialect: SqlDialect
     max_job: int  # a job with more bytes is not read
 
+    @property
+    def settings(self) -> list[Statement]:
+        """What the relay's connection runs first.
+
+        The statistics of a table whose rows come and go are always wrong. With them, PostgreSQL
+        reads the whole table to find what the primary key tells, and all dead rows with it.
+        """
+        if self.dialect is SqlDialect.POSTGRESQL:
+            return [("SET enable_seqscan = off", ())]
+        return []
+
     def fetch(self, after: int, held: Collection[str]) -> Statement:
         """The next rows after an id: id, queue, job (null if it is too large), its size.
 
