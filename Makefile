@@ -79,7 +79,7 @@ faults: servers peers ## the fault tests and the interop load test, longer and o
 	TAMPU_FAULTS_KILLS=40 TAMPU_FAULTS_LEADERS_S=60 TAMPU_FAULTS_ROLLS=20 \
 		TAMPU_FAULTS_TROUBLE_S=10 TAMPU_FAULTS_FLOW_S=60 TAMPU_FAULTS_STEPS=5000 TAMPU_FAULTS_BACKLOG=1000000 \
 		TAMPU_FAULTS_ORDERED=100000 TAMPU_INTEROP_S=20 \
-		TAMPU_FAULTS_GRAPHS=3000 TAMPU_FAULTS_CHILDREN=100000 TAMPU_FAULTS_GRAPH_KILLS=20 \
+		TAMPU_FAULTS_OUTBOX_KILLS=60 TAMPU_FAULTS_GRAPHS=3000 TAMPU_FAULTS_CHILDREN=100000 TAMPU_FAULTS_GRAPH_KILLS=20 \
 		$(BIN)/python -m pytest tests/faults tests/interop --all-servers $(PARALLEL) $(ARGS)
 
 screenshots: $(STAMP) ## pictures of the dashboard: those of the guide, and of every page in build/screenshots

@@ -26,6 +26,7 @@ from benchmarks import (
     lane_read,
     lateness,
     memory,
+    outbox,
     produce,
     promote,
     result,
@@ -65,6 +66,7 @@ SCENARIOS: Final[dict[str, Callable[[Bench], Awaitable[list[Figure]]]]] = {
     "busy": busy.run,
     "dashboard": dashboard.run,
     "stream": stream.run,
+    "outbox": outbox.run,
 }
 WITHOUT_CHASQUIMQ: Final = frozenset(
     {
@@ -79,6 +81,7 @@ WITHOUT_CHASQUIMQ: Final = frozenset(
         "idle",
         "lane_add",
         "lane_read",
+        "outbox",
         "runners",
         "scheduler",
         "stream",

@@ -168,3 +168,5 @@ if __name__ == "__main__":
             Producer(database, Path(folder), int(seed)).run()
         case ["relay", url, database, folder, seed]:
             asyncio.run(run_relay(url, database, Path(folder), int(seed)))
+        case _:
+            sys.exit("producer DATABASE FOLDER SEED, or relay URL DATABASE FOLDER SEED")

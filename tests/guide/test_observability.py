@@ -12,13 +12,15 @@ import yaml
 from tampu.metrics.history import Figures, Totals
 from tampu.metrics.prometheus import FAMILIES, QueueMetrics, metrics_text
 from tampu.wire.history import Gauges
+from tampu.wire.outbox import OutboxFigures
 from tests.guide.pages import DOCS, GUIDE, first_cells
 from tests.metric_samples import samples
 
 FOLDER = DOCS / "observability"
 BOARD = json.loads((FOLDER / "grafana-dashboard.json").read_text("utf-8"))
 RULES = yaml.safe_load((FOLDER / "prometheus-rules.yml").read_text("utf-8"))
-TEXT = metrics_text([QueueMetrics("q", Totals({"t": Figures()}), Gauges(), 0)])
+KNOWN = QueueMetrics("q", Totals({"t": Figures()}), Gauges(), 0, {"o": OutboxFigures()})
+TEXT = metrics_text([KNOWN])
 LABELS: dict[str, set[str]] = {}
 for name, labels in samples(TEXT):
     LABELS.setdefault(name, set()).update(label for label, _ in labels)

@@ -14,6 +14,7 @@ from tampu.metrics.prometheus import MetricsText, QueueMetrics
 from tampu.server.client import CredentialCallback
 from tampu.server.connect import Target
 from tampu.server.lanes import Lanes
+from tampu.server.scripts.outbox import read_outboxes
 from tampu.util.lifecycle import run_all
 from tampu.wire.keys import QueueKeys
 
@@ -45,7 +46,8 @@ async def read_metrics(lanes: Lanes, queue: str, group: bytes) -> QueueMetrics:
     lane = await lanes.to(keys.stream)
     totals = await read_totals(lane, keys)
     gauges = await measure_gauges(lane, keys, group)
-    return QueueMetrics(queue, totals, gauges, count_alive(await workers_of(lane, keys, group)))
+    alive = count_alive(await workers_of(lane, keys, group))
+    return QueueMetrics(queue, totals, gauges, alive, await read_outboxes(lane, keys))
 
 
 class MetricsPage(Struct, frozen=True, tag=True):

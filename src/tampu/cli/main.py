@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "dead": ("dead", "List, show, replay or delete dead letters."),
     "schedule": ("schedules", "List, preview, pause, fire or remove schedules."),
     "flow": ("flows", "List, show, cancel or retry flows."),
+    "outbox": ("outbox", "List rows of outboxes in databases, or move them to queues."),
     "queue": ("queues", "List, pause, resume, drain or purge whole queues."),
     "limits": ("limits", "List or change limits, weights of keys, and what is paused."),
     "why": ("limits", "Say why a job is not running yet."),

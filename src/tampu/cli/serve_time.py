@@ -37,6 +37,7 @@ from tampu.consumer.options import WorkerSettings
 from tampu.server.connect import Target, connect
 from tampu.standalone import TimeServer
 from tampu.tasks.handlers import parse_worker_options
+from tampu.util.lifecycle import Runnable
 
 logger = logging.getLogger("tampu.time")
 
@@ -70,6 +71,7 @@ class ServedTime:
     settings: WorkerSettings
     url: Target
     app: App | None = None
+    relays: tuple[Runnable, ...] = ()  # of the outboxes of the app
 
     @classmethod
     def of_app(cls, found: App, queues: list[str] | None) -> "ServedTime":
@@ -82,7 +84,8 @@ class ServedTime:
             settings=settings,
             home=home_queue(found),
         )
-        return cls(server, settings, found.url, found)
+        relays = tuple(each.relay() for each in found.outboxes)
+        return cls(server, settings, found.url, found, relays)
 
     @classmethod
     def of_queues(cls, queues: list[str] | None, url: str | None) -> "ServedTime":
@@ -138,6 +141,8 @@ async def _serve(
                 logger.info("stopping (told to stop)")
                 starting.cancel()
                 await asyncio.wait({starting, stopping})
+                for relay in served.relays:
+                    await relay.stop()
                 await served.server.stop()
                 logger.info("stopped")
 
@@ -172,6 +177,8 @@ async def _start(served: ServedTime) -> JsonObject:
             "alerts": len(served.settings.alerts),
         }
     await served.server.start()
+    for relay in served.relays:
+        await relay.start()
     return facts
 
 

@@ -12,12 +12,16 @@ from rich.text import Text
 
 from tampu._version import __version__
 from tampu.admin.health import Finding, Grade, examine, judge_server
-from tampu.cli.command import command
+from tampu.app import App
+from tampu.cli.command import Running, command
 from tampu.cli.options import SharedOptions, new_app
 from tampu.cli.output import CommandFailed, usage_error
 from tampu.cli.screen import JsonObject, Screen, details, full_text
 from tampu.cli.signals import StopRequest
+from tampu.cli.target import find_app
 from tampu.errors import OptionError
+from tampu.outbox import Outbox
+from tampu.outbox.health import examine_outboxes
 from tampu.server.address import ServerKind
 from tampu.server.connect import URL_VARIABLE, address_of, connect
 from tampu.server.embedded.server import EmbeddedServer, join
@@ -32,6 +36,16 @@ Directory = Annotated[
     typer.Argument(
         metavar="DIRECTORY",
         help="Directory with the data. Default: the one of the URL.",
+        show_default=False,
+    ),
+]
+
+
+OptionalApp = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODULE:APP]",
+        help="Check the server of this app, and its outboxes.",
         show_default=False,
     ),
 ]
@@ -72,14 +86,24 @@ def _server_lines(server: EmbeddedServer) -> str:
 
 
 @command(app, "doctor")
-async def examine_server(shared: SharedOptions) -> None:
-    """Check that the server is set up well for queues.
+def examine_server(shared: SharedOptions, target: OptionalApp = None) -> Running:
+    """Check that the server is set up well for queues, and the outboxes of an app.
 
     Each problem comes with what to do about it. Exit code 1 if a check fails.
     """
-    async with await connect(shared.url) as server:
+    # The app is imported before there is an event loop: its module may run its own.
+    return _examine(shared, None if target is None else find_app(target, shared))
+
+
+async def _examine(shared: SharedOptions, examined: App | None) -> None:
+    url = shared.url if examined is None else examined.url
+    credentials = None if examined is None else examined.credentials
+    async with await connect(url, credentials=credentials) as server:
         facts = await examine(server)
     findings = judge_server(facts)
+    if examined is not None:
+        outboxes = [each for each in examined.outboxes if isinstance(each, Outbox)]
+        findings += await examine_outboxes(outboxes)
     failed = sum(each.grade is Grade.FAIL for each in findings)
     data = {
         "server": facts.server,

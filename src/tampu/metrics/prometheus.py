@@ -12,6 +12,7 @@ from msgspec import Struct
 from tampu.metrics.history import MICROSECONDS, STEPS_A_DOUBLING, Histogram, Totals
 from tampu.wire.dead import BuryReason
 from tampu.wire.history import Gauges
+from tampu.wire.outbox import OutboxFigures
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LOWEST, _HIGHEST = 8, 34  # 256 us and 4.8 hours, as powers of two
@@ -69,9 +70,27 @@ UNKNOWN: Final = MetricFamily(
     "counter",
     "Jobs that were settled while the connection broke: they may be missing in the counts.",
 )
+OUTBOX_ROWS: Final = MetricFamily(
+    "tampu_outbox_rows", "gauge", "Rows of an outbox that wait or were refused, up to 100000."
+)
+OUTBOX_OLDEST: Final = MetricFamily(
+    "tampu_outbox_oldest_seconds", "gauge", "How long the oldest row of an outbox has waited."
+)
+OUTBOX_COUNTED: Final = MetricFamily(
+    "tampu_outbox_counted_seconds", "gauge", "How long ago a relay has counted the rows."
+)
+OUTBOX_MOVED: Final = MetricFamily(
+    "tampu_outbox_moved_total", "counter", "Rows that relays have moved to queues."
+)
+OUTBOX_DUPLICATES: Final = MetricFamily(
+    "tampu_outbox_duplicates_total",
+    "counter",
+    "Of the moved rows, those whose jobs were there already: a relay had died.",
+)
 FAMILIES: Final = (
     *(JOBS, RUN, WAIT, QUEUE_JOBS, IN_LINES, OLDEST),
     *(WORKERS, SLOTS, DEAD, MISSED, UNKNOWN),
+    *(OUTBOX_ROWS, OUTBOX_OLDEST, OUTBOX_COUNTED, OUTBOX_MOVED, OUTBOX_DUPLICATES),
 )
 
 
@@ -82,6 +101,7 @@ class QueueMetrics(Struct, frozen=True):
     totals: Totals
     gauges: Gauges
     workers: int
+    outboxes: dict[str, OutboxFigures] = {}  # of apps whose default queue it is
 
 
 class MetricsText:
@@ -106,6 +126,16 @@ class MetricsText:
         self._add(MISSED, own, totals.missed)
         self._add(UNKNOWN, own, totals.unknown)
         self._add_gauges(own, known)
+        for outbox, found in known.outboxes.items():
+            self._add_outbox(_labels(queue=queue, outbox=outbox), found)
+
+    def _add_outbox(self, own: str, found: OutboxFigures) -> None:
+        self._add(OUTBOX_ROWS, f'{own},state="waiting"', found.waiting)
+        self._add(OUTBOX_ROWS, f'{own},state="refused"', found.refused)
+        self._add(OUTBOX_OLDEST, own, found.oldest_ms / 1000)
+        self._add(OUTBOX_COUNTED, own, found.age_ms / 1000)
+        self._add(OUTBOX_MOVED, own, found.moved)
+        self._add(OUTBOX_DUPLICATES, own, found.duplicates)
 
     def _add_gauges(self, own: str, known: QueueMetrics) -> None:
         gauges = known.gauges

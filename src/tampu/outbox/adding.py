@@ -51,7 +51,7 @@ class _Adding:
 
     def decode(self, rows: Sequence[FetchedRow]) -> dict[str, list[_Item]]:
         """The rows that can be read, by queue."""
-        at_ms = now_ms()
+        at_ms, most = now_ms(), self._app.job_rules.max_payload
         by_queue: dict[str, list[_Item]] = {}
         for row in rows:
             if row.job is None:
@@ -63,7 +63,7 @@ class _Adding:
                 self.done.refused.append((row.id, str(error)))
                 continue
             size = len(item.request.payload)
-            if size > self._app.job_rules.max_payload:
+            if size > most:
                 self.done.refused.append((row.id, f"it is too large: {size} bytes"))
             else:
                 by_queue.setdefault(row.queue, []).append(item)

@@ -20,13 +20,14 @@ from tampu.outbox.adding import MovedBatch, add_batch
 from tampu.outbox.floor import Floor
 from tampu.outbox.schema import BATCH, MAX_BATCH_BYTES
 from tampu.server.lane import Lane
-from tampu.server.scripts.outbox import OutboxFigures, note_outbox
+from tampu.server.scripts.outbox import note_outbox
 from tampu.server.service import Service
 from tampu.services.leader import Leader
 from tampu.util.clock import now_ms, until_tick
 from tampu.util.lifecycle import Lifetime, Runnable
 from tampu.wire.holders import HolderKind, LockHolder, new_holder
 from tampu.wire.keys import QueueKeys
+from tampu.wire.outbox import OutboxFigures
 
 if TYPE_CHECKING:
     from tampu.app import App

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.msgpack import Decoder, Encoder
+from msgspec.structs import replace
 
 from tampu.errors import DecodeError
 from tampu.wire.envelope import RetryOverride, Uint64
@@ -49,6 +50,27 @@ class OutboxJob(Struct, frozen=True, array_like=True):
     unique: OutboxKey | None = None
     limits: tuple[OutboxLimit, ...] = ()
     weight: float | None = None
+
+
+class OutboxFigures(Struct, frozen=True):
+    """How an outbox is doing: its rows when they were counted, and what relays have moved so far.
+
+    `counted_at_ms` is by the server's clock.
+    """
+
+    waiting: int = 0
+    refused: int = 0
+    oldest_ms: int = 0  # how long the oldest row had waited
+    moved: int = 0
+    duplicates: int = 0
+    counted_at_ms: int = 0
+    age_ms: int = 0  # how long ago they were counted
+
+    def as_of(self, now_ms: int) -> "OutboxFigures":
+        """The figures as they are known now: a row that waited then may still wait."""
+        age_ms = max(0, now_ms - self.counted_at_ms)
+        oldest_ms = self.oldest_ms + age_ms if self.waiting else 0
+        return replace(self, age_ms=age_ms, oldest_ms=oldest_ms)
 
 
 _encode: Final = Encoder().encode

@@ -9,6 +9,7 @@ from tampu.metrics.history import Figures, Histogram, Totals, bound_s, bucket_of
 from tampu.metrics.prometheus import FAMILIES, QueueMetrics, fold, metrics_text
 from tampu.wire.dead import BuryReason
 from tampu.wire.history import Gauges
+from tampu.wire.outbox import OutboxFigures
 from tests.metric_samples import samples, value
 
 NAMES = st.text(max_size=20)
@@ -41,7 +42,8 @@ def test_each_value_stands_under_its_labels() -> None:
         in_lines=10,
     )
     totals = Totals({"send": figures}, unknown=6, dead={"expired": 1}, missed=15)
-    text = metrics_text([QueueMetrics("emails", totals, gauges, 2)])
+    outboxes = {"shop": OutboxFigures(16, 17, 2500, 18, 19, age_ms=500)}
+    text = metrics_text([QueueMetrics("emails", totals, gauges, 2, outboxes)])
 
     def told(name: str, **labels: str) -> float:
         return value(text, f"tampu_{name}", queue="emails", **labels)
@@ -57,6 +59,12 @@ def test_each_value_stands_under_its_labels() -> None:
     assert told("dead_total", reason="expired") == 1
     assert told("schedule_missed_total") == 15
     assert told("counts_unknown_total") == 6
+    assert told("outbox_rows", outbox="shop", state="waiting") == 16
+    assert told("outbox_rows", outbox="shop", state="refused") == 17
+    assert told("outbox_oldest_seconds", outbox="shop") == 2.5
+    assert told("outbox_counted_seconds", outbox="shop") == 0.5
+    assert told("outbox_moved_total", outbox="shop") == 18
+    assert told("outbox_duplicates_total", outbox="shop") == 19
 
 
 def test_every_reason_has_a_count_before_the_first_job_is_buried() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
 from tampu.server.scripts.script import Script
+from tampu.server.streams import server_time_ms
+from tampu.wire.outbox import OutboxFigures
 
 if TYPE_CHECKING:
     from tampu.server.lane import Lane
@@ -16,16 +16,6 @@ _WAKE_RELAY: Final = Script("wake_relay")
 _NOTE_OUTBOX: Final = Script("note_outbox")
 _WAKEUP_MS: Final = 10_000
 _KEPT_S: Final = 86_400
-
-
-class OutboxFigures(Struct, frozen=True):
-    """How an outbox is doing: its rows now, and what its relays have moved so far."""
-
-    waiting: int = 0
-    refused: int = 0
-    oldest_ms: int = 0
-    moved: int = 0
-    duplicates: int = 0
 
 
 async def wake_relay(lane: Lane, keys: QueueKeys, name: str) -> None:
@@ -45,9 +35,11 @@ async def note_outbox(lane: Lane, keys: QueueKeys, name: str, *, now: OutboxFigu
 async def read_outboxes(lane: Lane, keys: QueueKeys) -> dict[str, OutboxFigures]:
     """The figures of every outbox whose home is this queue, by name."""
     flat: Any = await lane.call("HGETALL", keys.outboxes, repeatable=True)
-    found: dict[str, dict[str, int]] = {}
+    if not flat:
+        return {}
+    now_ms, found = await server_time_ms(lane), dict[str, dict[str, int]]()
     for field, value in zip(flat[::2], flat[1::2], strict=True):
         figure, _, name = bytes(field).decode("utf-8", "replace").partition(":")
         if figure in OutboxFigures.__struct_fields__:
             found.setdefault(name, {})[figure] = int(value)
-    return {name: OutboxFigures(**figures) for name, figures in sorted(found.items())}
+    return {name: OutboxFigures(**figures).as_of(now_ms) for name, figures in sorted(found.items())}
