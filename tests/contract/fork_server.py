@@ -115,7 +115,10 @@ def main() -> None:
     """Import every module of the command line, and serve."""
     package = importlib.import_module(PROGRAM)
     for module in pkgutil.walk_packages(package.__path__, f"{PROGRAM}."):
-        if not module.name.endswith("__main__"):
+        # What is for Django wants settings, and no command needs it.
+        if not module.name.endswith("__main__") and not module.name.startswith(
+            f"{PROGRAM}.django."
+        ):
             importlib.import_module(module.name)
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
