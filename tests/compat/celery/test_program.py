@@ -52,6 +52,44 @@ print(json.dumps([who.delay().get(60), told(lambda: hang.delay(path).get(60)), o
 """
 
 
+DJANGO: Final = {
+    "conf.py": """
+import os
+SECRET_KEY = "for a test"  # noqa: S105
+INSTALLED_APPS = ["orders"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "orders.db"}}
+CELERY_BROKER_URL = os.environ["TAMPU_URL"]
+CELERY_WORKER_CONCURRENCY = 1
+CELERY_TASK_ROUTES = {"orders.*": {"queue": "orders"}}
+""",
+    "shop.py": """
+import os
+from tampu.compat.celery import Celery
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "conf")
+app = Celery("shop")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+""",
+    "orders/tasks.py": """
+from django.db import connection
+from tampu.compat.celery import shared_task
+
+@shared_task
+def look():
+    was_open = connection.connection is not None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 40 + 2")
+        return [cursor.fetchone()[0], was_open]
+""",
+    "client.py": """
+import json
+from shop import app
+print(json.dumps([app.send_task("orders.tasks.look", queue="orders").get(60) for _ in range(3)]))
+app.close()
+""",
+}
+
+
 def write_program(home: Path) -> None:
     for name in ("shop.py", "client.py"):
         text = (PROGRAM / name).read_text("utf-8")
@@ -85,6 +123,18 @@ def test_a_program_does_the_same_with_one_import_changed(
     for what, expected in EXPECTED["program"].items():
         assert found.pop(what) == expected, what
     assert found == {}
+
+
+def test_a_project_of_django_runs_and_its_connections_are_closed(
+    running: RunningServer, tmp_path: Path
+) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "__init__.py").touch()
+    for name, text in DJANGO.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    with run_worker(running, tmp_path) as worker:
+        worker.until_up()
+        assert run_client(tmp_path, running.url) == 3 * [[42, False]]
 
 
 def test_tasks_can_run_in_processes_that_are_killed_at_the_time_limit(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
 import socket
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +36,7 @@ from tampu.wire.extras import MAX_FAILURES
 if TYPE_CHECKING:
     from tampu.compat.celery.task import Task
 
+logger = logging.getLogger(__name__)
 SUCCESS: Final = "SUCCESS"
 FAILURE: Final = "FAILURE"
 RETRY: Final = "RETRY"
@@ -282,6 +285,7 @@ def run_job(
     """
     start_process(task.app)
     context = _context_of(task, job, arguments)
+    _close_old_connections()
     try:
         ended = trace(task, context, refused=_refusal(job))
         on_end(task, job, ended, context)
@@ -289,6 +293,8 @@ def run_job(
         raise  # what follows could not be sent: the whole run is repeated
     except Exception as error:  # border: a method of the task that is called around it
         raise Bury(error=error) from error
+    finally:
+        _close_old_connections()
     match ended.error:
         case None:
             return ended.value
@@ -300,6 +306,17 @@ def run_job(
             raise ended.error
         case _:
             raise Bury(error=ended.error) from ended.error
+
+
+def _close_old_connections() -> None:
+    """In a program with Django, close what its settings no longer keep, as Celery does."""
+    database = sys.modules.get("django.db")
+    if database is None or "DJANGO_SETTINGS_MODULE" not in os.environ:
+        return
+    try:
+        database.close_old_connections()
+    except Exception:
+        logger.warning("cannot close connections of Django's database", exc_info=True)
 
 
 def _refusal(job: Job[Any]) -> Exception | None:

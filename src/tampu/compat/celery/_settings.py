@@ -169,13 +169,13 @@ class Settings:
 
     def update_from(self, source: object, namespace: str | None) -> None:
         """Take the settings of an object, module or dict; see `Celery.config_from_object`."""
-        items = source if isinstance(source, Mapping) else _attributes(source)
-        if namespace is None:
-            self.update({name: value for name, value in items.items() if _is_setting(name, value)})
+        prefix = "" if namespace is None else f"{namespace}_"
+        items = source if isinstance(source, Mapping) else _attributes(source, prefix)
+        named = {name: value for name, value in items.items() if name.startswith(prefix)}
+        if namespace is not None:
+            self.update({name.removeprefix(prefix).lower(): each for name, each in named.items()})
             return
-        prefix = f"{namespace}_"
-        named = ((name, value) for name, value in items.items() if name.startswith(prefix))
-        self.update({name.removeprefix(prefix).lower(): value for name, value in named})
+        self.update({name: value for name, value in named.items() if _is_setting(name, value)})
 
     @property
     def _changed(self) -> list[str]:
@@ -254,8 +254,9 @@ def queue_names(settings: Settings) -> list[str]:
     return [*found, settings.task_default_queue]
 
 
-def _attributes(source: object) -> Mapping[str, object]:
-    return {name: getattr(source, name) for name in dir(source) if not name.startswith("_")}
+def _attributes(source: object, prefix: str) -> Mapping[str, object]:
+    names = [name for name in dir(source) if name.startswith(prefix) and not name.startswith("_")]
+    return {name: getattr(source, name) for name in names}
 
 
 def _is_setting(name: str, value: object) -> bool:
