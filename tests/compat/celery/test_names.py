@@ -10,6 +10,7 @@ from tampu.compat.celery._absent import ABSENT
 from tampu.compat.celery._settings import ONLY, REFUSED, USED, WITHOUT_EFFECT
 from tampu.compat.celery._task_options import set_options
 from tests.compat.celery.capture import GOLDEN
+from tests.guide.pages import GUIDE
 
 NAMES: Final[dict[str, list[str]]] = json.loads(GOLDEN.read_text("utf-8"))["names"]
 app = Celery("names", set_as_current=False)
@@ -56,6 +57,11 @@ def test_every_setting_has_an_effect_or_needs_none_or_is_refused(name: str) -> N
         return
     with pytest.raises(NotSupported, match=f"does not support the setting {name}"):
         app.conf.update({name: 1})
+
+
+def test_the_guide_names_every_setting_with_an_effect() -> None:
+    text = (GUIDE / "moving-from-celery.md").read_text("utf-8")
+    assert [name for name in USED if f"`{name}`" not in text] == []
 
 
 def test_the_settings_are_those_of_celery() -> None:

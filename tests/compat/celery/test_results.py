@@ -1,13 +1,14 @@
 """Results, groups, chains and chords, on a server."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tampu import AppWorker
+from tampu import AppWorker, Job, current_job
 from tampu.compat.celery import (
     AsyncResult,
     Celery,
@@ -155,24 +156,27 @@ async def test_results_that_are_ignored_are_not_there(app: Celery) -> None:
             await call(lambda: AsyncResult(job.id).get(timeout=0.2))
 
 
-async def test_revoking_stops_what_waits_and_with_terminate_what_runs(app: Celery) -> None:
+async def test_revoking_leaves_alone_what_runs_unless_it_says_terminate(app: Celery) -> None:
     app.conf.task_track_started = True
-    started, release = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    running: dict[str, Job[Any]] = {}
+    release = threading.Event()
 
     @app.task
-    def hold() -> int:
-        loop.call_soon_threadsafe(started.set)
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result(SOON)
+    def hold(name: str) -> int:
+        running[name] = current_job()
+        release.wait(SOON)
         return 1
 
-    async with AppWorker(app.tampu, {"celery": 1}):
-        job = sent(await call(hold.delay))
-        await asyncio.wait_for(started.wait(), SOON)
-        assert await call(lambda: job.state) == "STARTED"
-        await call(job.revoke)  # leaves a job alone that runs, as in Celery
+    async with AppWorker(app.tampu, {"celery": 2}):
+        first, second = [sent(await call(partial(hold.delay, name))) for name in "ab"]
+        await wait_until(lambda: len(running) == 2, within=SOON, sentence="both run")
+        assert await call(lambda: first.state) == "STARTED"
+        await call(first.revoke)
+        await call(lambda: second.revoke(terminate=True))
+        await wait_until(lambda: running["b"].cancelled, within=SOON, sentence="the second stops")
+        assert not running["a"].cancelled
         release.set()
-        assert await call(lambda: job.get(timeout=SOON)) == 1
+        assert await call(lambda: first.get(timeout=SOON)) == 1
 
 
 def test_waiting_and_unknown_jobs_are_pending(app: Celery) -> None:
@@ -191,3 +195,21 @@ def test_waiting_and_unknown_jobs_are_pending(app: Celery) -> None:
         unknown.get(timeout=0.1, interval=0.01)
     unknown.forget()
     unknown.revoke()
+
+
+async def test_what_follows_a_failure_does_not_run(app: Celery) -> None:
+    ran: list[str] = []
+
+    @app.task
+    def run(name: str) -> None:
+        ran.append(name)
+        if name == "first":
+            raise LookupError("no")
+
+    async with AppWorker(app.tampu, {"celery": 1}):
+        failed = await call(chain(run.si("first"), run.si("second")).delay)
+        with pytest.raises(LookupError, match="no"):
+            await call(lambda: failed.get(timeout=SOON))
+        later = await call(lambda: run.delay("later"))
+        await call(lambda: later.get(timeout=SOON))
+    assert ran == ["first", "later"]

@@ -18,6 +18,7 @@ from tampu.compat.celery import (
     crontab,
     signals,
 )
+from tampu.errors import ArgumentError
 from tests.compat.celery.calls import SOON, call, sent
 from tests.contract.worker_command import run_worker
 from tests.servers import RunningServer
@@ -259,10 +260,35 @@ def test_the_job_is_one_of_tampu(app: Celery) -> None:
 
 def test_hints_convert_arguments_where_they_can(app: Celery) -> None:
     @app.task
-    def run(at: datetime, session: Celery, limit: int = None, other: "Missing" = None) -> None:  # type: ignore[assignment,name-defined] # noqa: F821, RUF013
-        ...
+    def run(at: datetime, session: Celery, limit: int = None) -> None: ...  # type: ignore[assignment] # noqa: RUF013
 
-    job = sent(run.delay(datetime(2026, 1, 1, tzinfo=UTC), 1, None))
-    info = job._info()
+    @app.task
+    def unknown(number: int, other: "Missing" = None) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    info = sent(run.delay(at, 1, None))._info()
     assert info is not None
-    assert info.data == {"at": datetime(2026, 1, 1, tzinfo=UTC), "session": 1, "limit": None}
+    assert info.data == {"at": at, "session": 1, "limit": None}
+    with pytest.raises(ArgumentError):
+        run.delay("no date", 1)
+    assert sent(unknown.delay("any text")).id
+
+
+async def test_a_job_whose_task_fails_around_its_run_is_buried_and_not_repeated(
+    app: Celery,
+) -> None:
+    ran: list[str] = []
+
+    class Broken(Task):
+        def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
+            raise LookupError("broken")
+
+    @app.task(base=Broken)
+    def run() -> None:
+        ran.append("once")
+
+    async with AppWorker(app.tampu):
+        job = await call(run.delay)
+        with pytest.raises(LookupError, match="broken"):
+            await call(lambda: job.get(timeout=SOON))
+    assert ran == ["once"]
