@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MOST_A_CALL: Final = 500
 _MOST_BYTES: Final = 4_194_304
+# What is settled makes room for the next jobs. If it waits for more while the worker runs what it has,
+# the server and the worker take turns instead of working side by side (benchmarks/README.md).
+_ENOUGH_AT_GATE: Final = 256
 _SETTLED: Final = ord("1")
 _INDEX_S: Final = (
     3600  # a job that waits for its next attempt is found by its id for so much longer
@@ -109,8 +113,12 @@ class SettlementCalls:
     ) -> BatchSender[T]:
         """A sender of batches that logs its trouble under a name."""
         trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        steps = SendSteps(send, prepare=self.breakers.tell, before=before)
+        enough = partial(self._enough, most)
+        steps = SendSteps(send, prepare=self.breakers.tell, before=before, enough=enough)
         return BatchSender(name, steps, trouble=trouble, most=most, awaited=awaited)
+
+    def _enough(self, most: int) -> int:
+        return min(most, _ENOUGH_AT_GATE) if self._target.gate.is_open else most
 
     async def load(self) -> None:
         """Let the server know the scripts, so that each call leaves together with its count."""

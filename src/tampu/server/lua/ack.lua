@@ -11,15 +11,26 @@ local stream, group, consumer, has_ackdel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- with parts/member
 -- with parts/gate
 -- with parts/free_slots
-local ids, count = { unpack(ARGV, 4) }, 0
-if consumer == '' and has_ackdel ~= '1' then
+local ids, settled, count = { unpack(ARGV, 4) }, {}, 0
+if consumer == '' and has_ackdel == '1' then
+    local codes = redis.call('XACKDEL', stream, group, 'IDS', #ids, unpack(ids))
+    for i = 1, #ids do
+        if codes[i] == 1 then
+            count = count + 1
+            settled[count] = ids[i]
+        end
+    end
+elseif consumer == '' then
     -- All at once, as without a gate: what is deleted holds nothing, whether it was pending or not.
     redis.call('XDEL', stream, unpack(ids))
-    count = redis.call('XACK', stream, group, unpack(ids))
-    free_slots(KEYS[2], ids)
+    count, settled = redis.call('XACK', stream, group, unpack(ids)), ids
 else
-    local flags = settle(ids)
-    for _, flag in ipairs(flags) do count = count + flag end
-    free_slots(KEYS[2], ids, flags)
+    for i, flag in ipairs(settle(ids)) do
+        if flag == '1' then
+            count = count + 1
+            settled[count] = ids[i]
+        end
+    end
 end
+free_slots(KEYS[2], settled)
 return count

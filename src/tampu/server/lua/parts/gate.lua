@@ -21,6 +21,10 @@ local function open_gate(key)
     local fields = {}  -- of the hash `key`, to be written at the end
 
     local function has(flag) return find(flags, flag, 1, true) end
+    local function note_flag(flag)
+        flags = flags .. flag
+        call('HSET', key, 'flags', flags)
+    end
     local function clock()
         if not now then
             local time = call('TIME')

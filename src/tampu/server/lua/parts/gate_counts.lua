@@ -47,6 +47,10 @@
         -- How many more jobs a resource lets through now.
         local function count_more(r)
             local more, class = r.limit > 0 and r.limit - r.runs or ANY, r.class
+            if class.count == 0 and not r.closed then
+                r.more = more > 0 and more or 0
+                return
+            end
             if r.closed then
                 if r.closed > clock() then
                     more = 0
@@ -75,37 +79,37 @@
             call('ZREMRANGEBYSCORE', WINDOW .. r.name, '-inf', string.format('%.0f', clock() - r.class.per))
             r.used = call('ZCARD', WINDOW .. r.name)
         end
+        -- How many entries hold a resource, and the line that waits for it (true: several).
+        local function read_run(text)
+            local at = find(text, '+', 1, true)
+            if at then return at == 2 and byte(text) - 48 or tonumber(sub(text, 1, at - 1)), sub(text, at + 1) end
+            if sub(text, -1) == '*' then return tonumber(sub(text, 1, -2)), true end
+            return tonumber(text), nil
+        end
+        local function load_closed(r, over)
+            if over then
+                r.own, r.till = string.match(over, '^(%S+) (%S+)$')
+                if r.own ~= '-' then r.limit = tonumber(r.own) end
+                r.closed = r.till * 1000
+            end
+            if sub(r.name, 1, 1) == '!' and pauses[sub(r.name, 3)] then
+                r.closed = pauses[sub(r.name, 3)] * 1000
+            end
+        end
         local function load(names)
             local kinds, texts = load_classes(names), ask_all('HMGET', RUN, names)
             local over = has('o') and ask_all('HMGET', OVER, names)
-            local smooth = {}
+            local may_be_closed, smooth = over or next(pauses), {}
             for i = 1, #names do
                 local name, text, class = names[i], texts[i], classes[kinds[i]]
                 -- `lines`: how many lines that have their turn now need it. Not more than eight fields:
                 -- with nine the table takes twice the space, which is a fifth of the time for a line.
-                -- Some have also `closed`, `own`, `till`; `tat` (when a smooth rate is at rest again),
-                -- `used` and `passed` (of a window).
-                local r = {
-                    name = name, class = class, limit = class.limit, runs = 0, waits = false, more = 0,
-                    lines = 0, changed = false,
-                }
+                -- Then have also `waits` and `changed`; some `closed`, `own`, `till`; `tat` (when a smooth
+                -- rate is at rest again), `used` and `passed` (of a window).
+                local r = { name = name, class = class, limit = class.limit, runs = 0, more = 0, lines = 0 }
                 known[name] = r
-                if text then
-                    r.runs = tonumber(text)
-                    if not r.runs then
-                        local at = find(text, '+', 1, true)
-                        if at then r.runs, r.waits = tonumber(sub(text, 1, at - 1)), sub(text, at + 1)
-                        else r.runs, r.waits = tonumber(sub(text, 1, -2)), true end
-                    end
-                end
-                if over and over[i] then
-                    r.own, r.till = string.match(over[i], '^(%S+) (%S+)$')
-                    if r.own ~= '-' then r.limit = tonumber(r.own) end
-                    r.closed = r.till * 1000
-                end
-                if sub(name, 1, 1) == '!' and pauses[sub(name, 3)] then
-                    r.closed = pauses[sub(name, 3)] * 1000
-                end
+                if text then r.runs, r.waits = read_run(text) end
+                if may_be_closed then load_closed(r, over and over[i]) end
                 if class.count > 0 and not class.strict then
                     smooth[#smooth + 1] = name
                 else
@@ -122,11 +126,10 @@
         end
 
         -- --- lines that wait for a resource -------------------------------------------------------
+        -- Only of those that are not noted yet: a call for each job takes longer than to ask.
         local function note(r)
-            if not r.changed then
-                r.changed = true
-                changed[#changed + 1] = r
-            end
+            r.changed = true
+            changed[#changed + 1] = r
         end
         local function set_alarm(r)
             local at = r.closed
@@ -157,7 +160,7 @@
             fresh[level] = nil
         end
         local function wake(r, most)
-            note(r)
+            if not r.changed then note(r) end
             if r.waits ~= true then
                 into_ring(r.waits)
                 r.waits = false
@@ -171,7 +174,7 @@
             if #got < 2 * most then r.waits = false end
         end
         function counts.park(line, tag, r)
-            note(r)
+            if not r.changed then note(r) end
             local other = r.waits
             if not other then
                 r.waits = line
@@ -181,7 +184,7 @@
                 call('ZADD', WAIT .. r.name, tag, line, time_of(sub(other, 1, 1)), other)
                 r.waits = true
             end
-            if r.more == 0 then set_alarm(r) end
+            if r.more == 0 and (r.closed or r.class.count > 0) then set_alarm(r) end
         end
         -- A line that leaves the ring lets others have what it does not use.
         function counts.pass_turn_on(resources, except)
@@ -218,15 +221,16 @@
             end
             return wanted
         end
-        -- Returns what each of these jobs holds, and the windows in which it counts; nil for none.
+        -- Returns what each of these jobs holds, the windows in which it counts, and a resource that is
+        -- used up now; nil for none.
         function counts.use(resources, count, cost)
-            local holds, windows
+            local holds, windows, full
             for i = 1, #resources do
                 local r = resources[i]
                 if r.limit > 0 then
                     r.runs = r.runs + count
                     holds = holds and holds .. '|' .. r.name or r.name
-                    note(r)
+                    if not r.changed then note(r) end
                 end
                 if r.used then
                     r.used = r.used + count
@@ -234,11 +238,12 @@
                     windows[#windows + 1] = r
                 elseif r.tat then
                     r.tat = r.tat + cost * r.class.step
-                    note(r)
+                    if not r.changed then note(r) end
                 end
                 if r.class.count > 0 then count_more(r) else r.more = r.more - count end
+                if r.more <= 0 and not full then full = r end
             end
-            return holds, windows
+            return holds, windows, full
         end
         function counts.note_passed(windows, id)
             for i = 1, #windows do
@@ -256,30 +261,42 @@
                 if resources[i].more <= 0 then return resources[i] end
             end
         end
-        -- `texts` has what each settled entry held.
-        function counts.let_go(texts)
-            local entries, distinct, freed, names, new = {}, {}, {}, {}, {}
+        -- How many of the settled entries held each resource, and the names of these. `texts` has what
+        -- each entry held.
+        local function count_freed(texts)
+            local entries, distinct, freed, names = {}, {}, {}, {}
             for i = 1, #texts do
                 local text = texts[i]
-                if not entries[text] then distinct[#distinct + 1] = text end
-                entries[text] = (entries[text] or 0) + 1
+                local before = entries[text]
+                if before then entries[text] = before + 1
+                else entries[text], distinct[#distinct + 1] = 1, text end
             end
             for i = 1, #distinct do
-                for name in string.gmatch(distinct[i], '[^|]+') do
-                    if not freed[name] then
-                        names[#names + 1] = name
-                        if not known[name] then new[#new + 1] = name end
-                    end
-                    freed[name] = (freed[name] or 0) + entries[distinct[i]]
-                end
+                local text, at = distinct[i], 1
+                repeat
+                    local bar = find(text, '|', at, true)
+                    local name = (bar or at > 1) and sub(text, at, bar and bar - 1) or text
+                    local before = freed[name]
+                    if not before then names[#names + 1] = name end
+                    freed[name] = (before or 0) + entries[text]
+                    at = bar and bar + 1
+                until not at
+            end
+            return freed, names
+        end
+        function counts.let_go(texts)
+            local freed, names = count_freed(texts)
+            local new = {}
+            for i = 1, #names do
+                if not known[names[i]] then new[#new + 1] = names[i] end
             end
             if #new > 0 then load(new) end
             for i = 1, #names do
-                local r = known[names[i]]
-                local count = math.min(freed[names[i]], r.runs)
+                local r, count = known[names[i]], freed[names[i]]
+                if count > r.runs then count = r.runs end
                 if count > 0 then
                     r.runs = r.runs - count
-                    note(r)
+                    if not r.changed then note(r) end
                     count_more(r)
                     if r.waits then
                         if r.more > 0 then wake(r, count) else set_alarm(r) end
@@ -289,10 +306,7 @@
         end
         local function set_over(r)
             call('HSET', OVER, r.name, (r.own or '-') .. ' ' .. (r.till or 0))
-            if not has('o') then
-                flags = flags .. 'o'
-                call('HSET', key, 'flags', flags)
-            end
+            if not has('o') then note_flag('o') end
         end
         local function wake_all(r)
             if not r.waits then return end
@@ -317,7 +331,7 @@
             if not r.tat then return false end
             r.tat = math.max(clock(), r.tat + tokens * r.class.step)
             call('ZREM', RATE, name)
-            note(r)
+            if not r.changed then note(r) end
             count_more(r)
             wake_all(r)
             return true
@@ -358,12 +372,15 @@
             end
         end
         function counts.write()
-            local set, del, rates = {}, {}, {}
+            local set, del, rates, texts = {}, {}, {}, {}
             for i = 1, #changed do
                 local r = changed[i]
                 if r.waits then
+                    -- Each number becomes a text once: that takes as long as all the rest of this.
+                    local text = texts[r.runs] or r.runs .. '+'
+                    texts[r.runs] = text
                     set[#set + 1] = r.name
-                    set[#set + 1] = r.runs .. (r.waits == true and '*' or '+' .. r.waits)
+                    set[#set + 1] = r.waits == true and r.runs .. '*' or text .. r.waits
                 elseif r.runs > 0 then
                     set[#set + 1] = r.name
                     set[#set + 1] = r.runs

@@ -19,7 +19,7 @@
             return extras ~= '' and facts_of(extras) or PLAIN
         end
         function gate.let_go(ids)
-            if #ids == 0 then return end
+            if #ids == 0 or not has('h') then return end  -- 'h': something was held since there is a gate
             local found, gone, texts = call('HMGET', HELD, unpack(ids)), {}, {}
             for i = 1, #ids do
                 if found[i] then
