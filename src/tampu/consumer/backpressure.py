@@ -20,6 +20,9 @@ _AHEAD_S: Final = 0.02
 _AHEAD_AT_GATE_S: Final = 0.008
 _SHORT_PER_S: Final = 20_000
 _SAMPLE_S: Final = 0.001
+# Slots that began together end together: within a moment they seem ten times as fast as they are. At a
+# gate, where an urgent job waits for what was read ahead, the pace is that of about so long.
+_STEADY_S: Final = 0.02
 # With more than this on its way to the server, reading waits: the server sets the pace.
 _MOST_SETTLEMENTS: Final = 8192
 _MOST_EVENTS: Final = 4096
@@ -126,7 +129,7 @@ class Pace:
         self._most = most
         self._done = 0
         self._at = monotonic()
-        self._per_s = 0.0
+        self._per_s = self._steady_per_s = 0.0
 
     def ahead(self, done: int, *, has_gate: bool = False) -> int:
         """How many entries the slots will do in the next moment, given how many they have done."""
@@ -134,7 +137,12 @@ class Pace:
         elapsed_s = now - self._at
         if elapsed_s >= _SAMPLE_S:
             done = max(done, self._done)  # a slot that was just woken counts as busy too soon
-            self._per_s = (self._per_s + (done - self._done) / elapsed_s) / 2
+            lately = (done - self._done) / elapsed_s
+            self._per_s = (self._per_s + lately) / 2
+            self._steady_per_s += (lately - self._steady_per_s) * min(1.0, elapsed_s / _STEADY_S)
             self._done, self._at = done, now
-        ahead_s = _AHEAD_AT_GATE_S if has_gate and self._per_s < _SHORT_PER_S else _AHEAD_S
-        return max(0, min(self._most, int(self._per_s * ahead_s)))
+        if not has_gate:
+            return max(0, min(self._most, int(self._per_s * _AHEAD_S)))
+        per_s = self._steady_per_s
+        ahead_s = _AHEAD_AT_GATE_S if per_s < _SHORT_PER_S else _AHEAD_S
+        return max(0, min(self._most, int(per_s * ahead_s)))

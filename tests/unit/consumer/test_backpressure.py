@@ -31,3 +31,17 @@ def test_at_a_gate_less_is_read_ahead_of_jobs_that_take_long(
             pace.ahead(done)
         assert pace.ahead(done) == pytest.approx(without, abs=1)
         assert pace.ahead(done, has_gate=True) == pytest.approx(at_gate, abs=1)
+
+
+def test_at_a_gate_slots_that_end_together_do_not_seem_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tampu.consumer.backpressure.monotonic", lambda: now)
+    pace, done, ahead = Pace(1024), 0, []
+    for number in range(1000):  # a hundred jobs end in one of ten milliseconds
+        now += 0.001
+        done += 0 if number % 10 else 100
+        ahead.append(pace.ahead(done, has_gate=True))
+    assert max(ahead[100:]) < 120
+    assert pace.ahead(done) < max(ahead)  # only the last moment counts, in which nothing ended

@@ -112,6 +112,19 @@ class TestBatches:
         await server.until(5)
         assert server.batches == [[0], [1, 2, 3, 4]]
 
+    async def test_enough_items_do_not_wait_for_more(
+        self, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tampu.consumer.batch_sender._LINGER_S", 3600.0)
+        steps = SendSteps(server.send, enough=lambda: 3)
+        async with running(BatchSender("tests", steps, trouble=trouble(), most=10)) as sender:
+            sender.put(0)
+            await server.until(1)
+            for number in (1, 2, 3, 4):
+                sender.put(number)
+            await server.until(5)
+        assert server.batches == [[0], [1, 2, 3, 4]]
+
     async def test_awaited_items_do_not_wait_for_more(
         self, awaited: BatchSender[int], server: FakeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,6 +1,7 @@
             -- admit_levels(room): let jobs of all levels through, in their turn.
             local EVERY = 16
-            local held = {}  -- entry id, what it holds, ...
+            -- Lists that grow with each job have a count beside them: `#` searches for the end.
+            local held, held_count = {}, 0  -- entry id, what it holds, ...
             local sorts_out = flags ~= '' and (has('e') or has('c') or next(pauses))
             local is_weighed = flags ~= '' and has('w')
             local sorting
@@ -12,10 +13,15 @@
             end
             local function pass(member, holds, windows, expired)
                 local name, envelope, extras = split_job(member)
-                local id = add_entry(envelope, name, extras, expired)
+                local id
+                if extras ~= '' and name ~= '' and not expired then  -- without a call, as of most jobs
+                    id = call('XADD', stream, '*', 'd', envelope, 'n', name, 'x', extras)
+                else
+                    id = add_entry(envelope, name, extras, expired)
+                end
                 if holds then
-                    held[#held + 1] = id
-                    held[#held + 1] = holds
+                    held[held_count + 1], held[held_count + 2] = id, holds
+                    held_count = held_count + 2
                 end
                 if windows then counts.note_passed(windows, id) end
             end
@@ -41,9 +47,9 @@
             -- The resources of each line, false for none; and how many of these lines need each.
             local function resources_of(popped)
                 local found, new = {}, {}
-                for i = 1, #popped, 2 do
-                    local names = names_of(popped[i])
-                    found[#found + 1] = names
+                for i = 1, #popped / 2 do
+                    local names = names_of(popped[2 * i - 1])
+                    found[i] = names
                     for j = 1, names and #names or 0 do
                         local name = names[j]
                         if known[name] == nil then
@@ -82,11 +88,22 @@
                     if member then pass(member, holds[i], windows[i]) end
                 end
             end
-            -- A line leaves the ring: with jobs left it waits for what it lacks.
-            local function leave_ring(line, tag, full, resources, has_jobs)
-                if full and (has_jobs or call('EXISTS', LINE .. line) == 1) then counts.park(line, tag, full) end
-                if resources and (resources[2] or resources[1] ~= full) then
-                    counts.pass_turn_on(resources, full)
+            -- Lines leave the ring: those with jobs left wait for what they lack (`fulls`), which is asked
+            -- once for all of them; mostly each has some, or there is only one line.
+            local function leave_ring(popped, found, stopped, tags, fulls)
+                local lists = {}
+                for n = 1, #stopped do
+                    local i = stopped[n]
+                    if fulls[i] then lists[#lists + 1] = LINE .. popped[2 * i - 1] end
+                end
+                local all_left = lists[1] and call('EXISTS', unpack(lists)) == #lists
+                for n = 1, #stopped do
+                    local i = stopped[n]
+                    local line, full, resources = popped[2 * i - 1], fulls[i], found[i]
+                    if full and (all_left or call('EXISTS', LINE .. line) == 1) then counts.park(line, tags[i], full) end
+                    if resources and (resources[2] or resources[1] ~= full) then
+                        counts.pass_turn_on(resources, full)
+                    end
                 end
             end
             local function admit_level(level, room)
@@ -105,14 +122,13 @@
                         wanted, order = sorting.share_by_weight(popped, weights, left)
                     end
                     local lists, holds, windows, back, longest, sum = {}, {}, {}, {}, 0, 0
-                    local stopped, tags, fulls, left_in = {}, {}, {}, {}
+                    local stopped, tags, fulls, back_count, stopped_count = {}, {}, {}, 0, 0
                     for i = 1, count do
                         local line, tag, resources = popped[2 * i - 1], tonumber(popped[2 * i]), found[i]
                         local most, step = i <= rest and each + 1 or each, 1
                         if weights then most, step = wanted[i], 1 / weights[i] end
                         if resources then most = counts.allow(resources, most) end
-                        local list = LINE .. line
-                        local members = most > 0 and call('LPOP', list, most) or {}
+                        local members = most > 0 and call('LPOP', LINE .. line, most) or {}
                         local taken = #members
                         local cost, full = taken, nil
                         if sorts_out and taken > 0 then
@@ -132,24 +148,15 @@
                         -- With fewer than it wanted to send, the line is empty.
                         if taken == most then full = full or first_full end
                         if full or taken == 0 and most > 0 then
-                            -- It waits for what is used up; or it was empty when its turn came, and is
-                            -- forgotten.
-                            stopped[#stopped + 1] = i
-                            tags[i], fulls[i] = tag, full
-                            if full then left_in[#left_in + 1] = list end
+                            -- It must wait; or it was empty when its turn came, and is forgotten.
+                            stopped_count = stopped_count + 1
+                            stopped[stopped_count], tags[i], fulls[i] = i, tag, full
                         else
-                            back[#back + 1] = tag
-                            back[#back + 1] = line
+                            back[back_count + 1], back[back_count + 2] = tag, line
+                            back_count = back_count + 2
                         end
                     end
-                    if #stopped > 0 then
-                        -- One call for all of them: mostly each has jobs left, or it is only one.
-                        local all_left = left_in[1] and call('EXISTS', unpack(left_in)) == #left_in
-                        for n = 1, #stopped do
-                            local i = stopped[n]
-                            leave_ring(popped[2 * i - 1], tags[i], fulls[i], found[i], all_left)
-                        end
-                    end
+                    if stopped_count > 0 then leave_ring(popped, found, stopped, tags, fulls) end
                     if order then pass_in_order(lists, order, holds, windows)
                     else pass_in_turn(lists, count, longest, holds, windows) end
                     through = through + sum
@@ -157,7 +164,7 @@
                         times[level] = at
                         fields['v' .. level] = at
                     end
-                    if #back > 0 then call('ZADD', ring, unpack(back)) end
+                    if back_count > 0 then call('ZADD', ring, unpack(back)) end
                 end
                 return through - before
             end
@@ -201,7 +208,7 @@
                     end
                     -- Lines that were woken meanwhile may be on a level that was passed already.
                 until through >= room or through == before or not next(fresh)
-                if #held > 0 then
+                if held_count > 0 then
                     call('HSET', HELD, unpack(held))
                     if not has('h') then note_flag('h') end
                 end

@@ -110,7 +110,9 @@
                 known[name] = r
                 if text then r.runs, r.waits = read_run(text) end
                 if may_be_closed then load_closed(r, over and over[i]) end
-                if class.count > 0 and not class.strict then
+                if class.count == 0 and not r.closed then  -- as of most, without a call
+                    if r.limit == 0 then r.more = ANY elseif r.limit > r.runs then r.more = r.limit - r.runs end
+                elseif class.count > 0 and not class.strict then
                     smooth[#smooth + 1] = name
                 else
                     if class.strict then load_window(r) end
@@ -262,35 +264,42 @@
             end
         end
         -- How many of the settled entries held each resource, and the names of these. `texts` has what
-        -- each entry held.
+        -- each entry held: mostly one name.
         local function count_freed(texts)
-            local entries, distinct, freed, names = {}, {}, {}, {}
+            local freed, names, distinct, count = {}, {}, {}, 0
             for i = 1, #texts do
                 local text = texts[i]
-                local before = entries[text]
-                if before then entries[text] = before + 1
-                else entries[text], distinct[#distinct + 1] = 1, text end
+                local before = freed[text]
+                if before then
+                    freed[text] = before + 1
+                else
+                    freed[text], count = 1, count + 1
+                    distinct[count] = text
+                end
             end
-            for i = 1, #distinct do
-                local text, at = distinct[i], 1
-                repeat
-                    local bar = find(text, '|', at, true)
-                    local name = (bar or at > 1) and sub(text, at, bar and bar - 1) or text
-                    local before = freed[name]
-                    if not before then names[#names + 1] = name end
-                    freed[name] = (before or 0) + entries[text]
-                    at = bar and bar + 1
-                until not at
+            for i = 1, count do
+                local text = distinct[i]
+                if find(text, '|', 1, true) then
+                    for name in string.gmatch(text, '[^|]+') do
+                        if not freed[name] then names[#names + 1] = name end
+                        freed[name] = (freed[name] or 0) + freed[text]
+                    end
+                else
+                    names[#names + 1] = text
+                end
             end
             return freed, names
         end
         function counts.let_go(texts)
             local freed, names = count_freed(texts)
-            local new = {}
+            local new, new_count = {}, 0
             for i = 1, #names do
-                if not known[names[i]] then new[#new + 1] = names[i] end
+                if not known[names[i]] then
+                    new_count = new_count + 1
+                    new[new_count] = names[i]
+                end
             end
-            if #new > 0 then load(new) end
+            if new_count > 0 then load(new) end
             for i = 1, #names do
                 local r, count = known[names[i]], freed[names[i]]
                 if count > r.runs then count = r.runs end
@@ -304,59 +313,11 @@
                 end
             end
         end
-        local function set_over(r)
-            call('HSET', OVER, r.name, (r.own or '-') .. ' ' .. (r.till or 0))
-            if not has('o') then note_flag('o') end
-        end
-        local function wake_all(r)
-            if not r.waits then return end
-            if r.more > 0 then wake(r, r.more) end
-            if r.waits then set_alarm(r) end
-        end
-        -- What has changed for resources from outside: let as many lines come up as they let through.
-        function counts.reopen(names)
-            load(names)
-            for i = 1, #names do wake_all(known[names[i]]) end
-        end
-        -- A limit of its own for a resource ('-': that of its class; nil: as it is), open from now on.
-        function counts.override(name, own)
-            local r = counts.resource(name)
-            r.own, r.till = own or r.own or '-', '0'
-            set_over(r)
-            if r.own == '-' then call('HDEL', OVER, name) end
-        end
-        -- Tokens of a smooth rate that are taken besides those of passing jobs; false if there is none.
-        function counts.charge(name, tokens)
-            local r = counts.resource(name)
-            if not r.tat then return false end
-            r.tat = math.max(clock(), r.tat + tokens * r.class.step)
-            call('ZREM', RATE, name)
-            if not r.changed then note(r) end
-            count_more(r)
-            wake_all(r)
-            return true
-        end
-        -- What a job took from rates that has passed and goes back to its line.
-        function counts.refund(line, tokens, id)
-            for name in string.gmatch(line, '|([^|]+)') do
-                local r = counts.resource(name)
-                if r.tat then
-                    counts.charge(name, -tokens)
-                elseif r.used and call('ZREM', WINDOW .. name, id) == 1 then
-                    r.used = r.used - 1
-                    count_more(r)
-                    wake_all(r)
-                end
-            end
-        end
-        function counts.close(name, till)
-            local r = counts.resource(name)
-            if r.closed and r.closed >= till * 1000 then return false end
-            r.closed, r.till, r.more = till * 1000, string.format('%.0f', till), 0
-            set_over(r)
-            if r.waits then set_alarm(r) end
-            return true
-        end
+        -- What changes them from outside is made only when it is needed.
+        setmetatable(counts, { __index = function(_, name)
+            -- with parts/gate_changes
+            return rawget(counts, name)
+        end })
 
         -- --- writing what has changed ---------------------------------------------------------------
         -- Wakes the leader if something opens before all that it knows of, unless the leader asks itself.
@@ -372,20 +333,22 @@
             end
         end
         function counts.write()
-            local set, del, rates, texts = {}, {}, {}, {}
+            local set, del, rates, texts, set_count, del_count = {}, {}, {}, {}, 0, 0
             for i = 1, #changed do
                 local r = changed[i]
                 if r.waits then
                     -- Each number becomes a text once: that takes as long as all the rest of this.
                     local text = texts[r.runs] or r.runs .. '+'
                     texts[r.runs] = text
-                    set[#set + 1] = r.name
-                    set[#set + 1] = r.waits == true and r.runs .. '*' or text .. r.waits
+                    text = r.waits == true and r.runs .. '*' or text .. r.waits
+                    set[set_count + 1], set[set_count + 2] = r.name, text
+                    set_count = set_count + 2
                 elseif r.runs > 0 then
-                    set[#set + 1] = r.name
-                    set[#set + 1] = r.runs
+                    set[set_count + 1], set[set_count + 2] = r.name, r.runs
+                    set_count = set_count + 2
                 else
-                    del[#del + 1] = r.name
+                    del_count = del_count + 1
+                    del[del_count] = r.name
                 end
                 if r.tat and r.tat > clock() then
                     rates[#rates + 1] = r.tat

@@ -20,14 +20,14 @@
         end
         function gate.let_go(ids)
             if #ids == 0 or not has('h') then return end  -- 'h': something was held since there is a gate
-            local found, gone, texts = call('HMGET', HELD, unpack(ids)), {}, {}
+            local found, gone, texts, count = call('HMGET', HELD, unpack(ids)), {}, {}, 0
             for i = 1, #ids do
                 if found[i] then
-                    gone[#gone + 1] = ids[i]
-                    texts[#texts + 1] = found[i]
+                    count = count + 1
+                    gone[count], texts[count] = ids[i], found[i]
                 end
             end
-            if #gone == 0 then return end
+            if count == 0 then return end
             call('HDEL', HELD, unpack(gone))
             count_resources().let_go(texts)
         end
