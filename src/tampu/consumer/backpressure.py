@@ -20,8 +20,8 @@ _AHEAD_S: Final = 0.02
 _AHEAD_AT_GATE_S: Final = 0.008
 _SHORT_PER_S: Final = 20_000
 _SAMPLE_S: Final = 0.001
-# Slots that began together end together: within a moment they seem ten times as fast as they are. At a
-# gate, where an urgent job waits for what was read ahead, the pace is that of about so long.
+# Slots that began together end together: for a moment they seem ten times as fast as they are. At
+# a gate, where an urgent job waits for what was read ahead, the pace is that of about so long.
 _STEADY_S: Final = 0.02
 # With more than this on its way to the server, reading waits: the server sets the pace.
 _MOST_SETTLEMENTS: Final = 8192

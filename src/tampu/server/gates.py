@@ -135,7 +135,10 @@ async def weights_of(lane: Lane, keys: QueueKeys, names: Sequence[str]) -> list[
 
 
 async def holders(lane: Lane, keys: QueueKeys, resource: str, *, most: int) -> list[bytes]:
-    """The ids of entries that a resource counts; not all of them if very many hold something."""
+    """The ids of entries that a resource counts, the oldest first.
+
+    If very many hold something, it does not look at all of them.
+    """
     found: list[bytes] = []
     cursor, searched, wanted = b"0", 0, resource.encode()
     while searched < _MOST_HOLDERS and len(found) < most:
@@ -149,6 +152,7 @@ async def holders(lane: Lane, keys: QueueKeys, resource: str, *, most: int) -> l
         searched += len(flat) // 2
         if cursor == b"0":
             break
+    found.sort(key=lambda entry_id: [int(part) for part in entry_id.split(b"-")])
     return found[:most]
 
 
