@@ -24,13 +24,13 @@ async def test_doctor_on_every_server_fails_if_a_check_fails(start: Start) -> No
     running = start("--appendonly", "yes")
     good = await tampu("doctor", url=running.url)
     assert (good.code, good.err) == (0, "")
-    assert [line.split()[0] for line in good.lines] == ["ok"] * 8
+    assert [line.split()[0] for line in good.lines] == ["ok"] * 11
     with running.admin() as admin:
         admin.config_set("maxmemory", "100mb")
         admin.config_set("maxmemory-policy", "allkeys-lru")
     bad = await tampu("doctor", "--json", url=running.url)
     assert (bad.code, list(bad.json)) == (1, ["server", "ok", "findings"])
-    assert bad.err == "tampu: 1 of 8 checks failed.\n"
+    assert bad.err == "tampu: 1 of 11 checks failed.\n"
     (failed,) = (each for each in bad.json["findings"] if each["grade"] == "fail")
     assert list(failed) == ["check", "grade", "sentence"]
     assert failed["check"] == "memory"

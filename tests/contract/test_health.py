@@ -5,12 +5,13 @@ import re
 import pytest
 import redis
 
+from tampu import Every
 from tampu.admin.health import Finding, Grade, examine, judge_server
 from tampu.server.connect import connect
 from tampu.util.clock import now_ms
 from tests.conftest import Start
 from tests.contract.flow_runs import FlowShop
-from tests.contract.workers import KEYS, Harness
+from tests.contract.workers import KEYS, Calls, Harness
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.every_server
@@ -30,7 +31,8 @@ async def test_a_good_server_has_nothing_wrong(start: Start) -> None:
     found = await findings(running.url)
     assert grades(found) == {}
     assert list(found) == [
-        *("version", "role", "commands", "memory", "persistence", "clock", "workers", "expiry")
+        *("version", "role", "commands", "memory", "persistence", "clients", "clock"),
+        *("workers", "queues", "time", "expiry"),
     ]
 
 
@@ -84,6 +86,37 @@ async def test_jobs_held_by_dead_workers_are_reported(
     assert found["workers"].grade is Grade.WARN
     assert "1 dead workers hold 1 jobs; 1 live workers take them over" in found["workers"].sentence
     harness.admin.delete(KEYS.stream)
+
+
+async def test_queues_that_nobody_looks_after_are_reported(
+    running: RunningServer, harness: Harness
+) -> None:
+    admin, queue = harness.admin, harness.queue
+    await queue.add("now")
+    await queue.add("later", delay="1h")
+    await queue.schedules.add("tick", Every("1h"), key="tick")
+    assert "1 jobs wait and no worker is alive" in (await findings(running.url))["queues"].sentence
+    for key in (KEYS.delayed, KEYS.repeat):  # as if nobody had been there for a long time
+        ((member, score),) = admin.zrange(key, 0, 0, withscores=True)
+        admin.zadd(key, {member: score - 7_200_000})
+    async with await connect(running.url) as server:
+        told = [each for each in judge_server(await examine(server)) if each.check == "time"]
+    assert [each.grade for each in told] == [Grade.FAIL] * 2
+    delayed, fires = (each.sentence for each in told)
+    assert "nobody promotes delayed jobs, due for" in delayed
+    assert "nobody fires schedules, due for" in fires
+    await harness.start_worker(Calls())
+    await harness.until_settled()
+    found = await findings(running.url)
+    assert (found["queues"].grade, found["time"].grade) == (Grade.OK, Grade.OK)
+
+
+async def test_settings_that_lose_jobs_or_connections_are_reported(start: Start) -> None:
+    running = start("--appendonly", "yes", "--appendfsync", "no", "--timeout", "300")
+    found = await findings(running.url)
+    assert grades(found) == {"persistence": "warn", "clients": "warn"}
+    assert "set appendfsync everysec" in found["persistence"].sentence
+    assert "idle for 300 s: set timeout 0" in found["clients"].sentence
 
 
 async def test_keys_without_an_end_are_named(running: RunningServer, admin: redis.Redis) -> None:

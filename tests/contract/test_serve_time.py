@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +190,15 @@ async def test_new_queues_of_the_server_are_found(
     assert own_tasks() == []
 
 
-async def test_flows_go_on_to_their_next_queue_and_maps_grow(running: RunningServer) -> None:
+@pytest.mark.parametrize("is_first", [False, True])
+async def test_flows_go_on_to_their_next_queue(running: RunningServer, *, is_first: bool) -> None:
     shop = FlowShop(running.url)
-    async with shop.app, TimeServer(["default", "other"], running.url):
-        run = await shop.start_far()
+    async with shop.app, AsyncExitStack() as stack:
+        if is_first:
+            run = await shop.start_far()
+        await stack.enter_async_context(TimeServer(["default", "other"], running.url))
+        if not is_first:
+            run = await shop.start_far()
         await until_waiting(shop.app.queue("default"), 1)
         async with AppWorker(shop.app, {"default": 10}, promote=False):
             await wait_until_done(run)

@@ -6,6 +6,13 @@ from typing import Final
 from msgspec import Struct
 
 from tampu.admin.flow_health import FlowFacts, read_flow_facts
+from tampu.admin.queue_health import (
+    QueueHealth,
+    behind,
+    read_queue_health,
+    unattended,
+    unserved,
+)
 from tampu.admin.queues import queue_names
 from tampu.admin.workers import WorkerInfo, WorkerState, count_alive, workers_of
 from tampu.server.connect import Server
@@ -26,6 +33,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     name: str
     info: dict[str, str]
     save: str | None
+    appendfsync: str | None = None
+    timeout: str | None = None
     missing: list[str]
     skew_ms: float  # how far its clock is ahead of ours
     trip_ms: float  # the round trip, which limits the precision of `skew_ms`
@@ -58,6 +67,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     orphaned: list[OrphanedJobs]
     missing_expiries: MissingExpiries
     flows: FlowFacts
+    health: list[QueueHealth]
 
 
 async def examine(
@@ -80,6 +90,7 @@ async def examine(
         orphaned=orphaned,
         missing_expiries=missing_expiries,
         flows=await read_flow_facts(server, queues),
+        health=await read_queue_health(server, queues),
     )
 
 
@@ -91,6 +102,8 @@ async def _node_facts(node: NodeServer, clock_ms: Callable[[], int]) -> NodeFact
         name=node.name,
         info=await node.info(),
         save=await node.setting("save"),
+        appendfsync=await node.setting("appendfsync"),
+        timeout=await node.setting("timeout"),
         missing=await node.missing_commands(USED),
         skew_ms=theirs - before - trip_ms / 2,
         trip_ms=trip_ms,
@@ -156,7 +169,7 @@ def judge_server(facts: ServerFacts) -> list[Finding]:
                 sentence = f"{node.name}: {finding.sentence}"
                 finding = Finding(finding.check, finding.grade, sentence)
             found.append(finding)
-    return [*found, *_workers(facts), _expiry(facts), *_flows(facts)]
+    return [*found, *_workers(facts), *_queues(facts), _expiry(facts), *_flows(facts)]
 
 
 def _role(node: NodeFacts) -> Finding:
@@ -190,12 +203,10 @@ def _memory(node: NodeFacts) -> Finding:
             "memory", Grade.WARN, "unknown eviction policy: make sure that it is noeviction"
         )
     if policy != "noeviction":
-        what = f"the eviction policy is {policy}"
-        if limit:
-            fix = "set maxmemory-policy noeviction, or the server deletes jobs when it is full"
-            return Finding("memory", Grade.FAIL, f"{what}: {fix}")
-        fix = "set maxmemory-policy noeviction before you set a memory limit"
-        return Finding("memory", Grade.WARN, f"{what}: {fix}")
+        return _evicting(policy, limit)
+    if int(node.info.get("evicted_keys", "0")):
+        sentence = "the server has deleted keys to make room, so jobs may be lost: see its log"
+        return Finding("memory", Grade.WARN, sentence)
     if not limit:
         return Finding("memory", Grade.OK, "no eviction, no memory limit")
     used = int(node.info.get("used_memory", "0") or 0)
@@ -204,6 +215,15 @@ def _memory(node: NodeFacts) -> Finding:
     if share >= 90:
         return Finding("memory", Grade.WARN, f"{usage}: raise maxmemory or purge jobs")
     return Finding("memory", Grade.OK, usage)
+
+
+def _evicting(policy: str, limit: int) -> Finding:
+    what = f"the eviction policy is {policy}"
+    if limit:
+        fix = "set maxmemory-policy noeviction, or the server deletes jobs when it is full"
+        return Finding("memory", Grade.FAIL, f"{what}: {fix}")
+    fix = "set maxmemory-policy noeviction before you set a memory limit"
+    return Finding("memory", Grade.WARN, f"{what}: {fix}")
 
 
 def _persistence(node: NodeFacts) -> Finding:
@@ -216,6 +236,9 @@ def _persistence(node: NodeFacts) -> Finding:
             return Finding(
                 check, Grade.FAIL, "cannot write the append-only file: check the server's disk"
             )
+        if node.appendfsync == "no":
+            what = "a crash of its machine loses half a minute of jobs: set appendfsync everysec"
+            return Finding(check, Grade.WARN, what)
         return Finding(check, Grade.OK, "append-only file is on")
     return _snapshots(node, check)
 
@@ -235,6 +258,16 @@ def _snapshots(node: NodeFacts, check: str) -> Finding:
     )
 
 
+def _clients(node: NodeFacts) -> Finding:
+    if node.timeout not in {None, "0"}:
+        what = f"the server closes connections that are idle for {node.timeout} s: set timeout 0"
+        return Finding("clients", Grade.WARN, what)
+    most, now = (int(node.info.get(name, "0")) for name in ("maxclients", "connected_clients"))
+    if now * 5 >= most * 4 > 0:
+        return Finding("clients", Grade.WARN, f"{now} of {most} connections used: raise maxclients")
+    return Finding("clients", Grade.OK, f"{now} connections, and room for more")
+
+
 def _clock(node: NodeFacts) -> Finding:
     # The round trip may be asymmetric, so up to half of it may not be skew.
     sure_ms = max(0.0, abs(node.skew_ms) - node.trip_ms / 2)
@@ -251,6 +284,7 @@ _CHECKS: Final[tuple[Callable[[NodeFacts], Finding], ...]] = (
     _commands,
     _memory,
     _persistence,
+    _clients,
     _clock,
 )
 
@@ -268,6 +302,14 @@ def _workers(facts: ServerFacts) -> Iterator[Finding]:
             yield Finding("workers", Grade.WARN, sentence)
         else:
             yield Finding("workers", Grade.FAIL, f"{held}: start a worker to take them over")
+
+
+def _queues(facts: ServerFacts) -> Iterator[Finding]:
+    troubles = [Finding("queues", Grade.WARN, each) for each in unattended(facts.health)]
+    yield from troubles or [Finding("queues", Grade.OK, "no queue waits for a worker")]
+    late = [Finding("time", Grade.FAIL, each) for each in unserved(facts.health)]
+    late += [Finding("time", Grade.WARN, each) for each in behind(facts.health)]
+    yield from late or [Finding("time", Grade.OK, "no delayed job or schedule is late")]
 
 
 def _expiry(facts: ServerFacts) -> Finding:

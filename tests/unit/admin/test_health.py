@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import msgspec
 import pytest
 
 from tampu.admin.flow_health import FlowFacts
 from tampu.admin.health import Grade, MissingExpiries, NodeFacts, ServerFacts, judge_server
+from tampu.admin.queue_health import QueueHealth
 
 GOOD = {
     "role": "master",
@@ -24,6 +26,7 @@ def facts(*nodes: NodeFacts) -> ServerFacts:
     return ServerFacts(
         server="redis://x", version="Redis 8", nodes=list(nodes), queues=[], orphaned=[],
         missing_expiries=MissingExpiries([], 0, searched_all=True), flows=FlowFacts([], []),
+        health=[],
     )  # fmt: skip
 
 
@@ -50,6 +53,9 @@ def node(
         ({"aof_enabled": "0"}, {"persistence": "warn"}),
         ({"aof_enabled": "0", "rdb_last_bgsave_status": "err"}, {"persistence": "fail"}),
         ({"role": "slave"}, {"role": "fail"}),
+        ({"evicted_keys": "3"}, {"memory": "warn"}),
+        ({"maxclients": "100", "connected_clients": "79"}, {}),
+        ({"maxclients": "100", "connected_clients": "80"}, {"clients": "warn"}),
     ],
 )
 def test_each_trouble_is_its_own_finding(changed: dict[str, str], grades: dict[str, str]) -> None:
@@ -80,3 +86,37 @@ def test_of_several_nodes_each_finding_names_its_own() -> None:
     roles = [each.sentence for each in found if each.check == "role"]
     assert roles[0].startswith("a:1: primary")
     assert roles[1].startswith("b:2: this is a replica")
+
+
+def told_of(health: QueueHealth) -> dict[str, str]:
+    """What is said of a queue, by check and grade."""
+    found = judge_server(msgspec.structs.replace(facts(), health=[health]))
+    return {f"{each.check} {each.grade.value}": each.sentence for each in found}
+
+
+def test_jobs_that_wait_for_nobody_are_reported() -> None:
+    waiting = QueueHealth(queue="emails", waiting=7, workers=0)
+    sentence = "queue emails: 7 jobs wait and no worker is alive: start one"
+    assert told_of(waiting)["queues warn"] == sentence
+    paused = QueueHealth(queue="emails", waiting=7, workers=2, paused=True)
+    assert told_of(paused)["queues warn"].endswith("it is paused: tampu queue resume emails")
+    for fine in (QueueHealth(queue="q", workers=0), QueueHealth(queue="q", waiting=7)):
+        assert "queues ok" in told_of(fine)
+
+
+@pytest.mark.parametrize(("late_ms", "check"), [(14_999, "time ok"), (15_000, "time fail")])
+def test_what_is_due_and_has_no_leader_is_a_failure(late_ms: int, check: str) -> None:
+    delayed = QueueHealth(queue="q", job_late_ms=late_ms, has_promoter=False)
+    fires = QueueHealth(queue="q", schedule_late_ms=late_ms, has_firer=False)
+    for each in (delayed, fires):
+        assert check in told_of(each)
+    if check == "time fail":
+        assert told_of(fires)[check] == (
+            "queue q: nobody fires schedules, due for 15 s: start a worker, or tampu serve-time"
+        )
+
+
+def test_a_leader_that_is_behind_is_a_warning() -> None:
+    delayed = QueueHealth(queue="q", job_late_ms=60_000)
+    for late in (delayed, QueueHealth(queue="q", schedule_late_ms=60_000)):
+        assert "are due for 1m" in told_of(late)["time warn"]
