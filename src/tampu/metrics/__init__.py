@@ -19,7 +19,7 @@ from tampu.metrics.facts import (
     RetryScheduled,
 )
 from tampu.metrics.history import Bucket, FailureGroup, Figures, Histogram, History, Span
-from tampu.metrics.logs import JobLogFilter
+from tampu.metrics.logs import JobLogFilter, job_fields
 from tampu.metrics.telemetry import (
     Endpoint,
     JobRun,
@@ -60,4 +60,5 @@ __all__ = [
     "Sending",
     "Span",
     "Telemetry",
+    "job_fields",
 ]

@@ -28,9 +28,10 @@ class JobLogFilter(logging.Filter):
 
 
 def job_fields() -> dict[str, str | int]:
-    """What the log says about the job that runs here; empty if none does.
+    """What a log says about the job that runs here: `JOB_FIELDS`; empty if none does.
 
-    A record of a batch names the task, not a job.
+    For loggers that are not of the logging module. A batch of jobs has its name, not an id. A job
+    keeps its fields in threads that inherit its context.
     """
     job = current_run()
     if job is None:
