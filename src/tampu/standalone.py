@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 FIND_EVERY_S: float = 5.0
 _SEARCH_SHARE: Final = 20  # looking for queues takes at most so small a part of the time
-_FLEET: Final = 8  # as one of so many, it tries about once a second to lead
+_FLEET: Final = 16  # as one of so many, it tries about every two seconds to lead
 _DEFAULTS: Final = WorkerSettings()
 
 

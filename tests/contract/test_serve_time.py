@@ -1,6 +1,7 @@
 """`tampu serve-time`: what happens to queues whose workers have scaled to zero."""
 
 import json
+import sqlite3
 import urllib.error
 import urllib.request
 from contextlib import AsyncExitStack
@@ -13,6 +14,7 @@ import redis
 from tampu import App, AppWorker, Every, NewJob, Queue, Rate
 from tampu.admin.alerts import read_alerts
 from tampu.consumer.options import WorkerSettings
+from tampu.outbox import Outbox
 from tampu.server.connect import connect
 from tampu.server.lane import Lane
 from tampu.standalone import TimeServer
@@ -39,6 +41,19 @@ async def tick() -> None:
 
 @app.task(queue="mail", limits=[smtp])
 async def send(to: str) -> None:
+    pass
+"""
+
+
+OUTBOX = """\
+from tampu import App
+from tampu.outbox import Outbox
+
+app = App()
+outbox = Outbox(app, database="sqlite:///shop.db")
+
+@app.task
+async def pay(amount: int) -> None:
     pass
 """
 
@@ -112,6 +127,25 @@ async def test_it_watches_for_alerts_while_there_is_no_worker(
         async with await connect(running.url) as server, await Lane.open(server, keys.stream) as it:
             (alert,) = await read_alerts(it, keys)
         assert alert.phase is AlertPhase.FIRED
+
+
+async def test_it_moves_the_rows_of_an_outbox_to_their_queue(
+    running: RunningServer, home: Path
+) -> None:
+    database = home / "shop.db"
+    (home / "bank.py").write_text(OUTBOX)
+    app = App(running.url)
+    outbox = Outbox(app, database=f"sqlite:///{database}")
+    await outbox.create_table()
+    with sqlite3.connect(database) as connection:
+        outbox.add_sync(connection, "default", NewJob("pay", {"amount": 1}))
+    with run_command(running.url, home, "serve-time", "bank:app") as time:
+        async with Queue("default", running.url) as queue:
+            await until_waiting(queue, 1)
+        assert time.stop() == 0
+    with sqlite3.connect(database) as connection:
+        (left,) = connection.execute(f"SELECT count(*) FROM {outbox.table}").fetchone()  # noqa: S608 - ours
+    assert left == 0
 
 
 async def test_it_tells_its_health_and_the_metrics_of_queues_without_workers(

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tampu.admin.flow_health import FlowFacts, read_flow_facts
 from tampu.admin.queue_health import (
-    QueueHealth,
+    QueueFacts,
     behind,
     read_queue_health,
     unattended,
@@ -67,7 +67,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     orphaned: list[OrphanedJobs]
     missing_expiries: MissingExpiries
     flows: FlowFacts
-    health: list[QueueHealth]
+    health: list[QueueFacts]
 
 
 async def examine(

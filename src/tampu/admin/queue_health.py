@@ -25,7 +25,7 @@ LATE_MS: Final = 15_000
 _DEFAULT_GROUP: Final = b"default"
 
 
-class QueueHealth(Struct, frozen=True, kw_only=True):
+class QueueFacts(Struct, frozen=True, kw_only=True):
     """What is there of a queue, and who looks after it."""
 
     queue: str
@@ -38,16 +38,16 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     has_firer: bool = True
 
 
-async def read_queue_health(server: Server, names: Iterable[str]) -> list[QueueHealth]:
+async def read_queue_health(server: Server, names: Iterable[str]) -> list[QueueFacts]:
     """What there is to know of some queues."""
     return [await _read(server, QueueKeys(name)) for name in names]
 
 
-async def _read(server: Server, keys: QueueKeys) -> QueueHealth:
+async def _read(server: Server, keys: QueueKeys) -> QueueFacts:
     async with await Lane.open(server, keys.stream) as lane:
         groups = [each.name for each in await groups_of(lane, keys.stream)] or [_DEFAULT_GROUP]
         counts = [await count_jobs(lane, keys, group) for group in groups]
-        return QueueHealth(
+        return QueueFacts(
             queue=keys.name,
             waiting=min(each.waiting for each in counts),
             workers=sum([count_alive(await workers_of(lane, keys, each)) for each in groups]),
@@ -64,7 +64,7 @@ async def _late_ms(lane: Lane, key: bytes) -> int:
     return 0 if due_ms is None else max(0, await server_time_ms(lane) - due_ms)
 
 
-def unattended(found: Iterable[QueueHealth]) -> Iterator[str]:
+def unattended(found: Iterable[QueueFacts]) -> Iterator[str]:
     """A sentence for each queue that does not get on with its waiting jobs."""
     for each in found:
         if not each.waiting:
@@ -76,7 +76,7 @@ def unattended(found: Iterable[QueueHealth]) -> Iterator[str]:
             yield f"{where} and no worker is alive: start one"
 
 
-def unserved(found: Iterable[QueueHealth]) -> Iterator[str]:
+def unserved(found: Iterable[QueueFacts]) -> Iterator[str]:
     """A sentence for each queue whose delayed jobs or schedules nobody looks after."""
     fix = "start a worker, or tampu serve-time"
     for each in found:
@@ -88,7 +88,7 @@ def unserved(found: Iterable[QueueHealth]) -> Iterator[str]:
             yield f"queue {each.queue}: nobody fires schedules, due for {late}: {fix}"
 
 
-def behind(found: Iterable[QueueHealth]) -> Iterator[str]:
+def behind(found: Iterable[QueueFacts]) -> Iterator[str]:
     """A sentence for each queue that is late although somebody looks after it."""
     fix = "see the log of its workers; at its memory limit the server adds nothing"
     for each in found:

@@ -8,7 +8,7 @@ import pytest
 
 from tampu.admin.flow_health import FlowFacts
 from tampu.admin.health import Grade, MissingExpiries, NodeFacts, ServerFacts, judge_server
-from tampu.admin.queue_health import QueueHealth
+from tampu.admin.queue_health import QueueFacts
 
 GOOD = {
     "role": "master",
@@ -88,26 +88,26 @@ def test_of_several_nodes_each_finding_names_its_own() -> None:
     assert roles[1].startswith("b:2: this is a replica")
 
 
-def told_of(health: QueueHealth) -> dict[str, str]:
+def told_of(health: QueueFacts) -> dict[str, str]:
     """What is said of a queue, by check and grade."""
     found = judge_server(msgspec.structs.replace(facts(), health=[health]))
     return {f"{each.check} {each.grade.value}": each.sentence for each in found}
 
 
 def test_jobs_that_wait_for_nobody_are_reported() -> None:
-    waiting = QueueHealth(queue="emails", waiting=7, workers=0)
+    waiting = QueueFacts(queue="emails", waiting=7, workers=0)
     sentence = "queue emails: 7 jobs wait and no worker is alive: start one"
     assert told_of(waiting)["queues warn"] == sentence
-    paused = QueueHealth(queue="emails", waiting=7, workers=2, paused=True)
+    paused = QueueFacts(queue="emails", waiting=7, workers=2, paused=True)
     assert told_of(paused)["queues warn"].endswith("it is paused: tampu queue resume emails")
-    for fine in (QueueHealth(queue="q", workers=0), QueueHealth(queue="q", waiting=7)):
+    for fine in (QueueFacts(queue="q", workers=0), QueueFacts(queue="q", waiting=7)):
         assert "queues ok" in told_of(fine)
 
 
 @pytest.mark.parametrize(("late_ms", "check"), [(14_999, "time ok"), (15_000, "time fail")])
 def test_what_is_due_and_has_no_leader_is_a_failure(late_ms: int, check: str) -> None:
-    delayed = QueueHealth(queue="q", job_late_ms=late_ms, has_promoter=False)
-    fires = QueueHealth(queue="q", schedule_late_ms=late_ms, has_firer=False)
+    delayed = QueueFacts(queue="q", job_late_ms=late_ms, has_promoter=False)
+    fires = QueueFacts(queue="q", schedule_late_ms=late_ms, has_firer=False)
     for each in (delayed, fires):
         assert check in told_of(each)
     if check == "time fail":
@@ -117,6 +117,6 @@ def test_what_is_due_and_has_no_leader_is_a_failure(late_ms: int, check: str) ->
 
 
 def test_a_leader_that_is_behind_is_a_warning() -> None:
-    delayed = QueueHealth(queue="q", job_late_ms=60_000)
-    for late in (delayed, QueueHealth(queue="q", schedule_late_ms=60_000)):
+    delayed = QueueFacts(queue="q", job_late_ms=60_000)
+    for late in (delayed, QueueFacts(queue="q", schedule_late_ms=60_000)):
         assert "are due for 1m" in told_of(late)["time warn"]
