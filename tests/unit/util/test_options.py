@@ -21,8 +21,10 @@ def option_groups() -> Iterator[type]:
     for module in pkgutil.walk_packages(tampu.__path__, "tampu."):
         if module.name.startswith(("tampu.cli", "tampu.demo")):
             continue  # programs, which take their options from the command line
+        if module.name in {"tampu.django.admin", "tampu.django.models", "tampu.django.worker"}:
+            continue  # modules that need a Django project
         for name, each in vars(importlib.import_module(module.name)).items():
-            if is_typeddict(each) and name.endswith("Options"):
+            if name.endswith("Options") and is_typeddict(each):
                 yield each
 
 
