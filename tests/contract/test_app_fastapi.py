@@ -42,7 +42,6 @@ async def get_db(settings: Annotated[Settings, Depends()]) -> AsyncIterator[str]
     log.append("commit")
 
 
-@traced
 async def get_cache(db: str = Depends(get_db)) -> str:
     return f"cache of {db}"
 
@@ -117,6 +116,17 @@ async def test_a_route_and_a_task_get_the_same(app: App) -> None:
     assert result == answered == EXPECTED
     assert sorted(log) == sorted(by_route)
     assert (log[0], log[1], log[-1]) == ("settings", "open", "commit")
+
+
+async def test_a_decorator_may_hide_that_a_dependency_is_async(app: App) -> None:
+    hidden = traced(get_cache)
+
+    @app.task
+    async def cached(cache: str = Depends(hidden)) -> str:
+        return cache
+
+    async with working(app):
+        assert await (await cached.enqueue()).result(20) == "cache of db of shop"
 
 
 async def test_a_dependency_sees_the_error_of_the_task(app: App) -> None:

@@ -85,15 +85,18 @@ async def test_without_a_worker_jobs_wait_for_one(jobs: App) -> None:
 
 
 async def test_it_mounts_the_dashboard_and_closes_it(jobs: App, running: RunningServer) -> None:
+    dashboard = Dashboard(jobs, access=Access.full(), allowed_hosts=["testserver.local"])
+
     async def serve() -> None:
-        dashboard = Dashboard(jobs, access=Access.full(), allowed_hosts=["testserver.local"])
         plugin = TampuPlugin(jobs, worker=True, dashboard=dashboard, dashboard_path="/admin/jobs")
         async with AsyncTestClient(application(double, plugin=plugin)) as client:
             page = await client.get("/admin/jobs/")
             assert (page.status_code, "default" in page.text) == (200, True)
             assert (await client.get("/elsewhere")).status_code == 404
+            assert dashboard._source._is_open
 
     await nothing_left(running, serve)
+    assert not dashboard._source._is_open
 
 
 def test_wrong_options_are_refused(jobs: App) -> None:
