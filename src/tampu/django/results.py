@@ -21,7 +21,7 @@ from tampu.django.tasks_api import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
-from tampu.errors import ArgumentError, JobCancelled
+from tampu.errors import ArgumentError, JobCancelled, JobFailed
 from tampu.job import JobInfo, JobState
 from tampu.util.clock import instant
 from tampu.util.ids import is_own_id
@@ -226,6 +226,8 @@ def worker_ids(attempt: int, worker: str | None) -> list[str]:
 def stored_error(failure: Failure) -> TaskError:
     """An error as Django has it, of what is kept of it."""
     kind = failure.error_type
+    if not kind:  # buried without being run: the message says why
+        return TaskError(exception_class_path=_path_of(JobFailed), traceback=failure.message)
     if kind == _TIMEOUT:
         kind = _path_of(TimeoutError)
     elif hasattr(builtins, kind):

@@ -82,6 +82,12 @@ def return_object() -> object:
     return object()
 
 
+@task
+def die() -> None:
+    """End the worker as a crash does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @task(takes_context=True)
 def die_once(context: TaskContext) -> int:
     """End the worker as a crash does, in the first attempt."""
