@@ -192,7 +192,7 @@ async def test_rows_that_were_set_aside_can_be_tried_again(
 
 
 async def test_a_queue_in_trouble_does_not_hold_up_another_one(
-    outbox: Outbox, path: str, admin: redis.Redis
+    outbox: Outbox, path: str, admin: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin.set(QueueKeys("broken").stream, "not a stream")
     broken = store(outbox, path, *notes(700), queue="broken")  # more than a batch
@@ -205,6 +205,8 @@ async def test_a_queue_in_trouble_does_not_hold_up_another_one(
         admin.delete(QueueKeys("broken").stream)
         await emptied(outbox)
     assert queued_ids(admin, "broken") == broken
+    told = [each.getMessage() for each in caplog.records if "'broken'" in each.getMessage()]
+    assert ["failed, retrying" in each for each in told] == [True, False], "once, and its end"
 
 
 async def test_one_relay_leads_and_another_takes_over(

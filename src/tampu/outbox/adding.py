@@ -26,6 +26,7 @@ class MovedBatch(Struct):
     duplicates: int = 0
     refused: list[tuple[int, str]] = field(default_factory=list)
     failed: dict[str, ServerError] = field(default_factory=dict)  # why, by queue
+    queues: set[str] = field(default_factory=set)  # that have taken all of their jobs
 
 
 class _Item(Struct, frozen=True):
@@ -84,6 +85,8 @@ class _Adding:
                 await self.add(queue, items[middle:])
         except ServerError as error:
             done.failed[queue] = error
+            done.queues.discard(queue)
         else:
             done.added += [each.row_id for each in items]
+            done.queues.add(queue)
             done.duplicates += sum(job.duplicate for job in jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tampu.app import App
@@ -156,7 +157,7 @@ class Waker:
     def __init__(self, app: App, name: str) -> None:
         self._app, self._name = app, name
         self._tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
-        self._is_due = False
+        self._due_in = 0  # the process whose portal will wake it; a fork has another one
 
     def wake(self) -> None:
         """Wake it soon; never waits and never raises. Calls that meet are one."""
@@ -169,16 +170,16 @@ class Waker:
             self._tasks[loop] = loop.create_task(self._run(loop), name="tampu-wake-relay")
 
     def _wake_in_thread(self) -> None:
-        if self._is_due:
+        if self._due_in == os.getpid():
             return
-        self._is_due = True
+        self._due_in = os.getpid()
         try:
             self._app.portal().start(self._run_in_portal)
         except TampuError:  # the app was closed, or this is a fork of its process
-            self._is_due = False
+            self._due_in = 0
 
     async def _run_in_portal(self) -> None:
-        self._is_due = False  # a commit from now on needs another call
+        self._due_in = 0  # a commit from now on needs another call
         await self._wake()
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tampu.app import App
     from tampu.outbox.rows import FetchedRow, OutboxRows
     from tampu.server.listening import Wakeups
+    from tampu.server.outage import Trouble
 
 logger = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
@@ -68,6 +69,7 @@ class OutboxService(Service):
         self._leader: Leader | None = None
         self._floor = Floor()
         self._held: dict[str, float] = {}  # queues that are left alone, until when
+        self._troubles: dict[str, Trouble] = {}  # of these queues
         self._soon: Iterator[float] = iter(())
         self._count_at = 0.0
         self._moved = self._duplicates = 0  # since they were noted last
@@ -79,9 +81,10 @@ class OutboxService(Service):
                 await self._rest()
                 return _FOLLOW_S
             self._context.wakeups.listen(self._wakeup_key, self._note_wakeup)
-            if await self._move():
-                return 0.0
+            has_more = await self._move()
             await self._count()
+            if has_more:
+                return 0.0
         except BaseException:
             self._floor.look_everywhere()
             if self._leader is not None and not self._rows.is_open:
@@ -93,6 +96,8 @@ class OutboxService(Service):
 
     async def clean_up(self) -> None:
         """Let another relay lead."""
+        for trouble in self._troubles.values():
+            trouble.end(recovered=False)
         await self._rest()
         if self._leader is not None:
             await self._leader.resign()
@@ -153,12 +158,14 @@ class OutboxService(Service):
     def _hold_queues(self, done: MovedBatch, now: float) -> None:
         """Leave queues alone for a while that could not take their jobs; others go on."""
         for queue, error in done.failed.items():
-            facts = {"outbox": self._outbox, "queue": queue, "problem": str(error)}
-            text = "the relay of outbox %s cannot add jobs to queue %s now: %s"
-            logger.warning(text, self._outbox, queue, error, extra=facts)
-            self._held[queue] = now + _HOLD_S
-        if done.failed and not done.added and not done.refused:
-            raise next(iter(done.failed.values()))
+            trouble = self._troubles.get(queue)
+            if trouble is None:
+                what = f"adding jobs of outbox {self._outbox!r} to queue {queue!r}"
+                trouble = self._context.lane.server.outage.part(what)
+                self._troubles[queue] = trouble
+            self._held[queue] = now + max(_HOLD_S, trouble.begin(error))
+        for queue in done.queues & self._troubles.keys():
+            self._troubles.pop(queue).end()
 
     def _release_queues(self, now: float) -> None:
         over = [queue for queue, until in self._held.items() if now >= until]
@@ -182,10 +189,10 @@ class OutboxService(Service):
         self._count_at = now + _COUNT_S
         counts = await self._rows.count()
         oldest_ms = 0 if counts.oldest_at_ms is None else max(0, now_ms() - counts.oldest_at_ms)
-        moved, self._moved = self._moved, 0
-        duplicates, self._duplicates = self._duplicates, 0
+        moved, duplicates = self._moved, self._duplicates
         figures = OutboxFigures(counts.waiting, counts.refused, oldest_ms, moved, duplicates)
         await note_outbox(self._context.lane, self._context.keys, self._outbox, now=figures)
+        self._moved, self._duplicates = self._moved - moved, self._duplicates - duplicates
         fact = OutboxCounted(self._outbox, counts.waiting, counts.refused, oldest_ms / 1000)
         self._context.sink.record([fact])
 
