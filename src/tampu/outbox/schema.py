@@ -138,10 +138,11 @@ class OutboxSql:
         """What the relay's connection runs first.
 
         The statistics of a table whose rows come and go are always wrong. With them, PostgreSQL
-        reads the whole table to find what the primary key tells, and all dead rows with it.
+        reads or sorts the whole table to find what the primary key tells.
         """
         if self.dialect is SqlDialect.POSTGRESQL:
-            return [("SET enable_seqscan = off", ())]
+            names = ("seqscan", "bitmapscan", "sort")
+            return [(f"SET enable_{name} = off", ()) for name in names]
         return []
 
     def fetch(self, after: int, held: Collection[str]) -> Statement:
