@@ -51,6 +51,19 @@ def test_a_connection_that_the_database_has_dropped_fails_no_job(
 
 
 @pytest.mark.postgres
+def test_tasks_of_an_app_have_the_same_with_the_middleware(
+    on_postgres: Project, postgres: Database
+) -> None:
+    project = on_postgres.with_settings(conn_max_age=None)
+    with project.worker("--app", "shop.jobs:app"):
+        before = project.ask("run_jobs", 50)
+        assert postgres.drop_connections() > 0
+        after = project.ask("run_jobs", 10)
+    assert 1 < len({pid for pid, _ in before}) <= SLOTS
+    assert {pid for pid, _ in before}.isdisjoint(pid for pid, _ in after)
+
+
+@pytest.mark.postgres
 def test_a_worker_that_stops_leaves_no_connection(on_postgres: Project, postgres: Database) -> None:
     project = on_postgres.with_settings(conn_max_age=None)
     with project.worker():

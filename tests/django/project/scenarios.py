@@ -29,7 +29,7 @@ else:
 
 from django.contrib.auth import get_user_model
 from django.test import Client
-from shop import tasks
+from shop import jobs, tasks
 from shop.models import Order
 
 
@@ -133,6 +133,13 @@ def describe(result: object) -> dict:
             each is not None for each in (result.enqueued_at, result.started_at, result.finished_at)
         ],
     }
+
+
+def run_jobs(times: int) -> list:
+    """What tasks of the app of the project return, plain and async ones in turns."""
+    pair = (jobs.connection_of, jobs.connection_of_async)
+    added = [task.enqueue_sync() for _ in range(times) for task in pair]
+    return [each.result(60) for each in added]
 
 
 def log_in(name: str) -> str:

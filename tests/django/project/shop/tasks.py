@@ -45,7 +45,7 @@ async def charge_async(order_id: int) -> int:
     return (await Order.objects.aget(pk=order_id)).charged
 
 
-def _ask() -> list[int]:
+def ask_connection() -> list[int]:
     """The connection of this thread, and how many there are."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -57,12 +57,12 @@ def _ask() -> list[int]:
 
 @task
 def connection_of() -> list[int]:
-    return _ask()
+    return ask_connection()
 
 
 @task
 async def connection_of_async() -> list[int]:
-    return await sync_to_async(_ask)()
+    return await sync_to_async(ask_connection)()
 
 
 @task
