@@ -81,6 +81,10 @@ class Project:
         """`manage.py` with these arguments, to its end."""
         return self._run("manage.py", *arguments)
 
+    def examine(self) -> "subprocess.CompletedProcess[str]":
+        """`tampu doctor` for the default backend."""
+        return self._run("-m", "tampu", "doctor", "tampu.django.worker:default")
+
     def work(self, *options: str) -> str:
         """Run a worker until there is nothing to do; its log."""
         done = self.manage("tampu_worker", "--burst", *options)

@@ -103,6 +103,10 @@ def test_wrong_settings_are_reported_in_one_sentence_each(project: Project) -> N
         assert f"(tampu.{name.strip()})" in lines[0]
         assert said[name] in lines[0]
     assert project.manage("check").stderr == ""
+    examined = wrong["E001"].examine()
+    assert (examined.returncode, examined.stderr.count("\n")) == (2, 1)
+    assert "Invalid attemps 3: unknown option" in examined.stderr
+    assert "memory" in project.examine().stdout
     refused = wrong["E001"].manage("tampu_worker")
     assert refused.returncode == 1
     assert "unknown option" in refused.stderr
