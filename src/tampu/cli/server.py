@@ -87,7 +87,7 @@ def _server_lines(server: EmbeddedServer) -> str:
 
 @command(app, "doctor")
 def examine_server(shared: SharedOptions, target: OptionalApp = None) -> Running:
-    """Check that the server is set up well for queues, and the outboxes of an app.
+    """Check the setup of the server, and of the outboxes of an app.
 
     Each problem comes with what to do about it. Exit code 1 if a check fails.
     """
