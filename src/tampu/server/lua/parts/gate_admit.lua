@@ -106,31 +106,12 @@
                     end
                 end
             end
-            -- The lines whose turn it is, each with its tag. Lines that were just woken do not go through the
-            -- ring if no other is there, all may pass and their tags are in order, as mostly where each key
-            -- has a job at a time: a tenth of the time for such a job.
-            local function next_lines(level, ring, most)
-                local woken = fresh[level]
-                if woken and #woken <= 2 * most and call('EXISTS', ring) == 0 then
-                    local lines, seen, last = {}, {}, 0
-                    for i = 1, #woken, 2 do
-                        local tag, line = woken[i], woken[i + 1]
-                        if tag < last or seen[line] then break end
-                        lines[i], lines[i + 1], seen[line], last = line, tag, true, tag
-                    end
-                    if #lines == #woken then
-                        fresh[level] = nil
-                        return lines
-                    end
-                end
-                if woken then counts.flush(level) end
-                return call('ZPOPMIN', ring, most)
-            end
             local function admit_level(level, room)
                 local ring, at, before = RING .. level, time_of(level), through
                 while room > through - before do
                     local left = room - (through - before)
-                    local popped = next_lines(level, ring, left)
+                    if fresh[level] then counts.flush(level) end
+                    local popped = call('ZPOPMIN', ring, left)
                     local count = #popped / 2
                     if count == 0 then break end
                     local found, wanted, weights, order = resources_of(popped), nil, nil, nil
@@ -194,9 +175,8 @@
                 local open = {}
                 for i = 1, #levels do
                     local level = sub(levels, i, i)
-                    if #levels == 1 or fresh[level] or call('EXISTS', RING .. level) == 1 then
-                        open[#open + 1] = level
-                    end
+                    if fresh[level] then counts.flush(level) end
+                    if #levels == 1 or call('EXISTS', RING .. level) == 1 then open[#open + 1] = level end
                 end
                 return open
             end
