@@ -60,6 +60,7 @@ async def test_it_prints_its_tasks_and_stops_on_a_signal(
         assert (done.code, done.lines[1]) == (0, "3")
         assert worker.stop() == 0
         assert "stopping (told to stop); running jobs get 25 s to finish" in worker.err
+        assert "no task of shop:app uses queue 'mail'; its tasks use default" in worker.err
 
 
 async def test_the_start_is_a_line_of_json_or_nothing_and_never_shows_a_password(

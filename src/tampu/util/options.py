@@ -33,10 +33,14 @@ def check_names(owner: str, options: Mapping[str, object], known: Collection[str
     """Refuse an option that the owner does not have."""
     for option in options:
         if option not in known:
-            close = get_close_matches(option, known, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            problem = f"unknown option{hint}; {owner} accepts {', '.join(known)}"
+            problem = f"unknown option{hint_of(option, known)}; {owner} accepts {', '.join(known)}"
             raise OptionError(option, options[option], problem)
+
+
+def hint_of(name: str, known: Collection[str], *, likeness: float = 0.6) -> str:
+    """The known name that is nearly the same, as a hint in brackets; empty if none is."""
+    close = get_close_matches(name, known, n=1, cutoff=likeness)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def at_least(option: str, given: object, least: int, *, most: float = inf) -> None:

@@ -84,7 +84,10 @@ class Tampu:
     def enter_context(self, job: Job[Any]) -> AppContext:
         """The context of the application, for a job."""
         if self._app is None:
-            reason = "call init_app(app) before; a worker does that if you start it with flask"
+            reason = (
+                "call init_app(app) before; start a worker with `flask --app MODULE tampu worker`, "
+                "which does that"
+            )
             raise WrongContext(f"run job {job.id} in a Flask application", reason)
         return self._app.app_context()
 

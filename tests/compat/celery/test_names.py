@@ -1,14 +1,17 @@
 """What Celery has is here, or raises and says how to do it in tampu."""
 
+import importlib
 import json
 from typing import Any, Final
 
 import pytest
 
-from tampu.compat.celery import Celery, NotSupported, group, signals
+from tampu.compat.celery import Celery, NotSupported, Task, group, signals, states, uuid
 from tampu.compat.celery._absent import ABSENT
 from tampu.compat.celery._settings import ONLY, REFUSED, USED, WITHOUT_EFFECT
 from tampu.compat.celery._task_options import set_options
+from tampu.compat.celery.app.task import Task as TaskOfApp
+from tampu.compat.celery.utils.log import get_logger
 from tests.compat.celery.capture import GOLDEN
 from tests.guide.pages import GUIDE
 
@@ -48,6 +51,30 @@ def test_every_name_is_here_or_says_what_to_do(owner: str) -> None:
 def test_a_name_that_celery_does_not_have_either_is_an_attribute_error() -> None:
     for thing in HERE.values():
         assert not hasattr(thing, "nothing_of_this_name")
+
+
+def test_the_command_of_celery_is_told_how_a_worker_starts() -> None:
+    with pytest.raises(NotSupported, match="`celery` cannot run this app: start `tampu worker"):
+        _ = app.user_options
+
+
+@pytest.mark.parametrize("module", [each for each in ABSENT if each not in HERE])
+def test_an_import_of_what_is_not_there_says_what_to_do(module: str) -> None:
+    here = importlib.import_module(f"tampu.compat.{module}")
+    for name, advice in ABSENT[module].items():
+        with pytest.raises(ImportError, match=f"does not support {module}.{name}: ") as refused:
+            exec(f"from tampu.compat.{module} import {name}", {})  # noqa: S102 - as a program does
+        assert isinstance(refused.value, NotSupported)
+        assert refused.value.advice == advice
+    assert not hasattr(here, "nothing_of_this_name")
+
+
+def test_small_things_that_programs_import_are_there() -> None:
+    assert TaskOfApp is Task
+    assert len({uuid(), uuid()}) == 2
+    assert get_logger("shop").name == "shop"
+    assert states.SUCCESS in states.READY_STATES
+    assert states.ALL_STATES < states.READY_STATES | states.UNREADY_STATES
 
 
 @pytest.mark.parametrize("name", NAMES["settings"])
@@ -137,6 +164,15 @@ def test_an_option_of_a_task_that_is_not_there_is_refused(options: dict[str, obj
 def test_an_option_of_a_job_that_is_not_there_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(NotSupported):
         task.apply_async((), **options)
+
+
+def test_a_name_that_is_nearly_right_is_corrected() -> None:
+    with pytest.raises(NotSupported, match=r"countdwn of a job \(did you mean countdown\?\): "):
+        task.apply_async((), countdwn=3)
+    with pytest.raises(NotSupported, match=r"task_serialiser \(did you mean task_serializer\?\): "):
+        app.conf.update(task_serialiser="json")
+    with pytest.raises(NotSupported, match=r"max_retry of a task \(did you mean max_retries\?\): "):
+        app.task(max_retry=3)(lambda: None)
 
 
 def test_functions_that_cannot_be_tasks_are_refused() -> None:

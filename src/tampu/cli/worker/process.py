@@ -110,8 +110,14 @@ class WorkerProcess:
             own["store_results"] = options.store_results
         worker = AppWorker(self.app, queues or None, **own)
         for name in queues.keys() - set(self.app.queues):
-            logger.warning("no task of the app uses queue %s", name, extra={"queue": name})
+            self._warn_unused(name)
         return worker
+
+    def _warn_unused(self, queue: str) -> None:
+        target, used = self.options.target, ", ".join(self.app.queues)
+        facts = {"app": target, "queue": queue, "used": self.app.queues}
+        text = "no task of %s uses queue %r; its tasks use %s"
+        logger.warning(text, target, queue, used, extra=facts)
 
     def _new_reader(self, worker: AppWorker) -> MetricsReader:
         """Reads the metrics of all queues of the app, so that one process tells of all others."""

@@ -1,11 +1,15 @@
 """What Celery has and tampu does not have under the same name, with the way to do it here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
-from tampu.compat.celery.exceptions import NotSupported
+from tampu.compat.celery.exceptions import NotImportable, NotSupported
 
 _RUN_WORKER: Final = "run `tampu worker MODULE:APP`, or AppWorker(app.tampu)"
+_COMMAND: Final = (
+    "the command `celery` cannot run this app: start `tampu worker MODULE:APP`, which also fires "
+    "the schedules"
+)
 _SERVER: Final = "use app.tampu.queue(name), or your own client of the server"
 _EVENTS: Final = "read the events of the queue with tampu.QueueEvents"
 _INFO: Final = "look at the job: app.tampu.queue(name).job(id).info()"
@@ -14,6 +18,11 @@ _FLOW: Final = "use app.tampu.flow(), and app.tampu.flow_run_sync(id) to read it
 _OWN: Final = "keep the results that apply_async returns"
 _MAP: Final = "use app.tampu.flow().map(task.tampu, items), or a group"
 _LOGGING: Final = "tampu leaves logging alone: set it up where your module is imported"
+_AS_IT_IS: Final = "use signature(), which returns a signature as it is"
+_START: Final = "use signals, or App(lifespan=...) of tampu"
+_KEPT: Final = "results are kept on the server of the broker"
+_RESULTS: Final = "use a list of results"
+_LOGGER: Final = "use get_task_logger, or logging.getLogger"
 _INSIDE: Final = "it belongs to the inside of Celery; app.tampu has what there is instead"
 
 
@@ -31,10 +40,10 @@ ABSENT: Final[Mapping[str, Mapping[str, str]]] = {
         **_names(_LOGGING, "log"),
         **_names("give queues to `tampu worker` with --queue", "select_queues"),
         **_names("use app.conf.update", "add_defaults config_from_cmdline annotations"),
-        **_names("use signals, or App(lifespan=...) of tampu", "steps on_configure on_init"),
+        **_names(_START, "steps on_configure on_init"),
         **_names("a process that was forked connects by itself", "on_after_fork"),
-        **_names("read your own options before you import the app", "user_options"),
-        **_names("use a list of results", "ResultSet"),
+        **_names(_COMMAND, "user_options"),
+        **_names(_RESULTS, "ResultSet"),
         **_names("arguments are MessagePack, which runs no code", "setup_security"),
         **_names("use datetime.now(app.conf.timezone)", "now timezone uses_utc_timezone"),
         **_names(_INSIDE, "amqp_cls autofinalize backend_cls bugreport builtin_fixups clock"),
@@ -66,7 +75,7 @@ ABSENT: Final[Mapping[str, Mapping[str, str]]] = {
         **_names("give the call to link=, or use a chain", "then on_ready"),
         **_names(_GET, "maybe_throw maybe_reraise throw exists TimeoutError"),
         **_names(_INFO, "args kwargs worker queue date_done"),
-        **_names("results are kept on the server of the broker", "backend supports_native_join"),
+        **_names(_KEPT, "backend supports_native_join"),
         **_names("cancel jobs by their ids", "revoke_by_stamped_headers"),
     },
     "GroupResult": {
@@ -120,6 +129,31 @@ ABSENT: Final[Mapping[str, Mapping[str, str]]] = {
         **_names("declare async tasks with @app.tampu.task", "eventlet_pool_postshutdown"),
         **_names("declare async tasks with @app.tampu.task", "eventlet_pool_apply"),
     },
+    "celery": {
+        **_names(_AS_IT_IS, "maybe_signature subtask"),
+        **_names(_MAP, "chunks xmap xstarmap"),
+        **_names(_COMMAND, "bin beat worker"),
+        **_names(_START, "bootsteps"),
+        **_names(_KEPT, "backends"),
+        **_names(_EVENTS, "events"),
+        **_names("run `tampu doctor`", "bugreport"),
+        **_names(_INSIDE, "apps concurrency contrib fixups loaders local platforms security"),
+    },
+    "celery.canvas": {
+        **_names(_AS_IT_IS, "maybe_signature maybe_subtask subtask"),
+        **_names(_MAP, "chunks xmap xstarmap"),
+    },
+    "celery.result": {
+        **_names(_RESULTS, "ResultSet"),
+        **_names("keep the ids, and use AsyncResult(id)", "result_from_tuple"),
+        **_names("use allow_join_result", "denied_join_result assert_will_not_block"),
+        **_names("use AsyncResult, EagerResult or GroupResult", "ResultBase"),
+    },
+    "celery.utils.log": {
+        **_names(_LOGGER, "base_logger task_logger worker_logger"),
+        **_names(_LOGGING, "ColorFormatter LoggingProxy mlevel"),
+        **_names(_LOGGING, "get_multiprocessing_logger reset_multiprocessing_logger"),
+    },
 }
 """By what has the name: names, each with what to do instead."""
 
@@ -130,3 +164,15 @@ def refuse(owner: str, name: str) -> NoReturn:
     if advice is not None:
         raise NotSupported(f"{owner}.{name}", advice)
     raise AttributeError(f"{owner} has no attribute {name!r}")
+
+
+def refuse_imports(module: str) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of a module: names that Celery's module has are `NotImportable`."""
+
+    def refuse_import(name: str) -> NoReturn:
+        advice = ABSENT[module].get(name)
+        if advice is not None:
+            raise NotImportable(f"{module}.{name}", advice)
+        raise AttributeError(f"module 'tampu.compat.{module}' has no attribute {name!r}")
+
+    return refuse_import

@@ -26,6 +26,7 @@ from tampu.compat.celery.exceptions import (
     SoftTimeLimitExceeded,
     TimeLimitExceeded,
 )
+from tampu.compat.celery.states import FAILURE, IGNORED, REJECTED, RETRY, SUCCESS
 from tampu.errors import ServerError, text_of
 from tampu.job import Job, current_queue
 from tampu.limits.model import RateLimited
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from tampu.compat.celery.task import Task
 
 logger = logging.getLogger(__name__)
-SUCCESS: Final = "SUCCESS"
-FAILURE: Final = "FAILURE"
-RETRY: Final = "RETRY"
-IGNORED: Final = "IGNORED"
-REJECTED: Final = "REJECTED"
 _REQUEUE_S: Final = 1.0
 _DECISIONS: Final = (TampuRetry, Snooze, RateLimited, Unrecoverable)
 

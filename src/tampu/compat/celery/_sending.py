@@ -11,19 +11,14 @@ from msgspec import Struct
 from msgspec import json as msgspec_json
 
 from tampu.compat.celery._routing import find_route, level_of, queue_name
-from tampu.compat.celery._running import (
-    FAILURE,
-    RETRY,
-    SUCCESS,
-    Context,
-    Ended,
-    trace,
-)
+from tampu.compat.celery._running import Context, Ended, trace
 from tampu.compat.celery.canvas import Signature
 from tampu.compat.celery.exceptions import NotSupported, Retry
 from tampu.compat.celery.result import AsyncResult, EagerResult
+from tampu.compat.celery.states import FAILURE, RETRY, SUCCESS
 from tampu.errors import OptionError
 from tampu.util.clock import now_ms
+from tampu.util.options import hint_of
 
 if TYPE_CHECKING:
     from tampu.compat.celery.app import Celery
@@ -37,6 +32,7 @@ _HARMLESS: Final = frozenset(
 )
 """Options of a job that change nothing here."""
 _KNOWN: Final = ("countdown", "eta", "expires", "queue", "priority", "headers", "time_limit")
+_ACCEPTED: Final = (*_KNOWN, *_HARMLESS, "args", "kwargs", "task_id", "link", "link_error")
 _REFUSED: Final = {
     "chord": "use chord(header, body)",
     "connection": "set the broker of the app",
@@ -75,8 +71,9 @@ def check_options(options: Mapping[str, Any]) -> None:
             continue
         if name == "serializer" and value in {"json", "msgpack", None}:
             continue
+        hint = "" if name in _REFUSED else hint_of(name, _ACCEPTED)
         advice = _REFUSED.get(name, "set options of tampu with task.tampu.options(...)")
-        raise NotSupported(f"the option {name} of a job", advice)
+        raise NotSupported(f"the option {name} of a job{hint}", advice)
 
 
 def check_eager(options: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tampu.compat.celery.exceptions import NotSupported
 from tampu.errors import OptionError
+from tampu.util.options import hint_of
 
 USED: Final[Mapping[str, object]] = {
     "beat_schedule": {},
@@ -191,10 +192,11 @@ def check_setting(name: str, value: object) -> None:
         if not allows(value):
             raise NotSupported(f"the setting {name} = {value!r}", advice)
     elif name not in _KNOWN:
-        advice = "see docs/guide/moving-from-celery.md for the settings that it has"
+        advice = "see the page Moving from Celery for the settings that it has"
         if name.isupper():
             advice = "write settings in lower case, such as broker_url and task_routes"
-        raise NotSupported(f"the setting {name}", advice)
+        hint = hint_of(name, _KNOWN, likeness=0.9)  # Celery has others with similar names
+        raise NotSupported(f"the setting {name}{hint}", advice)
     if name == "worker_pool" and value not in _POOLS:
         advice = 'use "threads" or "prefork", or write async functions with @app.tampu.task'
         raise NotSupported(f"the setting worker_pool = {value!r}", advice)

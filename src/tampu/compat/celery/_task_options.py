@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from tampu.compat.celery.exceptions import NotSupported
 from tampu.compat.celery.task import Task
+from tampu.util.options import hint_of
 
 _OPTIONS: Final = frozenset(
     (
@@ -49,8 +50,9 @@ def set_options(task: Task, options: Mapping[str, Any]) -> None:
         if name in {"bind", "base"}:
             continue
         if name not in _KNOWN and not hasattr(type(task), name):  # a class may have options too
-            advice = _REFUSED.get(name, "see docs/guide/moving-from-celery.md for what it has")
-            raise NotSupported(f"the option {name} of a task", advice)
+            hint = "" if name in _REFUSED else hint_of(name, _KNOWN)
+            advice = _REFUSED.get(name, "see the page Moving from Celery for what it has")
+            raise NotSupported(f"the option {name} of a task{hint}", advice)
         if name not in _HARMLESS:
             setattr(task, name, value)
     for name, advice in _MUST_BE_TRUE.items():

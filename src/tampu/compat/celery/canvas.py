@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
-from tampu.compat.celery._absent import refuse
+from tampu.compat.celery._absent import refuse, refuse_imports
 from tampu.compat.celery._current import app_or_current
 from tampu.compat.celery._graph import Before, Graph
 from tampu.compat.celery.exceptions import NotSupported
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tampu.flows.nodes import Node
 
 __all__ = ["chain", "chord", "group", "signature"]
+
+__getattr__ = refuse_imports("celery.canvas")
 
 Result: TypeAlias = AsyncResult | EagerResult | GroupResult
 

@@ -13,6 +13,7 @@ __all__ = [
     "Ignore",
     "ImproperlyConfigured",
     "MaxRetriesExceededError",
+    "NotImportable",
     "NotRegistered",
     "NotSupported",
     "Reject",
@@ -35,6 +36,10 @@ class NotSupported(TampuError, NotImplementedError):
     def __init__(self, what: str, advice: str) -> None:
         self.what, self.advice = what, advice
         super().__init__(f"tampu.compat.celery does not support {what}: {advice}.")
+
+
+class NotImportable(NotSupported, ImportError):
+    """A name of a module of Celery that does not exist here."""
 
 
 class CeleryError(Exception):

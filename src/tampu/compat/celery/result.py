@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tampu.compat.celery import _running
-from tampu.compat.celery._absent import refuse
+from tampu.compat.celery._absent import refuse, refuse_imports
 from tampu.compat.celery._current import app_or_current
 from tampu.compat.celery._eager import EagerResult
 from tampu.compat.celery.exceptions import (
@@ -18,6 +18,7 @@ from tampu.compat.celery.exceptions import (
     TimeoutError,
     error_of,
 )
+from tampu.compat.celery.states import READY_STATES
 from tampu.errors import JobCancelled, JobFailed, ResultTimeout
 from tampu.job import CancelState, JobInfo, JobState
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncResult", "EagerResult", "GroupResult", "allow_join_result"]
 
+__getattr__ = refuse_imports("celery.result")
+
 _ONE_WAIT_S: Final = 60.0
 """Waits without a limit are repeated waits of this length."""
 _STATES: Final = {
@@ -35,7 +38,6 @@ _STATES: Final = {
     JobState.CANCELLED: "REVOKED",
     JobState.RETRYING: "RETRY",
 }
-_READY: Final = frozenset(("SUCCESS", "FAILURE", "REVOKED"))
 _may_wait: ContextVar[bool] = ContextVar("tampu_celery_may_wait", default=False)
 
 
@@ -145,12 +147,12 @@ class AsyncResult(_Result):
 
     def ready(self) -> bool:
         """Whether it has ended."""
-        return self.state in _READY
+        return self.state in READY_STATES
 
     def successful(self) -> bool:
         """Whether it has ended without an error; `ValueError` before its end, as in Celery."""
         state = self.state
-        if state not in _READY:
+        if state not in READY_STATES:
             raise ValueError("Cannot check if the task was successful before it is ready")
         return state == "SUCCESS"
 
