@@ -28,6 +28,7 @@ class Project:
     given: dict[str, Any] = field(default_factory=dict)
     python: Path = Path(sys.executable)
     folder: Path = FOLDER
+    has_settings: bool = True  # in the environment
     programs: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def with_settings(self, **given: object) -> "Project":
@@ -49,6 +50,8 @@ class Project:
             "PYTHONPATH": str(ROOT / "src") if self.python == Path(sys.executable) else "",
             "DJANGO_SETTINGS_MODULE": "settings",
         }
+        if not self.has_settings:
+            del own["DJANGO_SETTINGS_MODULE"]
         return {**os.environ, **own}
 
     def ask(self, scenario: str, *arguments: object) -> Any:  # noqa: ANN401 - what it returns
@@ -79,11 +82,11 @@ class Project:
 
     def manage(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """`manage.py` with these arguments, to its end."""
-        return self._run("manage.py", *arguments)
+        return self.python_run("manage.py", *arguments)
 
-    def examine(self) -> "subprocess.CompletedProcess[str]":
-        """`tampu doctor` for the default backend."""
-        return self._run("-m", "tampu", "doctor", "tampu.django.worker:default")
+    def examine(self, backend: str = "default") -> "subprocess.CompletedProcess[str]":
+        """`tampu doctor` for a backend."""
+        return self.python_run("-m", "tampu", "doctor", f"tampu.django.worker:{backend}")
 
     def work(self, *options: str) -> str:
         """Run a worker until there is nothing to do; its log."""
@@ -110,7 +113,8 @@ class Project:
                 finally:
                     process.kill()
 
-    def _run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+    def python_run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        """Python with these arguments, to its end."""
         return subprocess.run(
             [self.python, *command],
             cwd=self.folder,

@@ -9,6 +9,15 @@ import pytest
 
 from tests.django.projects import Project
 
+MOUNT_WITHOUT_A2WSGI = """
+import sys
+sys.modules["a2wsgi"] = None
+from django.core.wsgi import get_wsgi_application
+application = get_wsgi_application()
+from tampu.django.dashboard import mount_dashboard
+mount_dashboard(application)
+"""
+
 
 @contextmanager
 def serve(project: Project, how: str) -> Iterator[str]:
@@ -44,6 +53,12 @@ def test_staff_and_nobody_else_sees_the_dashboard(how: str, project: Project) ->
         assert "emails" in page.text
         assert client.get("/jobs/workers").status_code == 200
         assert client.get("/hello").text == "hello from the project"
+
+
+def test_what_wsgi_needs_is_asked_for_at_once(project: Project) -> None:
+    done = project.python_run("-c", MOUNT_WITHOUT_A2WSGI)
+    assert done.returncode == 1
+    assert "The package 'a2wsgi' is not installed. Run: pip install a2wsgi" in done.stderr
 
 
 def test_the_admin_links_to_it(project: Project) -> None:

@@ -1,5 +1,9 @@
 """Database connections of jobs, and jobs that are added with a transaction."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tests.django.projects import Project
@@ -118,6 +122,24 @@ def check_outbox(project: Project) -> None:
     assert {each["status"] for each in ended} == {"SUCCESSFUL"}
     assert project.ask("rows_of_outbox") == 0
     assert all(project.ask("is_missing", id) for id in done["rolled back"])
+
+
+def test_a_missing_table_of_the_outbox_asks_for_a_migration(
+    project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    empty = replace(project, home=tmp_path / "empty")
+    empty = empty.with_settings(options={"enqueue": "outbox"})
+    told = "the database has no such table; run `python manage.py migrate`"
+    with pytest.raises(AssertionError, match=re.escape(told)):
+        empty.ask("enqueue", "add", [1, 2])
+    assert told in " ".join(empty.examine().stdout.split())
+
+
+def test_on_commit_without_a_server_loses_the_job_and_keeps_the_data(project: Project) -> None:
+    away = replace(project, server="redis://127.0.0.1:1")
+    away = away.with_settings(options={"enqueue": "on_commit"})
+    assert away.ask("commit_without_server") == ["ServerUnreachable", 1, ["before"]]
 
 
 def test_by_default_jobs_do_not_wait_for_a_transaction(project: Project) -> None:

@@ -14,9 +14,6 @@ from tests.guide.pages import GUIDE, blocks_of, first_cells
 from tests.servers import RunningServer
 
 PAGE: Final = GUIDE / "django.md"
-URLS: Final = "from django.contrib import admin\nfrom django.urls import path\n"
-URLS_TOO: Final = "urlpatterns = [path('admin/', admin.site.urls)]\n"
-MANAGE: Final = "import sys\nfrom django.core.management import execute_from_command_line as run\n"
 USE: Final = """
 import django
 django.setup()
@@ -35,7 +32,7 @@ for id in sys.argv[1:]:
 """
 SERVE: Final = """
 import asyncio, httpx
-from asgi import application
+from mysite.asgi import application
 
 async def ask(*paths):
     transport = httpx.ASGITransport(application)
@@ -48,39 +45,34 @@ print(*asyncio.run(ask("/jobs/", "/admin/")))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The project of the page."""
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "__init__.py").touch()
+    """The project of the page: what Django makes, and what the page adds to it."""
+    for command in ("startproject mysite .", "startapp shop"):
+        execute_in(tmp_path, "-m", "django", *command.split())
     for block in blocks_of(PAGE):
-        home = tmp_path / "shop" if block.module == "tasks" else tmp_path
-        (home / f"{block.module}.py").write_text(block.source, "utf-8")
-    (tmp_path / "urls.py").write_text(URLS + URLS_TOO, "utf-8")
-    (tmp_path / "manage.py").write_text(f"{MANAGE}run(sys.argv)\n", "utf-8")
-    with (tmp_path / "settings.py").open("a") as settings:  # what the admin asks for
-        settings.write(
-            "TEMPLATES = [{'BACKEND': 'django.template.backends.django.DjangoTemplates'}]\n"
-            "MIDDLEWARE = ['django.contrib.sessions.middleware.SessionMiddleware',"
-            "'django.contrib.auth.middleware.AuthenticationMiddleware',"
-            "'django.contrib.messages.middleware.MessageMiddleware']\n"
-            "SILENCED_SYSTEM_CHECKS = ['admin.E404', 'admin.E402', 'admin.W411']\n"
-        )
+        is_added = block.module == "mysite/settings"
+        with (tmp_path / f"{block.module}.py").open("a" if is_added else "w") as file:
+            file.write(block.source)
     return tmp_path
+
+
+def execute_in(folder: Path, *command: str, **surroundings: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        cwd=folder,
+        env=os.environ | surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_project_of_the_page_works(folder: Path, running: RunningServer) -> None:
     def run(*command: str) -> str:
-        environment = {"TAMPU_URL": running.url, "DJANGO_SETTINGS_MODULE": "settings"}
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", *command],
-            cwd=folder,
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=110,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        settings = {"TAMPU_URL": running.url, "DJANGO_SETTINGS_MODULE": "mysite.settings"}
+        return execute_in(folder, *command, **settings)
 
     assert "no issues" in run("manage.py", "check")
     run("manage.py", "migrate", "-v0")

@@ -1,6 +1,7 @@
 """Tasks of Django on tampu: enqueued by one program, run by `manage.py tampu_worker`."""
 
 import json
+from dataclasses import replace
 
 from tests.django.projects import Project
 from tests.servers import RunningServer
@@ -115,9 +116,31 @@ def test_wrong_settings_are_reported_in_one_sentence_each(project: Project) -> N
 def test_the_worker_refuses_what_it_cannot_run(project: Project) -> None:
     unknown = project.manage("tampu_worker", "--backend", "other")
     assert (unknown.returncode, unknown.stderr) == (1, "TASKS has no 'other'; it has default.\n")
+    closed = project.manage("tampu_worker", "--queue", "emails=2", "-q", "nope=2")
+    told = "QUEUES has no 'nope'; it has default, emails.\n"
+    assert (closed.returncode, closed.stderr) == (1, told)
+    burst = ("tampu_worker", "--burst", "--queue", "nope=2")
+    assert "nope=2" in project.with_settings(queues=[]).manage(*burst).stdout
     other = project.with_settings(backend="django_tasks.backends.dummy.DummyBackend")
     refused = other.manage("tampu_worker")
     assert refused.stderr.endswith("its BACKEND is not tampu.django.TampuBackend.\n")
+
+
+def test_what_doctor_needs_is_said_in_one_sentence(project: Project) -> None:
+    other = project.examine("other")
+    told = "tampu: TASKS has no 'other'; it has default.\n"
+    assert (other.returncode, other.stderr) == (2, told)
+    unset = replace(project, has_settings=False).examine()
+    told = "tampu: Set DJANGO_SETTINGS_MODULE to your settings, for example mysite.settings.\n"
+    assert (unset.returncode, unset.stderr) == (2, told)
+
+
+def test_wrong_options_of_a_task_are_refused_by_django_s_error(project: Project) -> None:
+    for each in project.ask("problem_with", {"attempt": 5}):
+        assert each.startswith("Invalid attempt 5: unknown option (did you mean attempts?); a task")
+    expected = "Invalid run_after '5m': expected an aware datetime or a timedelta."
+    assert project.ask("problem_with", {"run_after": "5m"}) == [expected, expected]
+    assert len(project.ask("problem_with", {"attempt": 5})) == 2
 
 
 def test_the_server_holds_arguments_as_plain_data(project: Project, running: RunningServer) -> None:

@@ -12,7 +12,7 @@ DOCS: Final = ROOT / "docs"
 GUIDE: Final = DOCS / "guide"
 
 _BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_MODULE: Final = re.compile(r"# (\w+)\.py\n")
+_MODULE: Final = re.compile(r"# ([\w/]+)\.py\n")
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -28,7 +28,7 @@ class Block:
 
     @property
     def module(self) -> str | None:
-        """The module that it is the text of, if its first line is `# name.py`."""
+        """The module that it is the text of, if its first line is `# name.py` or `# a/name.py`."""
         named = _MODULE.match(self.source)
         return named[1] if named else None
 

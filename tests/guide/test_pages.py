@@ -34,8 +34,10 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     for block in blocks_of(page):
         place = f"{name_of(page)}:{block.line}"
         if block.module is not None:
-            (tmp_path / f"{block.module}.py").write_text(block.source, "utf-8")
-            monkeypatch.delitem(sys.modules, block.module, raising=False)
+            file = tmp_path / f"{block.module}.py"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.source, "utf-8")
+            monkeypatch.delitem(sys.modules, block.module.replace("/", "."), raising=False)
         else:
             printed = await _run(_compiled(block, page), namespace)
             assert printed == block.output, place

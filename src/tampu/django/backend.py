@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -37,9 +37,10 @@ from tampu.django.tasks_api import (
 from tampu.errors import JobCancelled, JobFailed, OptionError
 from tampu.job import Job, JobInfo, JobOptions, JobState, NewJob
 from tampu.outbox.outbox import Outbox
+from tampu.outbox.writing import HOW_TO_MIGRATE
 from tampu.util.clock import instant, now_ms
 from tampu.util.ids import new_id
-from tampu.util.options import parse_options
+from tampu.util.options import check_type, parse_options
 from tampu.wire.names import check_job_name
 
 T = TypeVar("T")
@@ -47,6 +48,12 @@ _LOOKS: Final = 3  # a job may change its place between two questions
 _apps: Final[dict[BackendSettings, DjangoApp]] = {}
 _outboxes: Final[dict[DjangoApp, Outbox]] = {}
 _lock: Final = threading.Lock()
+
+
+class DjangoOutbox(Outbox):
+    """The outbox of a backend, whose table a migration creates."""
+
+    how_to_create: ClassVar[str] = HOW_TO_MIGRATE
 
 
 def app_of(settings: BackendSettings) -> DjangoApp:
@@ -57,7 +64,7 @@ def app_of(settings: BackendSettings) -> DjangoApp:
             found = _apps[settings] = DjangoApp(settings)
             if settings.options.mode is EnqueueMode.OUTBOX:
                 connect = partial(connect_anew, settings.options.database)
-                _outboxes[found] = Outbox(found, database=connect)
+                _outboxes[found] = DjangoOutbox(found, database=connect)
         return found
 
 
@@ -98,8 +105,10 @@ class TampuBackend(BaseTaskBackend):  # type: ignore[misc] # Django has no types
 
     def validate_task(self, task: Task) -> None:
         """Refuse a task that cannot run: `InvalidTask`."""
-        super().validate_task(_without_wait(task))
         try:
+            accepted = "an aware datetime or a timedelta"
+            check_type("run_after", task.run_after, datetime | timedelta | None, accepted=accepted)
+            super().validate_task(_without_wait(task))
             check_task_queue(task.queue_name)
             check_job_name(task.module_path)
             if isinstance(task, TampuTask):

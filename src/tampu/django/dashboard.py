@@ -51,13 +51,14 @@ def mount_dashboard(
 ) -> Application:
     """The application with the dashboard under a path: in `asgi.py` or in `wsgi.py`.
 
-    The dashboard is that of the default backend, unless another one is given.
+    The dashboard is that of the default backend, unless another one is given. `MissingExtra` if it
+    is for `wsgi.py` and the package a2wsgi is not installed.
     """
     if not path.startswith("/") or path.endswith("/"):
         raise OptionError("path", path, "expected a path such as /jobs")
     mounted = make_dashboard() if dashboard is None else dashboard
     if isinstance(application, WSGIHandler):
-        return _WsgiMount(application, mounted, path)
+        return _WsgiMount(application, mounted, path, adapter=_load_a2wsgi().ASGIMiddleware)
     mounts = [Mount(path, mounted)]
     return Router(mounts, default=application, lifespan=lambda _: _keep_open(mounted))
 
@@ -71,8 +72,16 @@ async def _keep_open(dashboard: Dashboard) -> AsyncIterator[None]:
 class _WsgiMount:
     """Sends requests under a path to the dashboard, and all others to the application."""
 
-    def __init__(self, application: Application, dashboard: Dashboard, path: str) -> None:
+    def __init__(
+        self,
+        application: Application,
+        dashboard: Dashboard,
+        path: str,
+        *,
+        adapter: Callable[[Dashboard], Application],
+    ) -> None:
         self._application, self._dashboard, self._path = application, dashboard, path
+        self._new_adapter = adapter
         self._adapter: tuple[int, Application] | None = None  # with the id of its process
         self._lock = threading.Lock()
 
@@ -92,7 +101,7 @@ class _WsgiMount:
         """The dashboard as a WSGI app, made in the process that answers: it has a thread."""
         with self._lock:
             if self._adapter is None or self._adapter[0] != os.getpid():
-                self._adapter = os.getpid(), _load_a2wsgi().ASGIMiddleware(self._dashboard)
+                self._adapter = os.getpid(), self._new_adapter(self._dashboard)
             return self._adapter[1]
 
 

@@ -1,6 +1,6 @@
 """A task of Django with options of tampu."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import Any, Final, Self, cast
@@ -10,9 +10,11 @@ from django.utils import timezone
 
 from tampu.backoff import Backoff
 from tampu.consumer.handler import check_policy
-from tampu.django.tasks_api import Task
+from tampu.django.tasks_api import InvalidTask, Task
+from tampu.errors import OptionError
 from tampu.job import JobOptions
 from tampu.util.clock import Duration, to_positive_ms
+from tampu.util.options import check_names
 
 _MIDDLE: Final = 5
 _ABOVE: Final = 4
@@ -27,6 +29,15 @@ class TampuTask(Task):  # type: ignore[misc] # Django has no types
     backoff: Backoff | None = None  # the wait between attempts
     timeout: Duration | None = None  # of one attempt
     expires: Duration | None = None  # a job that has not started by then is not run any more
+
+    def __new__(cls, **given: object) -> Self:
+        """Refuse options that a task does not have: `InvalidTask`."""
+        try:
+            check_names("a task", given, [each.name for each in fields(cls)])
+        except OptionError as error:
+            raise InvalidTask(str(error)) from error
+        made: Self = super().__new__(cls)
+        return made
 
     def using(self, *, run_after: datetime | timedelta | None = None, **changes: object) -> Self:
         """The same task with other options. `run_after` is an instant, or how long to wait."""

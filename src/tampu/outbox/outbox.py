@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tampu.app import App
 from tampu.errors import OptionError, TampuError, WrongContext
@@ -16,7 +16,7 @@ from tampu.outbox.encoding import StoredJob, store_job
 from tampu.outbox.relay import OutboxRelay
 from tampu.outbox.rows import OutboxRows
 from tampu.outbox.schema import DEFAULT_TABLE, check_table, create_sql, make_table
-from tampu.outbox.writing import RowWriter
+from tampu.outbox.writing import HOW_TO_CREATE, RowWriter
 from tampu.tasks.calls import Call
 from tampu.util.options import check_type
 from tampu.wire.names import check_name
@@ -40,6 +40,8 @@ class Outbox:
     with `outbox.relay(database)`. Give each outbox a `name` of its own if several databases have a
     table of this name and their apps share a server.
     """
+
+    how_to_create: ClassVar[str] = HOW_TO_CREATE  # what to do if the table is missing
 
     def __init__(
         self,
@@ -148,7 +150,8 @@ class Outbox:
         given = self.database if database is None else check_database(database)
         if given is None:
             raise OptionError("database", given, "pass the database here, or to the Outbox")
-        return OutboxRows(self.table, given, max_job=self.app.job_rules.max_payload)
+        most = self.app.job_rules.max_payload
+        return OutboxRows(self.table, given, max_job=most, how_to_create=self.how_to_create)
 
 
 class Waker:

@@ -15,7 +15,7 @@ from tampu.errors import DecodeError, OutboxFailed, TampuError, text_of
 from tampu.outbox.database import Connection, Database, Row, connect_database
 from tampu.outbox.drivers import SqlDialect, is_missing_table
 from tampu.outbox.schema import OutboxSql, Statement
-from tampu.outbox.writing import missing_table
+from tampu.outbox.writing import HOW_TO_CREATE, missing_table
 from tampu.wire.outbox import decode_outbox_job
 
 _ROOM: Final = 128 * 1024
@@ -56,8 +56,10 @@ class OutboxRows:
     Every statement is a transaction of its own. After an error the next call connects again.
     """
 
-    def __init__(self, table: str, database: Database, *, max_job: int) -> None:
-        self.table = table
+    def __init__(
+        self, table: str, database: Database, *, max_job: int, how_to_create: str = HOW_TO_CREATE
+    ) -> None:
+        self.table, self._how_to_create = table, how_to_create
         self._database = database
         self._max_job = max_job + _ROOM
         self._connection: Connection | None = None
@@ -139,7 +141,7 @@ class OutboxRows:
         except Exception as error:  # border: drivers raise what they like
             await self.close()
             if is_missing_table(error):
-                raise missing_table(self.table) from error
+                raise missing_table(self.table, self._how_to_create) from error
             raise OutboxFailed(self.table, _problem(error)) from error
         except BaseException:
             await self.close()  # a statement that was interrupted: nobody knows its state

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from tampu.outbox.encoding import StoredJob
 
 Wake = Callable[[], None]
+HOW_TO_CREATE: Final = "create it in a migration, or with `await outbox.create_table(...)`"
+HOW_TO_MIGRATE: Final = "run `python manage.py migrate`"
+"""How the table comes into a database of Django."""
 
 
 class TableErrors:
     """Turns a driver's error about a missing table into ours; others pass as they are."""
 
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, table: str, how_to_create: str = HOW_TO_CREATE) -> None:
+        self._table, self._how_to_create = table, how_to_create
 
     def __enter__(self) -> None:
         return
@@ -34,16 +37,12 @@ class TableErrors:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and is_missing_table(error):
-            raise missing_table(self._table) from error
+            raise missing_table(self._table, self._how_to_create) from error
 
 
-def missing_table(table: str) -> OutboxFailed:
+def missing_table(table: str, how_to_create: str) -> OutboxFailed:
     """The error for a table that a database does not have."""
-    problem = (
-        "the database has no such table; create it in a migration, or with "
-        "`await outbox.create_table(...)`"
-    )
-    return OutboxFailed(table, problem)
+    return OutboxFailed(table, f"the database has no such table; {how_to_create}")
 
 
 class RowWriter:
@@ -72,7 +71,8 @@ class RowWriter:
 
     def write_sync(self, given: Any, driver: Driver, job: StoredJob) -> None:  # noqa: ANN401 - of any driver
         """Write a row with a driver that blocks."""
-        with TableErrors(self._table):
+        how_to_create = HOW_TO_MIGRATE if driver is Driver.DJANGO else HOW_TO_CREATE
+        with TableErrors(self._table, how_to_create):
             if driver in {Driver.SESSION, Driver.CONNECTION}:
                 connection = given.connection() if driver is Driver.SESSION else given
                 check_transaction(connection, Driver.CONNECTION)

@@ -20,10 +20,11 @@ django.setup()
 
 if django.VERSION >= (6, 0):
     from django.tasks import default_task_backend
-    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued
 else:
     from django_tasks import default_task_backend
+    from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued
 
@@ -31,6 +32,9 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from shop import jobs, tasks
 from shop.models import Order
+
+from tampu import ServerUnreachable
+from tampu.django import TampuTask
 
 
 def enqueue(name: str, args: list, times: int = 1) -> list[str]:
@@ -45,6 +49,21 @@ def enqueue_using(name: str, args: list, changes: dict) -> list:
         changes["run_after"] = timedelta(seconds=changes.pop("seconds"))
     result = getattr(tasks, name).using(**changes).enqueue(*args)
     return [result.id, default_task_backend.get_result(result.id).task == result.task]
+
+
+def problem_with(changes: dict) -> list[str]:
+    """Why a task with such options is refused: by `using`, and by the decorator."""
+    told = []
+    declare = {"func": tasks.plain, "priority": 0, "backend": "default", "queue_name": "default"}
+    for make in (
+        tasks.add.using,
+        lambda **given: TampuTask(**{"run_after": None, **declare, **given}),
+    ):
+        try:
+            make(**changes)
+        except InvalidTask as error:
+            told.append(str(error))
+    return told
 
 
 def enqueue_async(name: str, args: list) -> list:
@@ -196,6 +215,21 @@ def in_transactions() -> dict:
             pass
     asyncio.run(_in_async_transaction(ids))
     return {**ids, "told": told}
+
+
+def commit_without_server() -> list:
+    """Enqueue in a transaction while the server is away: the error, orders, and hooks that ran."""
+    ran: list[str] = []
+    told = None
+    try:
+        with transaction.atomic():
+            Order.objects.create()
+            transaction.on_commit(lambda: ran.append("before"))
+            tasks.add.enqueue(1, 2)
+            transaction.on_commit(lambda: ran.append("after"))
+    except ServerUnreachable as error:
+        told = type(error).__name__
+    return [told, Order.objects.count(), ran]
 
 
 async def _in_async_transaction(ids: dict) -> None:

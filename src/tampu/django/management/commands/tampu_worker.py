@@ -18,7 +18,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
 
     help = (
         "Runs Django's tasks until Ctrl-C or SIGTERM. Other options are those of `tampu worker`, "
-        "such as --processes 4, --reload, --queue emails=5 or --health-port 8080."
+        "such as --processes 4, --reload or --health-port 8080."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,6 +26,13 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         parser.add_argument("--backend", default="default", help="The alias in TASKS.")
         parser.add_argument(
             "--app", metavar="MODULE:APP", help="Run the tasks of this app of tampu instead."
+        )
+        parser.add_argument(
+            *("-q", "--queue"),
+            action="append",
+            default=[],
+            metavar="NAME[=CONCURRENCY]",
+            help="Serve this queue, with so many jobs at a time. Can be repeated. Default: QUEUES.",
         )
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -35,7 +42,7 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
         handle_default_options(options)
         try:
             self.check()
-            _run(options.backend, options.app, others)
+            _run(options.backend, options.app, queues=options.queue, others=others)
         except CommandError as error:
             self.stderr.write(str(error))
             sys.exit(error.returncode)
@@ -43,17 +50,20 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no types
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as Django has it
         """Run from `call_command`."""
         del args
-        _run(options["backend"], options["app"], [])
+        _run(options["backend"], options["app"], queues=options["queue"], others=[])
 
 
-def _run(backend: str, app: str | None, others: list[str]) -> None:
+def _run(backend: str, app: str | None, *, queues: list[str], others: list[str]) -> None:
     home = str(Path(sys.argv[0]).resolve().parent)
     paths = [home, os.environ.get("PYTHONPATH", "")]
     # A supervisor starts its processes with the command line and the environment that it finds.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     reload = ["--reload-dir", home] if "--reload" in others else []
-    target = app or f"tampu.django.worker:{_check_alias(backend)}"
-    sys.argv = ["tampu", "worker", target, *reload, *others]
+    if app is None:
+        _check_queues(_check_alias(backend), queues)
+    target = app or f"tampu.django.worker:{backend}"
+    served = [f"--queue={each}" for each in queues]
+    sys.argv = ["tampu", "worker", target, *reload, *served, *others]
     main()
 
 
@@ -64,3 +74,12 @@ def _check_alias(alias: str) -> str:
     if not isinstance(task_backends[alias], TampuBackend):
         raise CommandError(f'TASKS["{alias}"]: its BACKEND is not tampu.django.TampuBackend.')
     return alias
+
+
+def _check_queues(alias: str, given: list[str]) -> None:
+    """Refuse a queue that no task can use: `QUEUES` names all of them, unless it is empty."""
+    known = task_backends[alias].settings.queues
+    for each in given:
+        name = each.partition("=")[0]
+        if known and name not in known:
+            raise CommandError(f"QUEUES has no {name!r}; it has {', '.join(known)}.")
