@@ -127,6 +127,8 @@ def test_what_is_no_application_is_refused(jobs: App) -> None:
         Tampu(jobs, "shop")  # type: ignore[arg-type] # wrong
     with pytest.raises(OptionError, match=r"Invalid jobs .*expected an App"):
         Tampu(Flask("shop"))  # type: ignore[arg-type] # wrong
+    with pytest.raises(OptionError, match=r"Invalid dashboard True: expected a Dashboard\(app, "):
+        Tampu(jobs, dashboard=True)  # type: ignore[arg-type] # wrong
     with pytest.raises(OptionError, match="Invalid dashboard_path 'jobs'"):
         Tampu(jobs, dashboard_path="jobs")
 

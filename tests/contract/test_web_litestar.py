@@ -104,6 +104,15 @@ def test_wrong_options_are_refused(jobs: App) -> None:
         TampuPlugin("shop")  # type: ignore[arg-type] # wrong
     with pytest.raises(OptionError, match="Invalid queues 'jobs': the parameter is taken"):
         TampuPlugin(jobs, queues={"jobs": "emails"})
+    with pytest.raises(OptionError, match=r'expected a dict such as \{"letters": "emails"\}'):
+        TampuPlugin(jobs, queues=["letters"])  # type: ignore[arg-type] # wrong
+    with pytest.raises(OptionError, match=r"Invalid dashboard True: expected a Dashboard\(app, "):
+        TampuPlugin(jobs, dashboard=True)  # type: ignore[arg-type] # wrong
+    for name in ("a b", "class", ""):
+        with pytest.raises(OptionError, match=f"Invalid inject_as '{name}': expected the name of"):
+            TampuPlugin(jobs, inject_as=name)
+        with pytest.raises(OptionError, match=f"Invalid queues '{name}': expected the name of"):
+            TampuPlugin(jobs, queues={name: "emails"})
     with pytest.raises(OptionError, match="Invalid queue ''"):
         TampuPlugin(jobs, queues={"letters": ""})
     with pytest.raises(OptionError, match="Invalid worker 'yes'"):

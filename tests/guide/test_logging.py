@@ -5,16 +5,13 @@ from pathlib import Path
 
 from tampu import Queue
 from tests.contract.worker_command import run_worker
-from tests.guide.pages import GUIDE, block_of
+from tests.guide.pages import GUIDE, block_of, blocks_of
 from tests.servers import RunningServer
 
-RECIPE = block_of(GUIDE / "logging.md", "structlog", "python").split("shop.addHandler", 1)[0]
+PAGE = GUIDE / "logging.md"
+RECIPE = block_of(PAGE, "structlog", "python").split("shop.addHandler", 1)[0]
 APP = """\
-import logging
-import sys
-
 from tampu import App
-from tampu.metrics import JobLogFilter
 
 {recipe}
 logging.basicConfig(handlers=[handler], level="INFO", force=True)
@@ -31,6 +28,8 @@ async def add(a: int) -> None:
 async def test_in_a_worker_every_line_is_json_and_only_those_of_jobs_name_one(
     running: RunningServer, tmp_path: Path
 ) -> None:
+    (notes, *_) = blocks_of(PAGE)
+    (tmp_path / "notes.py").write_text(notes.source)
     (tmp_path / "shop.py").write_text(APP.format(recipe=RECIPE))
     async with Queue("default", running.url) as queue:
         await queue.add("add", {"a": 7}, job_id="j")

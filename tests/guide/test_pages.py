@@ -20,6 +20,7 @@ from tests.servers import ROOT, RunningServer
 from tools.docs_contents import pages
 
 README = ROOT / "README.md"
+BLOCKS_STAND_ALONE = {"logging.md"}
 WITH_CODE = [page for page in pages() if page != README and blocks_of(page)]
 
 
@@ -33,6 +34,8 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     namespace: dict[str, object] = {"__name__": "page", "__builtins__": builtins}
     for block in blocks_of(page):
         place = f"{name_of(page)}:{block.line}"
+        if page.name in BLOCKS_STAND_ALONE:
+            namespace = {"__name__": "page", "__builtins__": builtins}
         if block.module is not None:
             file = tmp_path / f"{block.module}.py"
             file.parent.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from tampu.metrics.facts import (
     RetryScheduled,
 )
 from tampu.metrics.history import Bucket, FailureGroup, Figures, Histogram, History, Span
-from tampu.metrics.logs import JobLogFilter, job_fields
+from tampu.metrics.logs import JOB_FIELDS, JobLogFilter, job_fields
 from tampu.metrics.telemetry import (
     Endpoint,
     JobRun,
@@ -32,6 +32,7 @@ from tampu.metrics.telemetry import (
 from tampu.wire.history import Gauges
 
 __all__ = [
+    "JOB_FIELDS",
     "BatchRead",
     "Bucket",
     "Endpoint",

@@ -7,6 +7,7 @@ from tampu.job import current_queue, current_run
 from tampu.metrics.telemetry import current_trace_id
 
 JOB_FIELDS: Final = ("job_id", "job_name", "queue", "attempt", "trace_id")
+"""The names of what `job_fields` gives, and of what `JobLogFilter` adds."""
 _OWN: Final = "tampu."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,6 +33,11 @@ _EXPECTED: Final = (
     "expected an engine of SQLAlchemy, a URL such as postgresql://... or sqlite:///shop.db, or a "
     "function that connects"
 )
+_URL_EXPECTED: Final = (
+    "a URL must start with postgresql:// or sqlite:///; for other drivers pass an engine, such as "
+    "create_async_engine(url)"
+)
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class Connection(ABC):
@@ -128,7 +134,9 @@ def check_database(given: Database) -> Database:
     """Refuse what no relay can connect to."""
     if isinstance(given, str):
         if not given.startswith(("postgresql://", "postgres://", "sqlite:///")):
-            raise OptionError("database", "a URL", _EXPECTED)  # not shown: it may have a password
+            scheme = _SCHEME.match(given)  # the rest is not shown: it may have a password
+            shown = f"{scheme[0]}..." if scheme else "a text"
+            raise OptionError("database", shown, _URL_EXPECTED)
     elif driver_of(given) not in {Driver.ENGINE, Driver.ASYNC_ENGINE} and not callable(given):
         raise OptionError("database", type(given), _EXPECTED)
     return given

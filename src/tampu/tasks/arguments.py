@@ -337,7 +337,7 @@ def _prepare(task: str, parameter: Parameter) -> Parameter:
     try:
         return replace(parameter, hint=prepare_hint(parameter.hint))
     except Unsupported as error:
-        name, given = f"{task}({parameter.name})", describe_hint(parameter.hint)
+        name, given = f"parameter {parameter.name} of task {task}", describe_hint(parameter.hint)
         raise OptionError(name, given, str(error)) from None
 
 

@@ -87,7 +87,10 @@ def _add_steps(
     signature = signature_of(dependency.factory)
     for parameter in signature.parameters:
         if parameter.required:
-            problem = f"parameter {parameter.name} needs a default, a Depends(...) or type Job"
+            problem = (
+                f"parameter {parameter.name} needs a default, a Depends(...) or type Job: "
+                "a job has no web request to take it from"
+            )
             raise OptionError("Depends", dependency.name, problem)
     needs = override_all(signature.dependencies, overrides)
     for needed in needs.values():

@@ -34,6 +34,7 @@ _UNION: Final = (
     "not supported as the type of an argument; types of a union must differ in MessagePack"
 )
 
+_NOT_SENT: Final = "cannot be sent; use a dataclass or a pydantic model, or pass an id"
 
 _BOUNDS: Final = ("greater_than", "less_than", "multiple_of", "too_short", "too_long", "pattern")
 
@@ -81,7 +82,7 @@ def prepare_hint(hint: Any) -> Any:  # noqa: ANN401 - an annotation
             raise Unsupported(_UNION) from None
         return _adapt(hint)
     for kind in filter(_is_never_met, _custom_types(hint)):
-        raise Unsupported(f"MessagePack has no type for {kind.__module__}.{kind.__qualname__}")
+        raise Unsupported(f"{kind.__qualname__} {_NOT_SENT}")
     return hint
 
 

@@ -15,6 +15,7 @@ from tampu.errors import MissingExtra, OptionError, WrongContext
 from tampu.job import Job
 from tampu.server.connect import check_target
 from tampu.util.options import check_type
+from tampu.web.dashboards import check_dashboard
 
 try:
     import click
@@ -52,6 +53,7 @@ class Tampu:
         dashboard_path: str = "/jobs",
     ) -> None:
         check_type("jobs", jobs, App, accepted="an App")
+        check_dashboard(dashboard)
         if not dashboard_path.startswith("/") or dashboard_path.endswith("/"):
             raise OptionError("dashboard_path", dashboard_path, "expected a path such as /jobs")
         self.jobs = jobs

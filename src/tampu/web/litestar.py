@@ -3,15 +3,17 @@
 Needs the extra `tampu[litestar]`.
 """
 
+import keyword
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tampu.app import App
 from tampu.app_worker import AppWorker
 from tampu.errors import MissingExtra, OptionError
 from tampu.tasks.app_queue import AppQueue
 from tampu.util.options import check_flag, check_type
+from tampu.web.dashboards import check_dashboard
 from tampu.wire.names import check_queue_name
 
 try:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tampu.dashboard import Dashboard
 
 __all__ = ["TampuPlugin"]
+
+_QUEUES: Final = 'a dict such as {"letters": "emails"}'
 
 
 class TampuPlugin(InitPlugin):
@@ -49,10 +53,12 @@ class TampuPlugin(InitPlugin):
     ) -> None:
         check_type("app", app, App, accepted="an App")
         check_flag("worker", worker)
+        check_type("queues", queues, Mapping | None, accepted=_QUEUES)
+        check_dashboard(dashboard)
         self._app, self._worker = app, worker
-        self._injected = {inject_as: self._provide_app()}
+        self._injected = {_check_parameter("inject_as", inject_as): self._provide_app()}
         for parameter, name in (queues or {}).items():
-            if parameter in self._injected:
+            if _check_parameter("queues", parameter) in self._injected:
                 raise OptionError("queues", parameter, "the parameter is taken by the app")
             self._injected[parameter] = self._provide_queue(check_queue_name(name))
         self._dashboard, self._dashboard_path = dashboard, dashboard_path
@@ -88,3 +94,10 @@ class TampuPlugin(InitPlugin):
             if self._worker:
                 await stack.enter_async_context(AppWorker(self._app))
             yield
+
+
+def _check_parameter(option: str, given: object) -> str:
+    """Return what a parameter of a handler can be called, or raise `OptionError`."""
+    if not isinstance(given, str) or not given.isidentifier() or keyword.iskeyword(given):
+        raise OptionError(option, given, "expected the name of a parameter")
+    return given
