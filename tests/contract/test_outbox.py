@@ -1,5 +1,6 @@
 """Storing jobs in a table, in the transaction of the data that they belong to."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tampu import App, Concurrency, EncodeError, NewJob, OptionError, OutboxFailed, WrongContext
 from tampu.outbox import Outbox, make_table
+from tampu.outbox.database import connect_database
 from tampu.outbox.drivers import Driver
 from tampu.outbox.encoding import store_job
 from tampu.outbox.writing import RowWriter
@@ -195,6 +197,19 @@ class TestWrongUse:
             )
         with pytest.raises(OptionError, match="pass the database here"):
             Outbox(app).relay()
+
+    async def test_a_relay_that_is_stopped_while_it_connects_leaves_no_connection(
+        self, path: str
+    ) -> None:
+        async with async_engine(path, "aiosqlite") as engine:
+            pool = engine.pool
+            assert isinstance(pool, sa.AsyncAdaptedQueuePool)
+            tasks: list[asyncio.Task[object]] = []
+            sa.event.listen(engine.sync_engine, "checkout", lambda *_: tasks[0].cancel())
+            tasks.append(asyncio.create_task(connect_database(engine)))
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            assert pool.checkedout() == 0
 
 
 class TestJobs:

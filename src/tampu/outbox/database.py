@@ -181,13 +181,19 @@ def _open_engine(engine: Any) -> Opened:  # noqa: ANN401 - SQLAlchemy's
 async def _connect_engine(engine: Any) -> Connection:  # noqa: ANN401 - SQLAlchemy's
     async with asyncio.timeout(_LIMIT_S):
         connection = await engine.connect()
-        await connection.execution_options(isolation_level="AUTOCOMMIT")
-        raw = await connection.get_raw_connection()
 
-    async def close() -> None:
-        await connection.invalidate()
-        await connection.close()
+        async def close() -> None:
+            await connection.invalidate()
+            await connection.close()
 
+        try:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            raw = await connection.get_raw_connection()
+        except BaseException:  # also if the relay is stopped meanwhile
+            with suppress(Exception):
+                async with asyncio.timeout(_CLOSE_S):
+                    await close()
+            raise
     return AsyncConnection(raw.driver_connection, close)
 
 
