@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Final, Self
 import psycopg
 
 from tests.servers import IN_CI, START_LIMIT_S
+from tests.waiting import block_until
 
 MARK: Final = "postgres"
 TITLE: Final = "PostgreSQL (run make setup-postgres)"
@@ -181,12 +181,14 @@ class PostgresServer:
                 cwd=self.folder,
                 user=_account(),
             )
-        limit = time.monotonic() + START_LIMIT_S
-        while not self._accepts():
-            if process.poll() is not None or time.monotonic() > limit:
-                words = (self.folder / "log").read_text(errors="replace")[-500:]
-                raise RuntimeError(f"PostgreSQL did not start: {words}")
-            time.sleep(0.01)
+        block_until(
+            lambda: process.poll() is not None or self._accepts(),
+            within=START_LIMIT_S,
+            sentence="PostgreSQL accepts connections or has ended",
+        )
+        if process.poll() is not None:
+            words = (self.folder / "log").read_text(errors="replace")[-500:]
+            raise RuntimeError(f"PostgreSQL did not start: {words}")
         return process
 
     def _accepts(self) -> bool:

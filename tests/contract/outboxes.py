@@ -3,7 +3,12 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+)
 from typing import Any, Final, TypeAlias
 
 import aiosqlite
@@ -11,8 +16,8 @@ import asyncpg
 import psycopg
 import redis
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
 
 from tampu import App, Queue
 from tampu.outbox import Outbox
@@ -102,12 +107,14 @@ async def _asyncpg(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
             yield Transaction(outbox, made, made.execute, is_async=True)
 
 
-def _session(driver: str) -> Begin:
+def _blocking(driver: str, open_it: Callable[[sa.Engine], AbstractContextManager[Any]]) -> Begin:
+    """A session or a connection of SQLAlchemy, with an open transaction."""
+
     @asynccontextmanager
     async def begin(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
         engine = sa.create_engine(alchemy_url(url, driver))
         try:
-            with Session(engine) as made, made.begin():
+            with open_it(engine) as made:
                 yield Transaction(
                     outbox=outbox,
                     connection=made,
@@ -118,52 +125,40 @@ def _session(driver: str) -> Begin:
             engine.dispose()
 
     return begin
+
+
+def _async(
+    driver: str, open_it: Callable[[AsyncEngine], AbstractAsyncContextManager[Any]]
+) -> Begin:
+    """The same, asynchronous."""
+
+    @asynccontextmanager
+    async def begin(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
+        async with async_engine(url, driver) as engine, open_it(engine) as made:
+            yield Transaction(
+                outbox=outbox,
+                connection=made,
+                is_async=True,
+                run=lambda text: made.execute(sa.text(text)),
+            )
+
+    return begin
+
+
+def _session(driver: str) -> Begin:
+    return _blocking(driver, lambda engine: sessionmaker(engine).begin())
 
 
 def _connection(driver: str) -> Begin:
-    @asynccontextmanager
-    async def begin(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
-        engine = sa.create_engine(alchemy_url(url, driver))
-        try:
-            with engine.begin() as made:
-                yield Transaction(
-                    outbox=outbox,
-                    connection=made,
-                    is_async=False,
-                    run=lambda text: made.execute(sa.text(text)),
-                )
-        finally:
-            engine.dispose()
-
-    return begin
+    return _blocking(driver, lambda engine: engine.begin())
 
 
 def _async_session(driver: str) -> Begin:
-    @asynccontextmanager
-    async def begin(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
-        async with async_engine(url, driver) as engine, AsyncSession(engine) as made, made.begin():
-            yield Transaction(
-                outbox=outbox,
-                connection=made,
-                is_async=True,
-                run=lambda text: made.execute(sa.text(text)),
-            )
-
-    return begin
+    return _async(driver, lambda engine: async_sessionmaker(engine).begin())
 
 
 def _async_connection(driver: str) -> Begin:
-    @asynccontextmanager
-    async def begin(outbox: Outbox, url: str) -> AsyncIterator[Transaction]:
-        async with async_engine(url, driver) as engine, engine.begin() as made:
-            yield Transaction(
-                outbox=outbox,
-                connection=made,
-                is_async=True,
-                run=lambda text: made.execute(sa.text(text)),
-            )
-
-    return begin
+    return _async(driver, lambda engine: engine.begin())
 
 
 SQLITE: Final[dict[str, Begin]] = {

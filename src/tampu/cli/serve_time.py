@@ -65,7 +65,7 @@ Queues = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ServedTime:
-    """What is served, and for whom: an app, or just queues."""
+    """What the command serves: an app, or queues by their names."""
 
     server: TimeServer
     settings: WorkerSettings

@@ -15,22 +15,22 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django has no ty
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """For all staff, whom the admin lets in."""
+        """Whether the user is staff, and there is a dashboard to open."""
         del obj
         return bool(request.user.is_staff and getattr(settings, "TAMPU_DASHBOARD_URL", None))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """No."""
+        """Never: there is only the link."""
         del request
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """No."""
+        """Never: there is only the link."""
         del request, obj
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """No."""
+        """Never: there is only the link."""
         del request, obj
         return False
 
