@@ -56,7 +56,7 @@ _MOST_A_CALL: Final = 500
 _MOST_BYTES: Final = 4_194_304
 # What is settled makes room for the next jobs. If it waited for more while the worker runs what it
 # has, the server and the worker would take turns instead of working side by side: two priorities
-# had 0.29 of the rate of plain jobs instead of 0.38 (benchmarks/README.md).
+# had 0.29 of the rate of plain jobs instead of 0.37, scripts included (benchmarks/README.md).
 _ENOUGH_AT_GATE: Final = 256
 _SETTLED: Final = ord("1")
 _INDEX_S: Final = (
