@@ -256,7 +256,7 @@ async def test_a_rate_and_a_concurrency_hold_together(gate: ManualGate) -> None:
         gate.sound()
         await gate.settle(held)
     assert sizes == [2, 2, 1]
-    assert slots(gate.admin, gate.keys)["charge(tenant):0"].startswith("0+")
+    assert slots(gate.admin, gate.keys)["charge(tenant):0"].startswith("0-")
 
 
 # --- what closes for a while ----------------------------------------------------------------------

@@ -174,7 +174,21 @@ async def test_lines_with_a_free_limit_are_not_held_up_by_one_that_is_full(
     assert Counter(job.data == "full" for job in held) == {True: 1, False: 49}
     await gate.settle(held[1:])
     assert [job.data for job in gate.read()] == list(range(49, 98))
-    assert slots(gate.admin, gate.keys) == {"j()": "1+9/full|j()"}
+    assert slots(gate.admin, gate.keys) == {"j()": "1-1 9/full"}
+    gate.sound()
+
+
+@pytest.mark.parametrize(("at_once", "batch"), [(1, 1), (1, 10), (3, 10)])
+async def test_keys_that_run_a_few_at_a_time_take_turns_too(
+    gate: ManualGate, at_once: int, batch: int
+) -> None:
+    keys = [f"key-{number:02}" for number in range(30)]
+    for key in keys:
+        limits = [Concurrency(at_once, by=str)]
+        await gate.queue.add_many([NewJob("j", key, key=key, limits=limits)] * 20)
+    order = await gate.drain(batch)
+    assert Counter(order) == dict.fromkeys(keys, 20)
+    assert largest_lead(order, keys, {}) <= 1
     gate.sound()
 
 

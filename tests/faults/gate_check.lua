@@ -41,13 +41,14 @@ flat = call('HGETALL', key .. ':run')
 for i = 1, #flat, 2 do
     local name, text = flat[i], flat[i + 1]
     if name ~= '' then
-        local count, waits = tonumber(string.match(text, '^%d+')), string.match(text, '%+(.*)$')
+        local count, mark, waits = tonumber(string.match(text, '^%d+')), string.match(text, '^%d+([-+])%S+ (.*)$')
+        if mark == '-' then waits = waits .. '|' .. name end
         runs[name] = count
         if count ~= (counted[name] or 0) then complain('runs', name, text, 'held', counted[name] or 0) end
         local most = limit_of(name)
         if most > 0 and count > most then complain('too many', name, text, 'limit', most) end
         if waits then parked[waits] = name end
-        if string.sub(text, -1) == '*' then
+        if string.match(text, '^%d+%*') then
             for _, line in ipairs(call('ZRANGE', key .. ':wait:' .. name, 0, -1)) do parked[line] = name end
         end
     end

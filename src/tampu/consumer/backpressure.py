@@ -23,6 +23,8 @@ _SAMPLE_S: Final = 0.001
 # Slots that began together end together: for a moment they seem ten times as fast as they are. At
 # a gate, where an urgent job waits for what was read ahead, the pace is that of about so long.
 _STEADY_S: Final = 0.02
+# While slots are free and nothing waits, it is the server that is slow: the pace falls this slowly.
+_STARVED_S: Final = 0.2
 # With more than this on its way to the server, reading waits: the server sets the pace.
 _MOST_SETTLEMENTS: Final = 8192
 _MOST_EVENTS: Final = 4096
@@ -57,7 +59,8 @@ class Backpressure:
             return 0
         pool = self._pool
         done = pool.offered - pool.waiting - (pool.size - pool.free)
-        ahead = self._pace.ahead(done, has_gate=self._gate.is_open)
+        is_starved = pool.free > 0 and not pool.waiting
+        ahead = self._pace.ahead(done, has_gate=self._gate.is_open, is_starved=is_starved)
         pool.low_mark = ahead // 2
         count = min(self._room_for(ahead) - coming, self._most)
         return count if count >= max(1, min(ahead, self._most) // 2) else 0
@@ -131,15 +134,20 @@ class Pace:
         self._at = monotonic()
         self._per_s = self._steady_per_s = 0.0
 
-    def ahead(self, done: int, *, has_gate: bool = False) -> int:
-        """How many entries the slots will do in the next moment, given how many they have done."""
+    def ahead(self, done: int, *, has_gate: bool = False, is_starved: bool = False) -> int:
+        """How many entries the slots will do in the next moment, given how many they have done.
+
+        They are starved if some are free and nothing waits for them.
+        """
         now = monotonic()
         elapsed_s = now - self._at
         if elapsed_s >= _SAMPLE_S:
             done = max(done, self._done)  # a slot that was just woken counts as busy too soon
             lately = (done - self._done) / elapsed_s
             self._per_s = (self._per_s + lately) / 2
-            self._steady_per_s += (lately - self._steady_per_s) * min(1.0, elapsed_s / _STEADY_S)
+            change = lately - self._steady_per_s
+            memory_s = _STARVED_S if is_starved and change < 0 else _STEADY_S
+            self._steady_per_s += change * min(1.0, elapsed_s / memory_s)
             self._done, self._at = done, now
         if not has_gate:
             return max(0, min(self._most, int(self._per_s * _AHEAD_S)))

@@ -24,14 +24,14 @@ async def _prepare_nothing() -> None:
 class SendSteps(NamedTuple, Generic[T]):
     """What is done with a batch: `prepare` and `send` each time, `before` once, between them.
 
-    `send` must be safe to repeat. What `before` writes leaves together with the batch. So many
-    items as `enough` says do not wait for more; without it, as many as a batch can have.
+    `send` must be safe to repeat. What `before` writes leaves together with the batch. `limit` says
+    how many items a batch can have now, if that is less than usual.
     """
 
     send: Callable[[list[T]], Awaitable[None]]
     prepare: Callable[[], Awaitable[None]] = _prepare_nothing
     before: Callable[[list[T]], None] | None = None
-    enough: Callable[[], int] | None = None
+    limit: Callable[[], int] | None = None
 
 
 class BatchSender(Background, Generic[T]):
@@ -51,10 +51,10 @@ class BatchSender(Background, Generic[T]):
         awaited: bool = False,
     ) -> None:
         self.name = name
-        self._send, self._prepare, self._before, self._count_enough = steps
+        self._send, self._prepare, self._before, self._limit = steps
         self._is_new = True  # `before` has not been called yet
         self._trouble = trouble
-        self._most = self._enough = most
+        self._usual_most = self._most = most
         self._awaited = awaited
         self._items: list[T] = []
         self._in_flight: list[T] = []
@@ -80,7 +80,7 @@ class BatchSender(Background, Generic[T]):
             self._wake = None
             self._idle.clear()
             _resolve(wake)  # it is done already if we were stopped
-        elif self._full is not None and len(self._items) >= self._enough:
+        elif self._full is not None and len(self._items) >= self._most:
             self._end_linger()
 
     async def drain(self, limit_s: float) -> bool:
@@ -103,6 +103,8 @@ class BatchSender(Background, Generic[T]):
                 self._idle.set()
                 self._wake = self._loop.create_future()
                 await self._wake
+            if self._limit is not None:
+                self._most = min(self._usual_most, self._limit())
             self._in_flight = self._next_batch()
             self._is_new = self._before is not None
             await self._send_batch()
@@ -113,9 +115,7 @@ class BatchSender(Background, Generic[T]):
     def _may_gather(self) -> bool:
         if self._hurry or (self._awaited and not self._items):
             return False
-        if self._count_enough is not None:
-            self._enough = self._count_enough()
-        return len(self._items) < self._enough
+        return len(self._items) < self._most
 
     def _next_batch(self) -> list[T]:
         items, most = self._items, self._most

@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MOST_A_CALL: Final = 500
 _MOST_BYTES: Final = 4_194_304
-# What is settled makes room for the next jobs. If it waited for more while the worker runs what it
-# has, the server and the worker would take turns instead of working side by side: two priorities
-# had 0.29 of the rate of plain jobs instead of 0.37, scripts included (benchmarks/README.md).
-_ENOUGH_AT_GATE: Final = 256
 _SETTLED: Final = ord("1")
 _INDEX_S: Final = (
     3600  # a job that waits for its next attempt is found by its id for so much longer
@@ -114,12 +110,13 @@ class SettlementCalls:
     ) -> BatchSender[T]:
         """A sender of batches that logs its trouble under a name."""
         trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        enough = partial(self._enough, most)
-        steps = SendSteps(send, prepare=self.breakers.tell, before=before, enough=enough)
+        limit = partial(self._limit, most) if most > _MOST_A_CALL else None
+        steps = SendSteps(send, prepare=self.breakers.tell, before=before, limit=limit)
         return BatchSender(name, steps, trouble=trouble, most=most, awaited=awaited)
 
-    def _enough(self, most: int) -> int:
-        return min(most, _ENOUGH_AT_GATE) if self._target.gate.is_open else most
+    def _limit(self, most: int) -> int:
+        """At a gate a call lets at most 512 jobs through: if it settled more, less and less ran."""
+        return _MOST_A_CALL if self._target.gate.is_open else most
 
     async def load(self) -> None:
         """Let the server know the scripts, so that each call leaves together with its count."""

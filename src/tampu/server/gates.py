@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _MOST_HOLDERS: Final = 10_000
 _SCAN: Final = 1000
+# How many entries hold a resource, and the line that waits for it, after its tag. With - instead of
+# + the name of the line goes on with | and the name of the resource. `3*`: several lines wait.
+_RUN: Final = re.compile(r"(?P<count>\d+)(?:(?P<mark>[-+])\S+ (?P<line>.*))?", re.DOTALL)
 
 
 class GateState(Struct, frozen=True):
@@ -178,9 +182,9 @@ async def resource_of_line(lane: Lane, keys: QueueKeys, line: bytes) -> str | No
     for resource, text in zip(needed, map(_text, runs), strict=True):
         if text is None:
             continue
-        if text.partition("+")[2] == name:
+        if _line_that_waits(resource, text) == name:
             return resource
-        if text.endswith("*") and "+" not in text:
+        if text.lstrip("0123456789") == "*":
             waiting = b"%b:wait:%b" % (keys.gate, resource.encode())
             if await lane.call("ZSCORE", waiting, line, repeatable=True) is not None:
                 return resource
@@ -201,8 +205,15 @@ async def _hash(lane: Lane, key: bytes) -> dict[str, str]:
 
 
 def _count(text: str | None) -> int:
-    digits = (text or "0").partition("+")[0].rstrip("*")
-    return int(digits) if digits.isdigit() else 0
+    found = _RUN.match(text or "")
+    return int(found["count"]) if found is not None else 0
+
+
+def _line_that_waits(resource: str, text: str) -> str | None:
+    found = _RUN.match(text)
+    if found is None or found["line"] is None:
+        return None
+    return f"{found['line']}|{resource}" if found["mark"] == "-" else found["line"]
 
 
 def _text(reply: Any) -> str | None:  # noqa: ANN401 - straight from the server

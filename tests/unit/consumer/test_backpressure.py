@@ -45,3 +45,25 @@ def test_at_a_gate_slots_that_end_together_do_not_seem_fast(
         ahead.append(pace.ahead(done, has_gate=True))
     assert max(ahead[100:]) < 120
     assert pace.ahead(done) < max(ahead)  # only the last moment counts, in which nothing ended
+
+
+def test_at_a_gate_a_server_that_is_slow_does_not_make_the_slots_seem_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("tampu.consumer.backpressure.monotonic", lambda: now)
+
+    def ahead_after_a_pause(*, is_starved: bool) -> int:
+        nonlocal now
+        pace, done = Pace(1024), 0
+        for _ in range(40):  # 40 000 jobs a second
+            now += 0.01
+            done += 400
+            pace.ahead(done)
+        now += 0.015
+        pace.ahead(done, has_gate=True, is_starved=is_starved)
+        now += 0.001
+        return pace.ahead(done, has_gate=True, is_starved=is_starved)
+
+    assert ahead_after_a_pause(is_starved=True) > 700
+    assert ahead_after_a_pause(is_starved=False) < 200

@@ -112,18 +112,23 @@ class TestBatches:
         await server.until(5)
         assert server.batches == [[0], [1, 2, 3, 4]]
 
-    async def test_enough_items_do_not_wait_for_more(
+    async def test_a_limit_that_changes_holds_from_the_next_batch_on(
         self, server: FakeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tampu.consumer.batch_sender._LINGER_S", 3600.0)
-        steps = SendSteps(server.send, enough=lambda: 3)
-        async with running(BatchSender("tests", steps, trouble=trouble(), most=10)) as sender:
+        limit = 3
+        steps = SendSteps(server.send, limit=lambda: limit)
+        async with running(BatchSender("tests", steps, trouble=trouble(), most=5)) as sender:
             sender.put(0)
             await server.until(1)
-            for number in (1, 2, 3, 4):
+            for number in range(1, 8):
                 sender.put(number)
-            await server.until(5)
-        assert server.batches == [[0], [1, 2, 3, 4]]
+            await server.until(7)  # that is all but the last one, which waits for more
+            limit = 10
+            for number in range(8, 12):
+                sender.put(number)
+            await server.until(12)
+        assert server.batches == [[0], [1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11]]
 
     async def test_awaited_items_do_not_wait_for_more(
         self, awaited: BatchSender[int], server: FakeServer, monkeypatch: pytest.MonkeyPatch

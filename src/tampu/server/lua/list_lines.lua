@@ -30,9 +30,9 @@ local function scan_run()
     running = page[1] ~= '0' and page[1] or '-'
     for i = 1, #page[2], 2 do
         local name, text = page[2][i], page[2][i + 1]
-        local line = string.match(text, '%+(.*)$')
-        if name ~= '' and line then add(line, name) end
-        if name ~= '' and string.sub(text, -1) == '*' then names[#names + 1] = name end
+        local mark, line = string.match(text, '^%d+([-+])%S+ (.*)$')
+        if line then add(mark == '-' and line .. '|' .. name or line, name) end
+        if string.match(text, '^%d+%*') then names[#names + 1] = name end
         looked = looked + 1
     end
 end

@@ -149,7 +149,7 @@ end
 if next(changed) then
     -- Those that a line waits for: see gate_counts.
     for name, text in pairs(changed_in('HSCAN', key .. ':run')) do
-        if string.find(text, '[+*]') then reopened[#reopened + 1] = name end
+        if string.find(text, '^%d+[-+*]') then reopened[#reopened + 1] = name end
     end
 end
 if #reopened > 0 then gate.reopen(reopened) end

@@ -2,7 +2,8 @@
             local EVERY = 16
             -- Lists that grow with each job have a count beside them: `#` searches for the end.
             local held, held_count = {}, 0  -- entry id, what it holds, ...
-            local sorts_out = flags ~= '' and (has('e') or has('c') or next(pauses))
+            local has_pauses = next(pauses) ~= nil
+            local sorts_out = flags ~= '' and (has('e') or has('c') or has_pauses)
             local is_weighed = flags ~= '' and has('w')
             local sorting
             local function sort_jobs()
@@ -25,52 +26,87 @@
                 end
                 if windows then counts.note_passed(windows, id) end
             end
-            -- By `find`, because `gmatch` makes an iterator and each name twice: a fifth of a microsecond.
+            -- The name of the resource that a line needs; false: none; a list: several.
             local function names_of(line)
-                local bar, names = find(line, '|', 1, true), false
-                local at = bar
-                while at do
-                    local after = find(line, '|', at + 1, true)
-                    local name = sub(line, at + 1, after and after - 1)
-                    if names then names[#names + 1] = name else names = { name } end
-                    at = after
+                local bar = find(line, '|', 1, true)
+                local paused = has_pauses and sub(line, 2, 2) == '/' and sub(line, 2, bar and bar - 1)
+                local rest = bar and sub(line, bar + 1) or false
+                if not (paused and pauses[paused]) then
+                    if not rest or not find(rest, '|', 1, true) then return rest end
+                else
+                    rest = (rest and rest .. '|' or '') .. '!:' .. paused
                 end
-                if next(pauses) and sub(line, 2, 2) == '/' then
-                    local what = sub(line, 2, bar and bar - 1)
-                    if pauses[what] then
-                        names = names or {}
-                        names[#names + 1] = '!:' .. what
-                    end
-                end
+                local names = {}
+                for name in string.gmatch(rest, '[^|]+') do names[#names + 1] = name end
                 return names
             end
-            -- The resources of each line, false for none; and how many of these lines need each.
+            -- The resource of each line: false for none, a list of several; and how many of these lines need each.
             local function resources_of(popped)
-                local found, new = {}, {}
+                local found, new, new_count = {}, {}, 0
+                local function note_name(name)
+                    if known[name] == nil then
+                        known[name], new_count = false, new_count + 1
+                        new[new_count] = name
+                    end
+                end
                 for i = 1, #popped / 2 do
                     local names = names_of(popped[2 * i - 1])
                     found[i] = names
-                    for j = 1, names and #names or 0 do
-                        local name = names[j]
-                        if known[name] == nil then
-                            known[name] = false
-                            new[#new + 1] = name
-                        end
+                    if type(names) == 'table' then
+                        for j = 1, #names do note_name(names[j]) end
+                    elseif names then
+                        note_name(names)
                     end
                 end
-                if #new > 0 then count_resources().load(new) end
+                if new_count > 0 then count_resources().load(new) end
                 for i = 1, #found do
                     local names = found[i]
-                    for j = 1, names and #names or 0 do
-                        local r = known[names[j]]
-                        names[j] = r
-                        r.lines = r.lines + 1
+                    local r = known[names]
+                    if r then
+                        found[i], r.lines = r, r.lines + 1
+                    elseif names then
+                        for j = 1, #names do
+                            r = known[names[j]]
+                            names[j], r.lines = r, r.lines + 1
+                        end
                     end
                 end
                 return found
             end
-            local function pass_in_turn(lists, count, longest, holds, windows)
-                for n = 1, longest do
+            -- Most lines need one resource: it is not in a list then, but by itself.
+            local function allow(resources, wanted)
+                if resources.name then return counts.allow(resources, wanted) end
+                for i = 1, #resources do wanted = counts.allow(resources[i], wanted) end
+                return wanted
+            end
+            -- Returns what each of these jobs holds, and the windows in which it counts; nil for none.
+            local function use(resources, count, cost)
+                local r = resources
+                if r.name then return counts.use(r, count, cost) and r.name or nil, r.used and { r } end
+                local holds, windows
+                for i = 1, #resources do
+                    r = resources[i]
+                    if counts.use(r, count, cost) then holds = holds and holds .. '|' .. r.name or r.name end
+                    if r.used then
+                        windows = windows or {}
+                        windows[#windows + 1] = r
+                    end
+                end
+                return holds, windows
+            end
+            local function full_one(resources)
+                if resources.name then return resources.more <= 0 and resources or nil end
+                for i = 1, #resources do
+                    if resources[i].more <= 0 then return resources[i] end
+                end
+            end
+            -- The first job of each line is in `firsts`, all of them in `lists` if it sends more than one.
+            local function pass_in_turn(firsts, lists, count, longest, holds, windows)
+                for i = 1, count do
+                    local member = firsts[i]
+                    if member then pass(member, holds[i], windows[i]) end
+                end
+                for n = 2, longest do
                     for i = 1, count do
                         local members = lists[i]
                         local member = members and members[n]
@@ -78,32 +114,33 @@
                     end
                 end
             end
-            local function pass_in_order(lists, order, holds, windows)
+            local function pass_in_order(firsts, lists, order, holds, windows)
                 local places = {}
                 for n = 1, #order do
                     local i = order[n]
                     local place = (places[i] or 0) + 1
-                    local member = lists[i] and lists[i][place]
+                    local member = place == 1 and firsts[i] or lists[i] and lists[i][place]
                     places[i] = place
                     if member then pass(member, holds[i], windows[i]) end
                 end
             end
+            local function pass_turn_on(resources, except)
+                if resources.name then return counts.pass_turn_on(resources) end
+                for i = 1, #resources do
+                    if resources[i] ~= except then counts.pass_turn_on(resources[i]) end
+                end
+            end
             -- Lines leave the ring: those with jobs left wait for what they lack (`fulls`), which is asked
             -- once for all of them; mostly each has some, or there is only one line.
-            local function leave_ring(popped, found, stopped, tags, fulls)
-                local lists = {}
-                for n = 1, #stopped do
-                    local i = stopped[n]
-                    if fulls[i] then lists[#lists + 1] = LINE .. popped[2 * i - 1] end
-                end
-                local all_left = lists[1] and call('EXISTS', unpack(lists)) == #lists
-                for n = 1, #stopped do
-                    local i = stopped[n]
+            local function leave_ring(popped, found, stopped, tags, fulls, lists)
+                local all_left, n = lists[1] and call('EXISTS', unpack(lists)) == #lists, 0
+                for _, i in ipairs(stopped) do
                     local line, full, resources = popped[2 * i - 1], fulls[i], found[i]
-                    if full and (all_left or call('EXISTS', LINE .. line) == 1) then counts.park(line, tags[i], full) end
-                    if resources and (resources[2] or resources[1] ~= full) then
-                        counts.pass_turn_on(resources, full)
+                    if full then
+                        n = n + 1
+                        if all_left or call('EXISTS', lists[n]) == 1 then counts.park(line, tags[i], full) end
                     end
+                    if resources and resources ~= full then pass_turn_on(resources, full) end
                 end
             end
             local function admit_level(level, room)
@@ -121,44 +158,57 @@
                         weights = sort_jobs().weights_of(popped)
                         wanted, order = sorting.share_by_weight(popped, weights, left)
                     end
-                    local lists, holds, windows, back, longest, sum = {}, {}, {}, {}, 0, 0
-                    local stopped, tags, fulls, back_count, stopped_count = {}, {}, {}, 0, 0
+                    local firsts, lists, holds, windows, back, longest, sum = {}, {}, {}, {}, {}, 0, 0
+                    local stopped, tags, fulls, held_up, back_count, stopped_count, held_up_count = {}, {}, {}, {}, 0, 0, 0
                     for i = 1, count do
                         local line, tag, resources = popped[2 * i - 1], tonumber(popped[2 * i]), found[i]
-                        local most, step = i <= rest and each + 1 or each, 1
+                        local list, most, step = LINE .. line, i <= rest and each + 1 or each, 1
                         if weights then most, step = wanted[i], 1 / weights[i] end
-                        if resources then most = counts.allow(resources, most) end
-                        local members = most > 0 and call('LPOP', LINE .. line, most) or {}
-                        local taken = #members
-                        local cost, full = taken, nil
-                        if sorts_out and taken > 0 then
-                            members, cost, full = sort_jobs().sort_out(line, members, tag, resources, pass)
+                        if resources then most = allow(resources, most) end
+                        local first, members, taken, full = nil, nil, 0, nil
+                        if most == 1 then
+                            first = call('LPOP', list)  -- without a list, which takes a third less time
+                            taken = first and 1 or 0
+                        elseif most > 1 then
+                            members = call('LPOP', list, most)
+                            if members then first, taken = members[1], #members end
                         end
-                        local sent, first_full = #members, nil
+                        local sent, cost = taken, taken
+                        if sorts_out and taken > 0 then
+                            members, cost, full = sort_jobs().sort_out(line, members or { first }, tag, resources, pass)
+                            first, sent = members[1], #members
+                        end
                         if sent > 0 then
-                            if resources then holds[i], windows[i], first_full = counts.use(resources, sent, cost) end
-                            lists[i] = members
+                            if resources then
+                                local held_by_each, counted_in = use(resources, sent, cost)
+                                if held_by_each then holds[i] = held_by_each end
+                                if counted_in then windows[i] = counted_in end
+                            end
+                            firsts[i] = first
+                            if members then lists[i] = members end  -- to store nil would make a field all the same
                             sum = sum + sent
                             if sent > longest then longest = sent end
                             if tag + (sent - 1) * step > at then at = tag + (sent - 1) * step end
                             tag = tag + sent * step
-                        elseif resources then
-                            first_full = counts.full_one(resources)
                         end
                         -- With fewer than it wanted to send, the line is empty.
-                        if taken == most then full = full or first_full end
+                        if resources and taken == most then full = full or full_one(resources) end
                         if full or taken == 0 and most > 0 then
                             -- It must wait; or it was empty when its turn came, and is forgotten.
                             stopped_count = stopped_count + 1
-                            stopped[stopped_count], tags[i], fulls[i] = i, tag, full
+                            stopped[stopped_count], tags[i], fulls[i] = i, tag, full or false
+                            if full then
+                                held_up_count = held_up_count + 1
+                                held_up[held_up_count] = list
+                            end
                         else
                             back[back_count + 1], back[back_count + 2] = tag, line
                             back_count = back_count + 2
                         end
                     end
-                    if stopped_count > 0 then leave_ring(popped, found, stopped, tags, fulls) end
-                    if order then pass_in_order(lists, order, holds, windows)
-                    else pass_in_turn(lists, count, longest, holds, windows) end
+                    if stopped_count > 0 then leave_ring(popped, found, stopped, tags, fulls, held_up) end
+                    if order then pass_in_order(firsts, lists, order, holds, windows)
+                    else pass_in_turn(firsts, lists, count, longest, holds, windows) end
                     through = through + sum
                     if at > times[level] then
                         times[level] = at

@@ -8,6 +8,8 @@
             ['>'] = { limit = 1, count = 0 }, ['!'] = NO_LIMIT, ['@'] = NO_LIMIT, ['>!'] = NO_LIMIT,
         }
         local changed, alarms, windowed, opened = {}, {}, {}, {}
+        -- What was read from a text or written as one, by it: that takes long, and most lines have the same.
+        local run_counts, run_waits, tag_texts, tags = {}, {}, {}, {}
 
         -- --- loading ----------------------------------------------------------------------------
         local function read_class(text)
@@ -79,12 +81,20 @@
             call('ZREMRANGEBYSCORE', WINDOW .. r.name, '-inf', string.format('%.0f', clock() - r.class.per))
             r.used = call('ZCARD', WINDOW .. r.name)
         end
-        -- How many entries hold a resource, and the line that waits for it (true: several).
+        -- How many entries hold a resource, and what waits for it: true for several lines, or the text of one.
         local function read_run(text)
-            local at = find(text, '+', 1, true)
-            if at then return at == 2 and byte(text) - 48 or tonumber(sub(text, 1, at - 1)), sub(text, at + 1) end
-            if sub(text, -1) == '*' then return tonumber(sub(text, 1, -2)), true end
-            return tonumber(text), nil
+            local count = run_counts[text]
+            if not count then
+                local at = find(text, '[-+*]') or 0
+                count = tonumber(sub(text, 1, at - 1))
+                run_counts[text] = count
+                run_waits[text] = sub(text, at, at) == '*' or at > 0 and sub(text, at) or nil
+            end
+            return count, run_waits[text]
+        end
+        local function write_run(count, waits)
+            if not waits then return count end
+            return waits == true and count .. '*' or count .. waits
         end
         local function load_closed(r, over)
             if over then
@@ -147,15 +157,40 @@
                 alarms[#alarms + 1] = r.name
             end
         end
+        -- A line that has waited comes up with the tag that it had, or at the time of its level if that is
+        -- later. At the time alone, lines that wait after each job would overtake all others.
         local function into_ring(line, tag)
             local level = sub(line, 1, 1)
-            local list = fresh[level]
+            local list, at, own = fresh[level], time_of(level), tags[tag]
             if not list then
                 list = {}
                 fresh[level] = list
             end
-            list[#list + 1] = tag or time_of(level)
-            list[#list + 1] = line
+            if not own then
+                own = tonumber(tag)
+                tags[tag] = own
+            end
+            local count = #list
+            list[count + 1], list[count + 2] = own > at and own or at, line
+        end
+        -- The text of the line that waits for a resource: +<tag> <line>. If its name ends with that of the
+        -- resource, this is left out, and - comes before the tag: most lines have the same short text then.
+        local function text_of(line, tag, name)
+            local text, cut = tag_texts[tag], #line - #name
+            if not text then
+                text = string.format('%.17g ', tag)
+                tag_texts[tag] = text
+            end
+            if byte(line, cut) == 124 and sub(line, cut + 1) == name then
+                return '-' .. text .. sub(line, 1, cut - 1)
+            end
+            return '+' .. text .. line
+        end
+        -- The line of such a text, and its tag as a text.
+        local function line_of(text, name)
+            local at = find(text, ' ', 1, true)
+            local line, tag = sub(text, at + 1), sub(text, 2, at - 1)
+            return byte(text) == 45 and line .. '|' .. name or line, tag
         end
         function counts.flush(level)
             send_all('ZADD', RING .. level, fresh[level] or {})
@@ -164,36 +199,32 @@
         local function wake(r, most)
             if not r.changed then note(r) end
             if r.waits ~= true then
-                into_ring(r.waits)
+                into_ring(line_of(r.waits, r.name))
                 r.waits = false
                 return
             end
             local got = call('ZPOPMIN', WAIT .. r.name, most)
-            for i = 1, #got, 2 do
-                local at, tag = time_of(sub(got[i], 1, 1)), tonumber(got[i + 1])
-                into_ring(got[i], tag > at and tag or at)
-            end
+            for i = 1, #got, 2 do into_ring(got[i], got[i + 1]) end
             if #got < 2 * most then r.waits = false end
         end
         function counts.park(line, tag, r)
             if not r.changed then note(r) end
-            local other = r.waits
-            if not other then
-                r.waits = line
-            elseif other == true then
+            if not r.waits then
+                r.waits = text_of(line, tag, r.name)
+            elseif r.waits == true then
                 call('ZADD', WAIT .. r.name, tag, line)
-            elseif other ~= line then
-                call('ZADD', WAIT .. r.name, tag, line, time_of(sub(other, 1, 1)), other)
-                r.waits = true
+            else
+                local other, other_tag = line_of(r.waits, r.name)
+                if other ~= line then
+                    call('ZADD', WAIT .. r.name, tag, line, other_tag, other)
+                    r.waits = true
+                end
             end
             if r.more == 0 and (r.closed or r.class.count > 0) then set_alarm(r) end
         end
         -- A line that leaves the ring lets others have what it does not use.
-        function counts.pass_turn_on(resources, except)
-            for i = 1, #resources do
-                local r = resources[i]
-                if r ~= except and r.waits and r.more > 0 then wake(r, 1) end
-            end
+        function counts.pass_turn_on(r)
+            if r.waits and r.more > 0 then wake(r, 1) end
         end
         -- `due`: resources whose time has come.
         function counts.wake_due(due)
@@ -213,39 +244,20 @@
         end
 
         -- --- using and freeing --------------------------------------------------------------------
-        -- How many of the jobs that a line wants to send may pass now.
-        function counts.allow(resources, wanted)
-            for i = 1, #resources do
-                local r = resources[i]
-                local share = r.lines > 1 and r.more > 1 and math.max(1, floor(r.more / r.lines)) or r.more
-                r.lines = r.lines - 1
-                if share < wanted then wanted = share end
-            end
-            return wanted
+        -- How many of the jobs that a line wants to send may pass now, as far as this resource goes.
+        function counts.allow(r, wanted)
+            local share = r.lines > 1 and r.more > 1 and math.max(1, floor(r.more / r.lines)) or r.more
+            r.lines = r.lines - 1
+            return share < wanted and share or wanted
         end
-        -- Returns what each of these jobs holds, the windows in which it counts, and a resource that is
-        -- used up now; nil for none.
-        function counts.use(resources, count, cost)
-            local holds, windows, full
-            for i = 1, #resources do
-                local r = resources[i]
-                if r.limit > 0 then
-                    r.runs = r.runs + count
-                    holds = holds and holds .. '|' .. r.name or r.name
-                    if not r.changed then note(r) end
-                end
-                if r.used then
-                    r.used = r.used + count
-                    windows = windows or {}
-                    windows[#windows + 1] = r
-                elseif r.tat then
-                    r.tat = r.tat + cost * r.class.step
-                    if not r.changed then note(r) end
-                end
-                if r.class.count > 0 then count_more(r) else r.more = r.more - count end
-                if r.more <= 0 and not full then full = r end
-            end
-            return holds, windows, full
+        -- Jobs of a line pass that need this resource; whether each of them holds it until it is settled.
+        function counts.use(r, count, cost)
+            local is_held = r.limit > 0
+            if is_held then r.runs = r.runs + count end
+            if r.used then r.used = r.used + count elseif r.tat then r.tat = r.tat + cost * r.class.step end
+            if (is_held or r.tat) and not r.changed then note(r) end
+            if r.class.count > 0 then count_more(r) else r.more = r.more - count end
+            return is_held
         end
         function counts.note_passed(windows, id)
             for i = 1, #windows do
@@ -258,61 +270,7 @@
                 r.passed[#r.passed + 1] = id
             end
         end
-        function counts.full_one(resources)
-            for i = 1, #resources do
-                if resources[i].more <= 0 then return resources[i] end
-            end
-        end
-        -- How many of the settled entries held each resource, and the names of these. `texts` has what
-        -- each entry held: mostly one name.
-        local function count_freed(texts)
-            local freed, names, distinct, count = {}, {}, {}, 0
-            for i = 1, #texts do
-                local text = texts[i]
-                local before = freed[text]
-                if before then
-                    freed[text] = before + 1
-                else
-                    freed[text], count = 1, count + 1
-                    distinct[count] = text
-                end
-            end
-            for i = 1, count do
-                local text = distinct[i]
-                if find(text, '|', 1, true) then
-                    for name in string.gmatch(text, '[^|]+') do
-                        if not freed[name] then names[#names + 1] = name end
-                        freed[name] = (freed[name] or 0) + freed[text]
-                    end
-                else
-                    names[#names + 1] = text
-                end
-            end
-            return freed, names
-        end
-        function counts.let_go(texts)
-            local freed, names = count_freed(texts)
-            local new, new_count = {}, 0
-            for i = 1, #names do
-                if not known[names[i]] then
-                    new_count = new_count + 1
-                    new[new_count] = names[i]
-                end
-            end
-            if new_count > 0 then load(new) end
-            for i = 1, #names do
-                local r, count = known[names[i]], freed[names[i]]
-                if count > r.runs then count = r.runs end
-                if count > 0 then
-                    r.runs = r.runs - count
-                    if not r.changed then note(r) end
-                    count_more(r)
-                    if r.waits then
-                        if r.more > 0 then wake(r, count) else set_alarm(r) end
-                    end
-                end
-            end
-        end
+        -- with parts/gate_freeing
         -- What changes them from outside is made only when it is needed.
         setmetatable(counts, { __index = function(_, name)
             -- with parts/gate_changes
@@ -333,18 +291,11 @@
             end
         end
         function counts.write()
-            local set, del, rates, texts, set_count, del_count = {}, {}, {}, {}, 0, 0
+            local set, del, rates, set_count, del_count = {}, {}, {}, 0, 0
             for i = 1, #changed do
                 local r = changed[i]
-                if r.waits then
-                    -- Each number becomes a text once: that takes as long as all the rest of this.
-                    local text = texts[r.runs] or r.runs .. '+'
-                    texts[r.runs] = text
-                    text = r.waits == true and r.runs .. '*' or text .. r.waits
-                    set[set_count + 1], set[set_count + 2] = r.name, text
-                    set_count = set_count + 2
-                elseif r.runs > 0 then
-                    set[set_count + 1], set[set_count + 2] = r.name, r.runs
+                if r.waits or r.runs > 0 then
+                    set[set_count + 1], set[set_count + 2] = r.name, write_run(r.runs, r.waits)
                     set_count = set_count + 2
                 else
                     del_count = del_count + 1

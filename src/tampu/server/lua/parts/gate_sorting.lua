@@ -10,8 +10,8 @@
         -- The rate with the fewest tokens, if jobs take more than one.
         local function scarcest(resources)
             local found
-            for i = 1, resources and has('c') and #resources or 0 do
-                local r = resources[i]
+            if not resources or not has('c') then return nil end
+            for _, r in ipairs(resources.name and { resources } or resources) do
                 if r.tat and (not found or r.more < found.more) then found = r end
             end
             return found
