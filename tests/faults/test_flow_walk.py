@@ -137,11 +137,14 @@ async def test_nothing_is_lost_and_nothing_held_for_ever(gate: ManualGate, seed:
 
 BREAKS = {
     "nothing is let go": ("gate.let_go(settled)\n", "\n"),
-    "a turn is not passed on": ("r ~= except and r.waits and r.more > 0", "false"),
+    "a turn is not passed on": ("if r.waits and r.more > 0 then wake(r, 1) end", ""),
     "waiting lines are not woken": (
         "if r.more > 0 then wake(r, count) else",
         "if r.more <= 0 then",
     ),
+    "a line that waits alone is not woken": ("into_ring(line_of(waits, name))", ""),
+    "too much is freed": ("runs = math.max(0, runs - freed[name])", "runs = 0"),
+    "the rest of a name is forgotten": ("line .. '|' .. name or line, tag", "line, tag"),
     "a line that comes up has no turn": (
         "if call('RPUSH', LINE .. line, unpack(members)) == #members then",
         "if call('RPUSH', LINE .. line, unpack(members)) == 0 then",

@@ -108,6 +108,8 @@ class BatchSender(Background, Generic[T]):
             self._in_flight = self._next_batch()
             self._is_new = self._before is not None
             await self._send_batch()
+            # To free hundreds of items takes as long as to send the next ones: these leave first.
+            self._loop.call_soon(_free, self._in_flight)
             self._in_flight = []
             if self._may_gather():
                 await self._linger()
@@ -163,6 +165,10 @@ class BatchSender(Background, Generic[T]):
         full, self._full = self._full, None
         if full is not None:
             _resolve(full)
+
+
+def _free(batch: list[T]) -> None:
+    """Nobody has the batch any more when this returns."""
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -11,20 +11,18 @@ local stream, group, consumer, has_ackdel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- with parts/member
 -- with parts/gate
 -- with parts/free_slots
-local ids, settled, count = { unpack(ARGV, 4) }, {}, 0
+local ids, count = { unpack(ARGV, 4) }, 0
+local settled = ids  -- what is deleted holds nothing, whether it was pending or not
 if consumer == '' and has_ackdel == '1' then
     local codes = redis.call('XACKDEL', stream, group, 'IDS', #ids, unpack(ids))
     for i = 1, #ids do
-        if codes[i] == 1 then
-            count = count + 1
-            settled[count] = ids[i]
-        end
+        if codes[i] == 1 then count = count + 1 end
     end
 elseif consumer == '' then
-    -- All at once, as without a gate: what is deleted holds nothing, whether it was pending or not.
-    redis.call('XDEL', stream, unpack(ids))
-    count, settled = redis.call('XACK', stream, group, unpack(ids)), ids
+    redis.call('XDEL', stream, unpack(ids))  -- all at once, as without a gate
+    count = redis.call('XACK', stream, group, unpack(ids))
 else
+    settled = {}
     for i, flag in ipairs(settle(ids)) do
         if flag == '1' then
             count = count + 1

@@ -73,19 +73,15 @@
                 end
                 return found
             end
-            -- Most lines need one resource: it is not in a list then, but by itself.
-            local function allow(resources, wanted)
-                if resources.name then return counts.allow(resources, wanted) end
+            local function allow_all(resources, wanted)
                 for i = 1, #resources do wanted = counts.allow(resources[i], wanted) end
                 return wanted
             end
             -- Returns what each of these jobs holds, and the windows in which it counts; nil for none.
-            local function use(resources, count, cost)
-                local r = resources
-                if r.name then return counts.use(r, count, cost) and r.name or nil, r.used and { r } end
+            local function use_all(resources, count, cost)
                 local holds, windows
                 for i = 1, #resources do
-                    r = resources[i]
+                    local r = resources[i]
                     if counts.use(r, count, cost) then holds = holds and holds .. '|' .. r.name or r.name end
                     if r.used then
                         windows = windows or {}
@@ -152,6 +148,7 @@
                     local count = #popped / 2
                     if count == 0 then break end
                     local found, wanted, weights, order = resources_of(popped), nil, nil, nil
+                    local last_text, last_tag  -- many lines have the same
                     -- Without weights each line may send as many, and the first ones the rest.
                     local each, rest = floor(left / count), left % count
                     if is_weighed then
@@ -159,12 +156,17 @@
                         wanted, order = sorting.share_by_weight(popped, weights, left)
                     end
                     local firsts, lists, holds, windows, back, longest, sum = {}, {}, {}, {}, {}, 0, 0
-                    local stopped, tags, fulls, held_up, back_count, stopped_count, held_up_count = {}, {}, {}, {}, 0, 0, 0
+                    local stopped, tags, fulls, held_up = {}, {}, {}, {}
+                    local back_count, stopped_count, held_up_count = 0, 0, 0
                     for i = 1, count do
-                        local line, tag, resources = popped[2 * i - 1], tonumber(popped[2 * i]), found[i]
+                        local line, tag, resources = popped[2 * i - 1], popped[2 * i], found[i]
                         local list, most, step = LINE .. line, i <= rest and each + 1 or each, 1
+                        local name = resources and resources.name  -- of the one that most lines need, without a list
+                        if tag ~= last_text then last_text, last_tag = tag, tonumber(tag) end
+                        tag = last_tag
                         if weights then most, step = wanted[i], 1 / weights[i] end
-                        if resources then most = allow(resources, most) end
+                        if name then most = counts.allow(resources, most)
+                        elseif resources then most = allow_all(resources, most) end
                         local first, members, taken, full = nil, nil, 0, nil
                         if most == 1 then
                             first = call('LPOP', list)  -- without a list, which takes a third less time
@@ -179,13 +181,17 @@
                             first, sent = members[1], #members
                         end
                         if sent > 0 then
-                            if resources then
-                                local held_by_each, counted_in = use(resources, sent, cost)
-                                if held_by_each then holds[i] = held_by_each end
+                            -- Only what there is: to store nil would make a field all the same.
+                            if name then
+                                if counts.use(resources, sent, cost) then holds[i] = name end
+                                if resources.used then windows[i] = { resources } end
+                            elseif resources then
+                                local all, counted_in = use_all(resources, sent, cost)
+                                if all then holds[i] = all end
                                 if counted_in then windows[i] = counted_in end
                             end
                             firsts[i] = first
-                            if members then lists[i] = members end  -- to store nil would make a field all the same
+                            if members then lists[i] = members end
                             sum = sum + sent
                             if sent > longest then longest = sent end
                             if tag + (sent - 1) * step > at then at = tag + (sent - 1) * step end

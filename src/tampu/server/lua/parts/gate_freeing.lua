@@ -1,26 +1,27 @@
-        -- let_go(texts): what settled entries held is free. A text is what one held: mostly one name.
+        -- let_go(texts): what settled entries held is free. A text is what one held, mostly one name; false: nothing.
         -- How many of them held each resource, and the names of these.
         local function count_freed(texts)
-            local freed, names, distinct, count = {}, {}, {}, 0
+            local freed, names, count, several = {}, {}, 0, {}
             for i = 1, #texts do
                 local text = texts[i]
                 local before = freed[text]
                 if before then
                     freed[text] = before + 1
-                else
-                    freed[text], count = 1, count + 1
-                    distinct[count] = text
+                elseif text then
+                    freed[text] = 1
+                    if find(text, '|', 1, true) then
+                        several[#several + 1] = text
+                    else
+                        count = count + 1
+                        names[count] = text
+                    end
                 end
             end
-            for i = 1, count do
-                local text = distinct[i]
-                if find(text, '|', 1, true) then
-                    for name in string.gmatch(text, '[^|]+') do
-                        if not freed[name] then names[#names + 1] = name end
-                        freed[name] = (freed[name] or 0) + freed[text]
-                    end
-                else
-                    names[#names + 1] = text
+            for i = 1, #several do
+                local text = several[i]
+                for name in string.gmatch(text, '[^|]+') do
+                    if not freed[name] then names[#names + 1] = name end
+                    freed[name] = (freed[name] or 0) + freed[text]
                 end
             end
             return freed, names
@@ -56,6 +57,7 @@
         end
         function counts.let_go(texts)
             local freed, names = count_freed(texts)
+            if not names[1] then return end
             if not has('o') then names = free_plain(freed, names) end
             local new = {}
             for i = 1, #names do

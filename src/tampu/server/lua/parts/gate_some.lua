@@ -20,21 +20,14 @@
         end
         function gate.let_go(ids)
             if #ids == 0 or not has('h') then return end  -- 'h': something was held since there is a gate
-            local found, texts, count = nil, {}, 0
+            local found
             if (redis.REDIS_VERSION_NUM or 0) >= 0x080000 then
                 found = call('HGETDEL', HELD, 'FIELDS', #ids, unpack(ids))
             else
                 found = call('HMGET', HELD, unpack(ids))
                 call('HDEL', HELD, unpack(ids))
             end
-            for i = 1, #ids do
-                if found[i] then
-                    count = count + 1
-                    texts[count] = found[i]
-                end
-            end
-            if count == 0 then return end
-            count_resources().let_go(texts)
+            count_resources().let_go(found)
         end
         function gate.close(name, till) return count_resources().close(name, till) end
         function gate.reopen(names) count_resources().reopen(names) end
