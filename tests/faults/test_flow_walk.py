@@ -142,7 +142,10 @@ BREAKS = {
         "if r.more > 0 then wake(r, count) else",
         "if r.more <= 0 then",
     ),
-    "a line that waits alone is not woken": ("into_ring(line_of(waits, name))", ""),
+    "a line that waits alone is not woken": (
+        "list[count + 1], list[count + 2] = at, is_start",
+        "local _ = at, is_start",
+    ),
     "too much is freed": ("runs = math.max(0, runs - freed[name])", "runs = 0"),
     "the rest of a name is forgotten": ("line .. '|' .. name or line, tag", "line, tag"),
     "a line that comes up has no turn": (

@@ -26,7 +26,7 @@
                 end
                 if windows then counts.note_passed(windows, id) end
             end
-            -- The name of the resource that a line needs; false: none; a list: several.
+            -- The name of the one resource that a line needs (false: none), or nil and a list of several.
             local function names_of(line)
                 local bar = find(line, '|', 1, true)
                 local paused = has_pauses and sub(line, 2, 2) == '/' and sub(line, 2, bar and bar - 1)
@@ -38,7 +38,7 @@
                 end
                 local names = {}
                 for name in string.gmatch(rest, '[^|]+') do names[#names + 1] = name end
-                return names
+                return nil, names
             end
             -- The resource of each line: false for none, a list of several; and how many of these lines need each.
             local function resources_of(popped)
@@ -50,13 +50,10 @@
                     end
                 end
                 for i = 1, #popped / 2 do
-                    local names = names_of(popped[2 * i - 1])
-                    found[i] = names
-                    if type(names) == 'table' then
-                        for j = 1, #names do note_name(names[j]) end
-                    elseif names then
-                        note_name(names)
-                    end
+                    local name, names = names_of(popped[2 * i - 1])
+                    found[i] = names or name
+                    for j = 1, names and #names or 0 do note_name(names[j]) end
+                    if name and known[name] == nil then note_name(name) end
                 end
                 if new_count > 0 then count_resources().load(new) end
                 for i = 1, #found do
@@ -129,12 +126,13 @@
             -- Lines leave the ring: those with jobs left wait for what they lack (`fulls`), which is asked
             -- once for all of them; mostly each has some, or there is only one line.
             local function leave_ring(popped, found, stopped, tags, fulls, lists)
-                local all_left, n = lists[1] and call('EXISTS', unpack(lists)) == #lists, 0
-                for _, i in ipairs(stopped) do
+                local all_left, asked = lists[1] and call('EXISTS', unpack(lists)) == #lists, 0
+                for n = 1, #stopped do
+                    local i = stopped[n]
                     local line, full, resources = popped[2 * i - 1], fulls[i], found[i]
                     if full then
-                        n = n + 1
-                        if all_left or call('EXISTS', lists[n]) == 1 then counts.park(line, tags[i], full) end
+                        asked = asked + 1
+                        if all_left or call('EXISTS', lists[asked]) == 1 then counts.park(line, tags[i], full) end
                     end
                     if resources and resources ~= full then pass_turn_on(resources, full) end
                 end

@@ -159,7 +159,8 @@
         end
         -- A line that has waited comes up with the tag that it had, or at the time of its level if that is
         -- later. At the time alone, lines that wait after each job would overtake all others.
-        local function into_ring(line, tag)
+        -- Returns the list for the ring of its level, and the tag that it has there.
+        local function place_in_ring(line, tag)
             local level = sub(line, 1, 1)
             local list, at, own = fresh[level], time_of(level), tags[tag]
             if not list then
@@ -170,21 +171,30 @@
                 own = tonumber(tag)
                 tags[tag] = own
             end
+            return list, own > at and own or at
+        end
+        local function into_ring(line, tag)
+            local list, at = place_in_ring(line, tag)
             local count = #list
-            list[count + 1], list[count + 2] = own > at and own or at, line
+            list[count + 1], list[count + 2] = at, line
         end
         -- The text of the line that waits for a resource: +<tag> <line>. If its name ends with that of the
         -- resource, this is left out, and - comes before the tag: most lines have the same short text then.
         local function text_of(line, tag, name)
-            local text, cut = tag_texts[tag], #line - #name
+            local texts, cut = tag_texts[tag], #line - #name
+            if not texts then
+                texts = { tag = string.format('%.17g ', tag) }
+                tag_texts[tag] = texts
+            end
+            if byte(line, cut) ~= 124 or sub(line, cut + 1) ~= name then return '+' .. texts.tag .. line end
+            if cut > 2 then return '-' .. texts.tag .. sub(line, 1, cut - 1) end
+            local level = byte(line)  -- without a key, as most: there are few of these texts
+            local text = texts[level]
             if not text then
-                text = string.format('%.17g ', tag)
-                tag_texts[tag] = text
+                text = '-' .. texts.tag .. sub(line, 1, 1)
+                texts[level] = text
             end
-            if byte(line, cut) == 124 and sub(line, cut + 1) == name then
-                return '-' .. text .. sub(line, 1, cut - 1)
-            end
-            return '+' .. text .. line
+            return text
         end
         -- The line of such a text, and its tag as a text.
         local function line_of(text, name)

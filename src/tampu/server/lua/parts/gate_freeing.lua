@@ -31,6 +31,7 @@
         local function free_plain(freed, names)
             local kinds, texts = load_classes(names), ask_all('HMGET', RUN, names)
             local others, set, del, set_count, del_count = {}, {}, {}, 0, 0
+            local last, line, list, at, is_start  -- of the line that waits: mostly the same for many names
             for i = 1, #names do
                 local name, class, runs, waits = names[i], classes[kinds[i]], 0, nil
                 if texts[i] then runs, waits = read_run(texts[i]) end
@@ -39,7 +40,14 @@
                 elseif runs > 0 then
                     runs = math.max(0, runs - freed[name])
                     if waits and (class.limit == 0 or runs < class.limit) then
-                        into_ring(line_of(waits, name))
+                        if waits ~= last then
+                            local tag
+                            last, is_start = waits, byte(waits) == 45
+                            line, tag = line_of(waits, '')
+                            list, at = place_in_ring(line, tag)
+                        end
+                        local count = #list
+                        list[count + 1], list[count + 2] = at, is_start and line .. name or line
                         waits = nil
                     end
                     if waits or runs > 0 then
