@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tampu import INJECTED, App, Bury, Job, OptionError, Retry, Worker
+from tampu import INJECTED, App, Bury, Job, OptionError, Retry, ServerUnreachable, Worker
 from tampu.web import SSE_HEADERS, event_stream, sse
 from tests.contract.apps import working
 from tests.contract.web import Sent, declare_report, next_sent, parse, sent
@@ -115,6 +115,24 @@ class TestProgress:
             (end,) = await sent(app.queue().job("nobody"))
         assert (end.kind, end.id) == ("gone", None)
         assert "no such job" in end.data
+
+    async def test_a_server_that_is_slower_than_a_look_does_not_end_it(
+        self, app: App, running: RunningServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(event_stream, "_LOOK_S", 0.01)
+        monkeypatch.setattr("tampu.results._SHORTEST_LIMIT_S", 0.05)
+        async with app:
+            job = app.queue().job("nobody")
+            await job.info()  # connects
+            running.pause()
+            try:
+                following = asyncio.create_task(sent(job))
+                with pytest.raises(ServerUnreachable):
+                    await job.result(0.5)  # the stream has given up its look long before
+            finally:
+                running.resume()
+            (end,) = await following
+        assert end.kind == "gone"
 
     async def test_comments_while_nothing_happens(self, app: App) -> None:
         report = declare_report(app)

@@ -17,6 +17,7 @@ from tampu.errors import (
     OptionError,
     ResultTimeout,
     ServerError,
+    ServerUnreachable,
     StreamError,
 )
 from tampu.events import ENDS
@@ -269,7 +270,8 @@ class _Follower:
     async def _wait_for_result(self) -> _SentEvent:
         pauses, was_unknown = Pauses(_LOOK_S, _LONGEST_LOOK_S), False
         while True:
-            with suppress(ResultTimeout):
+            # A busy server may need longer for an answer than this look lasts: `info` waits for it.
+            with suppress(ResultTimeout, ServerUnreachable):
                 return _SentEvent("done", await self._job.result(pauses.next_s()))
             info = await self._job.info()
             is_unknown = info.state is JobState.UNKNOWN and info.searched_all
