@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, cached_property, partial
 from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -38,19 +38,31 @@ class Script:
     def __init__(self, name: str) -> None:
         self.name = name
         text = _read_whole(name)
-        self._derives_keys = _DERIVES_KEYS.search(text) is not None
         flags, line_end, rest = text.partition("\n")
         self._flags, self._rest = (
             (flags + line_end, rest) if text.startswith(_FLAG_LINE) else ("", text)
         )
         _scripts.append(self)
-        self._compose()
+
+    # A program imports dozens of scripts and calls a few: it makes the texts of those.
+
+    @cached_property
+    def _derives_keys(self) -> bool:
+        return _DERIVES_KEYS.search(self._rest) is not None
+
+    @cached_property
+    def _flagged(self) -> _Text:
+        return _Text(self._flags + _prelude + self._rest)
+
+    @cached_property
+    def _plain(self) -> _Text:
+        # Servers before 7.0 do not know the line of flags, and do without all flags but allow-oom.
+        return _Text(_prelude + self._rest)
 
     def _compose(self) -> None:
-        text = _prelude + self._rest
-        self._flagged = _Text(self._flags + text)
-        # Servers before 7.0 do not know the line of flags, and do without all flags but allow-oom.
-        self._plain = _Text(text)
+        """Have the texts made anew for the next call."""
+        for made in ("_flagged", "_plain"):
+            self.__dict__.pop(made, None)
 
     def text(self, dialect: Dialect) -> _Text:
         """The form of the script that a server understands."""
@@ -144,7 +156,11 @@ class _Text:
     def __init__(self, text: str) -> None:
         self.body = text.encode()
         self.digest = sha1(self.body, usedforsecurity=False).hexdigest().encode()
-        self.load = pack(b"SCRIPT", b"LOAD", self.body)
+
+    @property
+    def load(self) -> bytes:
+        """The command that loads it, ready to be sent."""
+        return pack(b"SCRIPT", b"LOAD", self.body)
 
 
 def set_prelude(name: str | None) -> None:
@@ -161,7 +177,12 @@ def _read_lua(name: str) -> str:
 
 def _read_whole(name: str) -> str:
     """A Lua file with its parts, which may have parts of their own."""
-    return _PART.sub(lambda part: _read_whole(part[1]), _read_lua(name))
+    return _PART.sub(lambda part: _read_part(part[1]), _read_lua(name))
+
+
+@cache
+def _read_part(name: str) -> str:
+    return _read_whole(name)
 
 
 def as_flags(reply: Reply) -> bytes:
