@@ -45,11 +45,17 @@ class Backend:
     expected: Callable[[], bool] = lambda: True
     """Whether a CI machine should have it."""
 
+    @property
+    def is_redis(self) -> bool:
+        """Whether it is a Redis, and no Valkey."""
+        return self.name.startswith("redis")
+
     def must_be_there(self) -> bool:
         """Whether it is an error that it is missing."""
         return IN_CI and self.expected()
 
 
+@cache
 def _in_wheel(package: str, pattern: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -159,7 +165,8 @@ class RunningServer:
 
     def admin(self, *, db: int = 0, password: str | None = None) -> redis.Redis:
         """A plain client for setting things up and looking at them."""
-        return redis.Redis(port=self.port, db=db, password=password)
+        # Tests open thousands, and none looks at what redis-py would tell the server of itself.
+        return redis.Redis(port=self.port, db=db, password=password, driver_info=None)
 
     def kill(self) -> None:
         """As kill -9 does it."""

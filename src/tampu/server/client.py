@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError
 
 from tampu.errors import OptionError
 from tampu.server.address import DEFAULT_PORT, Address, ServerKind, Tls
-from tampu.server.redis_py import Client, no_retries, startup_nodes
+from tampu.server.redis_py import Client, driver_info, no_retries, startup_nodes
 
 Credentials: TypeAlias = tuple[str | None, str | None]
 """A user and a password. Without a password nothing is sent, for servers that require none."""
@@ -54,6 +54,7 @@ def _client_settings(
         "socket_connect_timeout": connect_timeout_s,
         "protocol": 2,
         "retry": no_retries(),
+        "driver_info": driver_info(),
     }
     if credentials is None:
         settings |= {"username": address.username, "password": address.password}

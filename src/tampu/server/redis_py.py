@@ -10,6 +10,7 @@ If a version of redis-py lacks one of these parts, its public API takes over:
 """
 
 import asyncio
+from functools import cache
 from typing import Final, TypeAlias, cast
 
 from redis.asyncio import Redis
@@ -19,6 +20,7 @@ from redis.asyncio.connection import Connection as TcpConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, MovedError, RedisClusterException, RedisError
 
 Client: TypeAlias = Redis | RedisCluster
@@ -79,6 +81,12 @@ def make_connection(client: Client, place: Place | None = None) -> Connection:
 def no_retries() -> Retry:
     """For redis-py, which would resend calls without knowing which are safe to repeat."""
     return Retry(NoBackoff(), 0)
+
+
+@cache
+def driver_info() -> DriverInfo:
+    """The version of redis-py, read once; each client would read it from files anew."""
+    return DriverInfo()
 
 
 def place_of(connection: Connection) -> Place | None:
