@@ -1,4 +1,4 @@
-"""Servers for the tests: each started once, emptied before every test."""
+"""Servers for the tests: each started once, its data deleted before every test."""
 
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -47,10 +47,13 @@ def _shared_server(binary: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def running(_shared_server: RunningServer) -> RunningServer:
-    """The backend's server, empty and with nothing left over from the test before."""
+    """The backend's server, without the data of the test before.
+
+    It keeps its scripts: loading them in each test would take a tenth of the suite's time. A test
+    that is about scripts that are not there calls `script_flush`.
+    """
     with _shared_server.admin() as admin:
         admin.flushall()
-        admin.script_flush()
     return _shared_server
 
 

@@ -26,7 +26,7 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 TAG = b"{chasqui:scripts}"
 STREAM, DELAYED, MEMORY = TAG + b":stream", TAG + b":delayed", TAG + b":memory"
@@ -286,6 +286,7 @@ class TestLoading:
     ) -> None:
         needed = "+exists +hget +hset +pexpire +xadd +xlen +zcard +ping"
         with running.admin() as admin:
+            admin.script_flush()
             admin.execute_command(
                 "ACL", "SETUSER", "maker", "on", ">pw", "~*", *needed.split(), *rights.split()
             )
