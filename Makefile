@@ -57,7 +57,7 @@ djangos: $(STAMP) ## create environments with Django 6, and fetch Django's own t
 browser: $(STAMP)
 	@$(BIN)/python -m tests.browsers
 
-test: servers peers djangos browser ## every test on Valkey, and what depends on the server on every server
+test: servers peers djangos browser ## every test on Valkey, and what depends on the server on Redis too
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-all: servers peers djangos browser ## every test on every server; on one: make test-all BACKEND=redis8

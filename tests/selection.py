@@ -1,12 +1,12 @@
 """Which server each test runs on. A plugin of pytest; `tests/conftest.py` names it.
 
-A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it runs
-on every server of this machine; with the mark `chasquimq` it runs where the real ChasquiMQ can,
-    if only is None and not djangos.is_there():
-        yield djangos.TITLE, IN_CI
-with the mark `browser` where there is one, and with the marks `postgres`, `promtool` and
-`helm` where these are installed.
-`--all-servers` runs every test on every server, and `--backend NAME` runs every test on that one.
+A test that takes a server runs on the default one, Valkey 9. With the mark `every_server` it also
+runs on the oldest Redis and on the newest one of this machine: what works on both works on those
+between. With the mark `every_version` it runs on these too: it is about something that changed from
+version to version. With the mark `chasquimq` it runs where the real ChasquiMQ can, with the mark
+`browser` where there is one, and with the marks `postgres`, `django6`, `promtool` and `helm` where
+these are installed. `--all-servers` runs every test on every server, and `--backend NAME` runs
+every test on that one.
 
 A test whose server, browser or program is missing is left out, and the run ends with one line about
 it. With CI=true, what should be there and is missing fails the run before the first test.
@@ -15,6 +15,7 @@ it. With CI=true, what should be there and is missing fails the run before the f
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,13 @@ from tests import browsers, djangos, peers, postgres
 from tests.servers import BACKENDS, IN_CI, Backend
 
 EVERY_SERVER = "every_server"
+EVERY_VERSION = "every_version"
 CHASQUIMQ = "chasquimq"
 PROMTOOL = "promtool"
 HELM = "helm"
 _MARKS = {
-    EVERY_SERVER: "the behaviour depends on the server: run the test on every server",
+    EVERY_SERVER: "the behaviour depends on the server: on Valkey, the oldest and the newest Redis",
+    EVERY_VERSION: "it is about what changed from version to version: on those between as well",
     CHASQUIMQ: "the test needs the real ChasquiMQ, and so Redis 8.6 or later",
     PROMTOOL: "the test needs the program promtool, of Prometheus",
     HELM: "the test needs the program helm, which a wheel has for Linux on x86-64",
@@ -75,11 +78,22 @@ def servers_of(item: pytest.Item) -> list[Backend]:
         return [each for each in BACKENDS if each.name == only]
     if item.get_closest_marker(CHASQUIMQ) is not None:
         return [each for each in BACKENDS if peers.can_run_on(each)]
-    if item.config.getoption("--all-servers") or item.get_closest_marker(EVERY_SERVER) is not None:
+    if item.config.getoption("--all-servers") or item.get_closest_marker(EVERY_VERSION) is not None:
         return list(BACKENDS)
+    if item.get_closest_marker(EVERY_SERVER) is not None:
+        between = versions_between()
+        return [each for each in BACKENDS if each not in between]
     return [default_server()]
 
 
+@cache
+def versions_between() -> list[Backend]:
+    """The versions of Redis on this machine that are neither its oldest nor its newest."""
+    there = [each for each in BACKENDS if each.is_redis and each.find() is not None]
+    return sorted(there, key=lambda each: each.version)[1:-1]
+
+
+@cache
 def default_server() -> Backend:
     """The first server that is there: Valkey 9, unless there is no wheel of it."""
     return next((each for each in BACKENDS if each.find() is not None), BACKENDS[0])
@@ -104,6 +118,7 @@ def can_run(item: pytest.Item) -> bool:
     return peers.is_made() and (backend is None or peers.can_run_on(backend))
 
 
+@cache
 def has_program(mark: str) -> bool:
     """Whether this machine has what the mark stands for, if it stands for a program."""
     match mark:

@@ -30,7 +30,7 @@ def run_in_its_place(code: str) -> str:
     return run_python(TAKE_ITS_PLACE + dedent(code))
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 def test_a_program_runs_on_every_server(running: RunningServer) -> None:
     assert run_with_drop_in("program.py", running.url) == "ok\n"
 

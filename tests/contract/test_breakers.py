@@ -34,8 +34,6 @@ from tests.gates import ManualGate, TakenJob, assert_empty, assert_sound
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 QUICK = Breaker(failures=0.5, of=4, cooldown="0.3s")
 WRONG: Any = {"breaker": 0.5}
 LONG = Breaker(failures=0.5, of=4, cooldown="1h")
@@ -95,6 +93,7 @@ async def until_in_line(harness: Harness, job: Job[Any], waits_for: WaitsFor) ->
     return found[-1]
 
 
+@pytest.mark.every_server
 async def test_a_task_that_keeps_failing_is_stopped_and_others_go_on(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,6 +141,7 @@ async def test_the_job_that_is_tried_lets_the_others_go_on(
     assert harness.admin.exists(KEYS.gate + b":over") == 0
 
 
+@pytest.mark.every_server
 async def test_attempts_are_counted_over_all_workers_and_producers(harness: Harness) -> None:
     breaker = Breaker(failures=1, of=6, cooldown="1h")
     async with Queue(harness.queue.name, harness.running.url) as other:
@@ -315,6 +315,7 @@ class ByHand:
         return [each.stops for each in changes]
 
 
+@pytest.mark.every_server
 async def test_each_cooldown_tries_one_job_while_it_fails(gate: ManualGate, lane: Lane) -> None:
     breaker = Breaker(failures=1, of=2, cooldown="200ms")
     by_hand = ByHand(gate, lane, breaker)
@@ -335,6 +336,7 @@ async def test_each_cooldown_tries_one_job_while_it_fails(gate: ManualGate, lane
     assert_empty(gate.admin, gate.keys)
 
 
+@pytest.mark.every_server
 async def test_what_started_before_says_nothing_about_now(gate: ManualGate, lane: Lane) -> None:
     breaker = Breaker(failures=1, of=2, cooldown="100ms")
     by_hand = ByHand(gate, lane, breaker)
@@ -352,6 +354,7 @@ async def test_what_started_before_says_nothing_about_now(gate: ManualGate, lane
     assert await by_hand.end(tried, failed=False) == [False]
 
 
+@pytest.mark.every_server
 async def test_a_job_that_is_tried_and_ends_without_a_word_lets_the_next_be_tried(
     gate: ManualGate, lane: Lane
 ) -> None:
@@ -367,6 +370,7 @@ async def test_a_job_that_is_tried_and_ends_without_a_word_lets_the_next_be_trie
     assert await by_hand.end(tried, failed=False) == [False]
 
 
+@pytest.mark.every_server
 async def test_a_share_of_the_last_attempts_stops_a_task(gate: ManualGate, lane: Lane) -> None:
     breaker = Breaker(failures=0.5, of=4, cooldown="1h")
     by_hand = ByHand(gate, lane, breaker)

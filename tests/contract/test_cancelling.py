@@ -24,8 +24,6 @@ from tampu.wire.control import CancelRequest
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 CANCELLED, CANCELLING, TOO_LATE = CancelState
 
 
@@ -48,6 +46,7 @@ async def until_told(harness: Harness, kind: EventKind, job_id: str) -> None:
     )
 
 
+@pytest.mark.every_server
 class TestWaiting:
     @pytest.mark.parametrize("job_id", [None, "order:17"])
     async def test_a_waiting_job_is_removed_and_never_runs(
@@ -122,6 +121,7 @@ class TestWaiting:
         assert told == [CANCELLED]
 
 
+@pytest.mark.every_server
 class TestHeld:
     async def test_a_job_that_waits_inside_a_worker_never_starts(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +271,7 @@ class TestHeld:
             await entry.result()
 
 
+@pytest.mark.every_server
 class TestWaitingCallers:
     @pytest.mark.parametrize("when", ["before", "after"])
     @pytest.mark.parametrize("where", ["waiting", "delayed", "running"])

@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     end_server(tmp_path / ".tampu")
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_retries_delays_a_schedule_and_dead_letters_on_every_server(
     running: RunningServer,
 ) -> None:

@@ -19,7 +19,7 @@ BENCH_KEYS = [
 ]
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_doctor_on_every_server_fails_if_a_check_fails(start: Start) -> None:
     running = start("--appendonly", "yes")
     good = await tampu("doctor", url=running.url)
@@ -36,7 +36,7 @@ async def test_doctor_on_every_server_fails_if_a_check_fails(start: Start) -> No
     assert failed["check"] == "memory"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_bench_on_every_server_measures_and_removes_its_queue(
     running: RunningServer,
 ) -> None:

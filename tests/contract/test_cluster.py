@@ -63,7 +63,7 @@ def request(queue: bytes, number: int = 1, *, jobs: int = 1, limit_s: float = 30
     return AddRequest(keys=keys, jobs=plain, number=number, limit_s=limit_s)
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_the_lane_of_a_queue_leads_to_the_node_of_its_slot(
     server: Server, nodes: Cluster
 ) -> None:
@@ -76,7 +76,7 @@ async def test_the_lane_of_a_queue_leads_to_the_node_of_its_slot(
     assert len(owners) == 3, "the queues should spread over all nodes"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_slot_that_moves_under_load_loses_and_repeats_no_call(
     server: Server, nodes: Cluster
 ) -> None:
@@ -102,7 +102,7 @@ async def test_a_slot_that_moves_under_load_loses_and_repeats_no_call(
         assert sorted(answers) == list(range(1, len(answers) + 1)), "a call was lost or repeated"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_lanes_that_share_connections_follow_their_own_slots(
     server: Server, nodes: Cluster
 ) -> None:
@@ -133,7 +133,7 @@ async def test_lanes_that_share_connections_follow_their_own_slots(
         assert after[moved][0] == target.port
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_broken_connection_is_replaced_for_all_lanes_that_share_it(
     server: Server, nodes: Cluster
 ) -> None:
@@ -157,7 +157,7 @@ async def test_a_broken_connection_is_replaced_for_all_lanes_that_share_it(
             assert before not in ids
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_call_for_a_key_of_a_moving_slot_goes_to_the_new_node(
     server: Server, nodes: Cluster
 ) -> None:
@@ -252,7 +252,7 @@ async def test_a_wrong_password_for_a_cluster_is_access_denied(nodes: Cluster) -
         await connect(f"redis+cluster://:wrong@{hosts}")
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_script_for_a_moving_slot_runs_on_the_new_node(
     server: Server, nodes: Cluster
 ) -> None:
@@ -265,7 +265,7 @@ async def test_a_script_for_a_moving_slot_runs_on_the_new_node(
             assert await lead(lane, queue + b":lock", holder=b"me", ttl_s=5)
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_script_with_many_keys_waits_until_its_slot_has_moved(
     server: Server, nodes: Cluster
 ) -> None:
@@ -332,7 +332,7 @@ async def test_a_call_redirected_to_a_dead_node_waits_for_it(binary: Path) -> No
             assert await waiting == b"OK"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_cluster_that_hides_its_host_names_is_followed(
     binary: Path, backend: Backend, redis_py: str
 ) -> None:
@@ -354,7 +354,7 @@ async def test_a_cluster_that_hides_its_host_names_is_followed(
             assert await lane.call("INCR", key) == 2
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary: Path) -> None:
     with cluster(binary, replicas=True, fails_fast=True) as nodes:
         key = b"{chasqui:falling}:n"
@@ -375,7 +375,7 @@ async def test_a_lane_follows_the_slot_to_the_replica_of_a_killed_master(binary:
             assert await lane.call("SET", key, b"after") == b"OK"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_queues_are_found_examined_and_removed_on_every_node(
     server: Server, nodes: Cluster
 ) -> None:

@@ -28,7 +28,7 @@ from tests.conftest import Start
 from tests.proxy import Proxy
 from tests.servers import RunningServer, free_port
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 KEY = b"{chasqui:connect}:stream"
 SECRET = "open-sesame"  # noqa: S105 - must not show up anywhere

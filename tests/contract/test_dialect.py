@@ -6,7 +6,7 @@ from tampu.server.connect import Server
 from tampu.server.dialect import Product
 from tests.servers import Backend
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 
 async def test_product_version_and_newer_commands_are_detected(

@@ -14,8 +14,6 @@ from tampu.wire.entry import encode_member
 from tests.contract.workers import envelope
 from tests.gates import ManualGate
 
-pytestmark = pytest.mark.every_server
-
 LONG = 120_000
 YEAR_MS = 31_536_000_000
 
@@ -46,6 +44,7 @@ async def test_a_job_behind_a_hundred_thousand_of_its_line(
     gate.admin.flushdb()
 
 
+@pytest.mark.every_server
 async def test_a_job_that_is_where_its_id_belongs_is_found_without_a_search(
     gate: ManualGate, lane: Lane
 ) -> None:
@@ -60,6 +59,7 @@ async def test_a_job_that_is_where_its_id_belongs_is_found_without_a_search(
     gate.admin.flushdb()
 
 
+@pytest.mark.every_server
 async def test_a_search_stops_at_its_limit_and_reports_it(gate: ManualGate, lane: Lane) -> None:
     await gate.queue.add("first", key="a")
     lengthen(gate, b"5/a", before=YEAR_MS, count=10_000)
@@ -92,6 +92,7 @@ async def test_all_of_many_lines_are_listed_and_searched(gate: ManualGate, lane:
     assert await list_lines(lane, gate.keys, most=10) == []
 
 
+@pytest.mark.every_server
 async def test_jobs_in_lines_are_purged_and_counted_in_one_step(
     gate: ManualGate, lane: Lane
 ) -> None:

@@ -25,11 +25,10 @@ from tests.contract.workers import KEYS, Boom, Calls, Gate, Harness
 from tests.golden.chasquimq import golden
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 LATE = Missed.SKIP.within(grace="1s")
 
 
+@pytest.mark.every_server
 class TestFiring:
     async def test_an_interval_fires_on_its_grid_and_nearly_in_time(self, harness: Harness) -> None:
         calls = Lateness()
@@ -125,6 +124,7 @@ class TestFiring:
         )
 
 
+@pytest.mark.every_server
 class TestEnds:
     async def test_a_limit_is_kept_and_then_nothing_is_left(self, harness: Harness) -> None:
         calls = Calls()
@@ -286,6 +286,7 @@ class TestWindowAndJitter:
         assert max(calls.late_ms) > 20, "some are late on purpose"
 
 
+@pytest.mark.every_server
 class TestOverlap:
     async def test_skip_counts_fires_during_a_running_job(self, harness: Harness) -> None:
         gate = Gate()

@@ -14,7 +14,7 @@ from tests.contract.workers import SOON
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.contract.flow_runs import FlowShop
 from tests.contract.workers import KEYS, Calls, Harness
 from tests.servers import RunningServer
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 
 async def findings(url: str) -> dict[str, Finding]:

@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("redis_py")
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_call_gets_its_reply(lane: Lane) -> None:
     assert await lane.call("PING") == b"PONG"
     assert await lane.call("GET", b"missing") is None
@@ -45,7 +45,7 @@ async def test_a_lane_uses_the_fastest_protocol_that_redis_py_allows(
     assert type(lane._connection.node.protocol) is fastest
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_many_calls_in_flight_are_answered_in_order(lane: Lane) -> None:
     futures = [lane.send(pack("ECHO", n)) for n in range(5000)]
     assert await asyncio.gather(*futures) == [str(n).encode() for n in range(5000)]
@@ -141,7 +141,7 @@ async def test_repeated_calls_keep_their_order(
         assert admin.lrange("{chasqui:lane}:list", 0, -1) == [str(n).encode() for n in range(50)]
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_calls_wait_while_the_server_is_down(start: Start) -> None:
     running = start("--appendonly", "yes", "--appendfsync", "always")
     async with (
@@ -191,7 +191,7 @@ async def test_repeatable_calls_wait_for_a_paused_server(start: Start) -> None:
         assert await call == b"PONG"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_repeatable_calls_survive_client_kill(lane: Lane, running: RunningServer) -> None:
     with running.admin() as admin:
         for n in range(30):
@@ -200,7 +200,7 @@ async def test_repeatable_calls_survive_client_kill(lane: Lane, running: Running
             assert await asyncio.gather(*calls) == [str(i).encode() for i in range(20)], n
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_refusal_does_not_shift_later_replies(lane: Lane) -> None:
     await lane.call("SET", b"{chasqui:lane}:s", b"x")
     wrong = lane.send(pack("XLEN", b"{chasqui:lane}:s"))
@@ -211,14 +211,14 @@ async def test_a_refusal_does_not_shift_later_replies(lane: Lane) -> None:
     assert await right == b"x"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_the_arguments_of_an_unknown_command_are_not_in_the_error(lane: Lane) -> None:
     with pytest.raises(CommandRefused) as caught:
         await lane.call("NOSUCH", b"a-secret-payload")
     assert "a-secret-payload" not in str(caught.value)
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_out_of_memory_is_queue_full(start: Start) -> None:
     running = start("--maxmemory", "1")
     async with await connect(running.url) as server, await Lane.open(server, KEY) as lane:
@@ -239,7 +239,7 @@ async def is_refused_as_read_only(lane: Lane) -> bool:
     raise AssertionError("a read-only server has taken a write")
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_write_to_a_read_only_server_is_tried_until_its_limit(start: Start) -> None:
     master, replica = start(), start()
     with replica.admin() as admin:
@@ -257,7 +257,7 @@ async def test_a_write_to_a_read_only_server_is_tried_until_its_limit(start: Sta
             assert await waiting == b"OK"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_missing_permission_is_access_denied(running: RunningServer) -> None:
     with running.admin() as admin:
         admin.execute_command("ACL", "SETUSER", "few", "on", ">pw", "~*", "+ping", "+client")

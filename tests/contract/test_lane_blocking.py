@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("redis_py")
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServer) -> None:
     call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
     with running.admin() as admin:
@@ -29,7 +29,7 @@ async def test_blocking_reads_can_be_unblocked(lane: Lane, running: RunningServe
         assert admin.info("clients")["blocked_clients"] == 0
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_unblock_also_ends_a_read_that_is_just_being_sent(lane: Lane) -> None:
     for n in range(100):
         call = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 30), block_s=30)
@@ -39,7 +39,7 @@ async def test_unblock_also_ends_a_read_that_is_just_being_sent(lane: Lane) -> N
         assert await asyncio.wait_for(call, 10) is None
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_unblock_does_not_lose_the_item_of_a_read(lane: Lane, running: RunningServer) -> None:
     with running.admin() as admin:
         for n in range(50):
@@ -57,14 +57,14 @@ async def test_unblock_without_a_blocked_read_does_nothing(lane: Lane) -> None:
     assert await lane.call("PING") == b"PONG"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_blocking_read_may_last_longer_than_the_patience(server: Server) -> None:
     async with await Lane.open(server, KEY, options=IMPATIENT) as lane:
         reading = lane.send(pack("BLPOP", b"{chasqui:lane}:none", 1), block_s=1)
         assert await reading is None
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_an_unblocked_read_that_is_lost_is_not_sent_again(
     open_through_proxy: OpenThroughProxy, running: RunningServer
 ) -> None:
@@ -78,7 +78,7 @@ async def test_an_unblocked_read_that_is_lost_is_not_sent_again(
     assert await asyncio.wait_for(reading, 10) is None
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_without_permission_for_client_id_a_read_ends_by_itself(
     running: RunningServer,
 ) -> None:

@@ -17,7 +17,7 @@ from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.every_server, pytest.mark.usefixtures("redis_py")]
+pytestmark = [pytest.mark.every_version, pytest.mark.usefixtures("redis_py")]
 
 KEYS = [b"{task-%d}:state" % n for n in range(12)]
 CAP = 4

@@ -23,8 +23,6 @@ from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Gate, Harness
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 async def listed(queue: Queue, **options: Any) -> list[Any]:  # noqa: ANN401 - as given
     return [info.data async for info in queue.jobs(**options)]
@@ -58,6 +56,7 @@ async def fill(harness: Harness) -> Gate:
 
 
 class TestStates:
+    @pytest.mark.every_server
     async def test_each_state_has_its_jobs_and_without_one_all_are_listed(
         self, harness: Harness
     ) -> None:
@@ -75,6 +74,7 @@ class TestStates:
         gate.open.set()
         harness.admin.delete(KEYS.delayed)
 
+    @pytest.mark.every_server
     async def test_a_listed_job_tells_what_it_would_tell_itself(self, harness: Harness) -> None:
         gate = await fill(harness)
         async for info in harness.queue.jobs():
@@ -96,6 +96,7 @@ class TestStates:
             harness.queue.jobs(most=most)
 
 
+@pytest.mark.every_server
 class TestPages:
     @pytest.mark.parametrize("newest_first", [False, True])
     async def test_more_than_a_page_comes_in_order(
@@ -161,6 +162,7 @@ class TestPages:
 
 
 class TestEvents:
+    @pytest.mark.every_server
     async def test_a_job_is_followed_to_its_end(self, harness: Harness) -> None:
         gate = Gate()
 

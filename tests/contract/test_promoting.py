@@ -27,8 +27,6 @@ from tests.contract.workers import KEYS, QUEUE, SOON, Calls, Harness, envelope, 
 from tests.servers import free_port
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 class Timed(Calls):
     """A handler that records when each job started."""
@@ -62,6 +60,7 @@ async def until_moved(sink: MemorySink, count: int) -> None:
     )
 
 
+@pytest.mark.every_server
 class TestDueTime:
     async def test_a_job_runs_when_it_is_due_and_never_before(self, harness: Harness) -> None:
         timed = Timed()
@@ -152,6 +151,7 @@ class TestCancelled:
         assert await harness.queue.job(job.id).cancel() is CancelState.TOO_LATE
         assert calls.data == [1]
 
+    @pytest.mark.every_server
     async def test_a_cancelled_job_never_runs_and_the_others_do(self, harness: Harness) -> None:
         calls = Calls()
         jobs = await harness.queue.add_each("a", range(10), delay=0.3)
@@ -184,6 +184,7 @@ class TestCancelled:
         await until_no_index_is_left(harness)
 
 
+@pytest.mark.every_server
 class TestPoison:
     async def test_malformed_members_are_buried_and_do_not_stop_the_others(
         self, harness: Harness
@@ -228,6 +229,7 @@ class TestStandalone:
         assert QUEUE in repr(promoter)
 
     @pytest.mark.parametrize("events", [True, False])
+    @pytest.mark.every_server
     async def test_it_writes_events_if_asked_to(self, harness: Harness, *, events: bool) -> None:
         sink = MemorySink()
         async with make_promoter(harness, events=events, metrics=sink):
@@ -258,6 +260,7 @@ class TestStandalone:
             )
         assert sorted(own_tasks()) == before
 
+    @pytest.mark.every_server
     async def test_another_one_leads_when_the_leader_stops(self, harness: Harness) -> None:
         first, second = make_promoter(harness), make_promoter(harness)
         async with second:
@@ -284,6 +287,7 @@ class TestStandalone:
         assert harness.admin.get(KEYS.promoter_lock) == b"p-other"
         assert harness.admin.exists(KEYS.stream) == 0
 
+    @pytest.mark.every_server
     async def test_scripts_that_the_server_forgets_are_loaded_again(self, harness: Harness) -> None:
         async with make_promoter(harness):
             for number in range(1, 4):

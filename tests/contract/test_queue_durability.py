@@ -14,7 +14,7 @@ from tests.proxy import Proxy
 from tests.servers import RunningServer
 from tests.waiting import block_until, wait_until
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 
 async def can_confirm(server: RunningServer) -> bool:

@@ -16,8 +16,6 @@ from tests.contract.events import KEY, SOON, active_event, log_lines
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 def own_tasks() -> list[str]:
     names = [task.get_name() for task in asyncio.all_tasks()]
@@ -29,6 +27,7 @@ async def collect(events: QueueEvents, count: int) -> list[JobEvent]:
         return [await anext(events) for _ in range(count)]
 
 
+@pytest.mark.every_server
 class TestReading:
     async def test_an_event_has_all_its_fields(self, running: RunningServer, lane: Lane) -> None:
         failed = encode_event(
@@ -188,6 +187,7 @@ class TestEnding:
         assert own_tasks() == []
 
 
+@pytest.mark.every_server
 class TestTrouble:
     async def test_killed_connections_lose_and_repeat_no_event(
         self, running: RunningServer, caplog: pytest.LogCaptureFixture

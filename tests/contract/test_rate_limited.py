@@ -17,8 +17,6 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from tampu.limits.model import AnyLimit
 
-pytestmark = pytest.mark.every_server
-
 COUNT, QUICK = 4000, 500
 
 
@@ -97,6 +95,7 @@ async def test_what_workers_have_read_already_does_not_start(
     assert started(callers) == COUNT + 1
 
 
+@pytest.mark.every_server
 async def test_jobs_that_pass_when_it_has_opened_start(harness: Harness) -> None:
     limited, other = Caller(RateLimited("0.5s")), Caller()
     await start(harness, [limited, other])
@@ -106,6 +105,7 @@ async def test_jobs_that_pass_when_it_has_opened_start(harness: Harness) -> None
     assert started([limited, other]) == COUNT + 1
 
 
+@pytest.mark.every_server
 async def test_a_worker_that_starts_later_learns_of_it(harness: Harness) -> None:
     limited, later = Caller(RateLimited("1h", limit="api")), Caller()
     later.go_on.set()

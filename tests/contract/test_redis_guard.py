@@ -15,8 +15,6 @@ from tampu.wire.keys import guard_keys
 from tests.servers import RunningServer, free_port
 from tests.topology import Cluster, cluster
 
-pytestmark = pytest.mark.every_server
-
 
 def slot(at_ms: int, *, resource: str = "printer", scope: Scope = Scope.OCCURRENCE) -> Slot:
     return Slot("t", resource, scope, at_ms)
@@ -36,6 +34,7 @@ async def acquire(guard: RedisGuard, wanted: Slot) -> Lease:
     return lease
 
 
+@pytest.mark.every_server
 class TestRedisGuard:
     async def test_two_guards_agree_on_one_occurrence(
         self, guard: RedisGuard, running: RunningServer

@@ -11,13 +11,12 @@ from tests.contract.queues import waiting
 from tests.contract.schedules import arm, now_ms, score, store_raw, the
 from tests.contract.workers import KEYS, Harness
 
-pytestmark = pytest.mark.every_server
-
 HOUR_MS = 3_600_000
 NINE = Cron("0 9 * * 1-5", tz="Europe/Berlin")
 
 
 class TestOutOfTurn:
+    @pytest.mark.every_server
     async def test_a_trigger_adds_one_job_now(self, harness: Harness) -> None:
         await harness.queue.schedules.add(
             "tick", Every("1h"), {"x": 1}, key="k", limit=1, attempts=2
@@ -32,6 +31,7 @@ class TestOutOfTurn:
         assert score(harness, "k") == before
         assert (await the(harness, "k")).counts.fired == 0
 
+    @pytest.mark.every_server
     async def test_a_backfill_adds_a_job_for_each_instant(self, harness: Harness) -> None:
         start = datetime(2026, 1, 5, 9, tzinfo=UTC)
         await harness.queue.schedules.add("tick", Cron("0 9 * * *"), key="k")
@@ -47,6 +47,7 @@ class TestOutOfTurn:
         jobs = await harness.queue.schedules.backfill("k", monday, monday + timedelta(days=7))
         assert [job.scheduled_at.weekday() for job in jobs if job.scheduled_at] == [0, 2]
 
+    @pytest.mark.every_server
     async def test_too_large_a_backfill_adds_nothing(self, harness: Harness) -> None:
         start = datetime(2026, 1, 5, tzinfo=UTC)
         await harness.queue.schedules.add("tick", Every("1m"), key="k")
@@ -62,6 +63,7 @@ class TestOutOfTurn:
         await harness.queue.schedules.add("tick", Cron("0 9 * * *"), key="k")
         assert await harness.queue.schedules.backfill("k", start, start + timedelta(hours=1)) == []
 
+    @pytest.mark.every_server
     async def test_a_preview_begins_with_the_next_instant(self, harness: Harness) -> None:
         told = await harness.queue.schedules.add("tick", Every("1h"), key="k", limit=3)
         told_at = told.next_at

@@ -24,7 +24,7 @@ def group(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wa
         yield made
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_the_master_is_found_and_followed(group: Watched) -> None:
     async with (
         await connect(group.url) as server,
@@ -44,7 +44,7 @@ async def test_the_master_is_found_and_followed(group: Watched) -> None:
         assert await lane.call("GET", KEY) == b"kept"
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_a_killed_master_is_replaced(binary: Path, tmp_path: Path) -> None:
     with watched(binary, tmp_path) as group:
         await check_replacement(group)
@@ -99,7 +99,7 @@ async def test_an_unknown_service_is_named_in_the_error(group: Watched) -> None:
         await connect(group.url.replace("/house", "/barn"))
 
 
-@pytest.mark.every_server
+@pytest.mark.every_version
 async def test_sentinels_that_require_a_password_are_an_access_error(group: Watched) -> None:
     for port in group.sentinel_ports:
         with redis.Redis(port=port) as sentinel:

@@ -28,8 +28,6 @@ from tests.contract.streaming import KEYS, next_value, until_yielded, values
 from tests.contract.workers import SOON, own_tasks
 from tests.servers import RunningServer
 
-pytestmark = pytest.mark.every_server
-
 
 @pytest.fixture
 def app(running: RunningServer) -> App:
@@ -42,6 +40,7 @@ class Row:
 
 
 class TestYielding:
+    @pytest.mark.every_server
     async def test_readers_get_what_an_async_task_yields_early_and_late(self, app: App) -> None:
         @app.task(collect="".join)
         async def answer(question: str) -> AsyncIterator[str]:
@@ -148,6 +147,7 @@ class TestYielding:
                 await next_value(items)
 
     @pytest.mark.parametrize(("ttl", "kept_s"), [(None, 600), (0, 60), (1, 60), ("2h", 7200)])
+    @pytest.mark.every_server
     async def test_every_key_of_a_stream_expires(
         self, app: App, admin: redis.Redis, ttl: str | int | None, kept_s: int
     ) -> None:
@@ -172,6 +172,7 @@ class TestYielding:
             assert int(admin.ttl(key)) > 0, key
 
 
+@pytest.mark.every_server
 class TestAttempts:
     async def test_the_next_attempt_starts_with_its_first_chunk(self, app: App) -> None:
         @app.task(attempts=2, backoff=Backoff.fixed(0))

@@ -29,8 +29,6 @@ from tests.contract.workers import SOON
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 @pytest.fixture
 def app(running: RunningServer) -> App:
@@ -46,6 +44,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("patient")
+@pytest.mark.every_server
 class TestEnds:
     @pytest.mark.parametrize("fails", [False, True])
     async def test_the_end_comes_after_the_last_chunk(self, app: App, *, fails: bool) -> None:

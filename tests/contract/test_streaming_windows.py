@@ -19,8 +19,6 @@ from tests.contract.workers import SOON
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 @pytest.fixture
 def app(running: RunningServer) -> App:
@@ -28,6 +26,7 @@ def app(running: RunningServer) -> App:
 
 
 class TestWindows:
+    @pytest.mark.every_server
     async def test_the_task_waits_for_its_readers(self, app: App) -> None:
         made: list[int] = []
 
@@ -98,6 +97,7 @@ class TestWindows:
             async with asyncio.timeout(SOON):
                 assert await values(job.stream(last)) == []
 
+    @pytest.mark.every_server
     async def test_of_several_readers_the_fastest_counts(self, app: App) -> None:
         @app.task(window=2)
         async def count() -> AsyncIterator[int]:
@@ -153,6 +153,7 @@ class TestWindows:
 
 
 class TestCancelOnClose:
+    @pytest.mark.every_server
     async def test_a_job_whose_last_reader_leaves_is_cancelled(self, app: App) -> None:
         @app.task(cancel_on_close=True)
         async def endless() -> AsyncIterator[int]:
@@ -224,6 +225,7 @@ class TestCancelOnClose:
                 on.set()
                 assert await job.result(timeout=SOON) == [1, 2]
 
+    @pytest.mark.every_server
     async def test_readers_that_say_nothing_for_long_are_gone(
         self, app: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -12,7 +12,7 @@ from tests.contract.lanes import OpenThroughProxy
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
+pytestmark = pytest.mark.every_version
 
 STREAM = b"{chasqui:streams}:stream"
 GROUP = b"default"

@@ -15,8 +15,6 @@ from tests.contract.workers import KEYS, SOON, Boom, Calls, Harness, envelope
 from tests.unit.consumer.runners import child_handlers
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 AT_ONCE = Backoff.fixed(0)
 
 
@@ -24,6 +22,7 @@ class NoSuchUser(Unrecoverable):
     """A subclass, as users write them."""
 
 
+@pytest.mark.every_server
 class TestRefusedEntries:
     @pytest.mark.parametrize(
         ("fields", "reason"),
@@ -159,6 +158,7 @@ class TestUnrecoverable:
         assert boom.attempts == [1, 2]
         assert letter.reason.value == "retries_exhausted"
 
+    @pytest.mark.every_server
     async def test_the_dead_letter_holds_all_that_is_known(self, harness: Harness) -> None:
         def deep() -> None:
             raise KeyError("who")
@@ -215,6 +215,7 @@ class TestUnrecoverable:
         assert "in raises_plain" in (failed.exc_text or "")
 
 
+@pytest.mark.every_server
 class TestOnlyOnce:
     @pytest.mark.parametrize("poison", ["malformed", "failing", "crashed"])
     async def test_twenty_bad_entries_among_three_workers_make_twenty_dead_letters(
@@ -258,6 +259,7 @@ class TestOnlyOnce:
         assert not [event for event in harness.events() if event.kind is EventKind.DEAD]
 
 
+@pytest.mark.every_server
 class TestLength:
     async def test_the_oldest_dead_letters_are_dropped_at_the_limit(self, harness: Harness) -> None:
         await harness.start_worker(Boom(Bury()), dead_max_len=10, events=False)
@@ -272,6 +274,7 @@ class TestLength:
         assert harness.admin.xlen(KEYS.dead) == 1000
 
 
+@pytest.mark.every_server
 class TestReplay:
     @pytest.mark.parametrize("name", ["greet", ""])
     async def test_a_replayed_dead_letter_runs_like_a_new_job(
@@ -311,6 +314,7 @@ class TestReplay:
         assert calls.jobs[0].tenant == "t"
 
 
+@pytest.mark.every_server
 class TestExtras:
     async def test_extras_survive_delay_retry_burial_and_replay(self, harness: Harness) -> None:
         boom = Boom(times=3)

@@ -13,8 +13,6 @@ from tampu.wire.event import Event, EventKind
 from tests.contract.workers import KEYS, QUEUE, SOON, Boom, Calls, Harness, envelope
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 AT_ONCE = Backoff.fixed(0)
 
 
@@ -37,6 +35,7 @@ async def events_of(harness: Harness, job_id: str, last: EventKind) -> list[Even
     return harness.events(job_id)
 
 
+@pytest.mark.every_server
 class TestOneJob:
     @pytest.mark.parametrize("name", ["greet", ""])
     async def test_a_job_that_succeeds_is_active_and_then_completed(
@@ -150,6 +149,7 @@ class TestOneJob:
         assert len(str(failed.fields["reason"])) == 8192
 
 
+@pytest.mark.every_server
 class TestManyJobs:
     async def test_each_job_is_active_before_it_is_completed(self, harness: Harness) -> None:
         await harness.start_worker(Calls())
@@ -188,6 +188,7 @@ class TestManyJobs:
         assert 64 <= harness.admin.xlen(KEYS.events) < 400
 
 
+@pytest.mark.every_server
 class TestListening:
     async def test_a_listener_gets_events_in_order_with_numbers_as_numbers(
         self, harness: Harness

@@ -12,12 +12,11 @@ from tampu.outcome import Bury
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Gate, Harness
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 AT_ONCE = Backoff.fixed(0)
 VALUES: list[object] = [None, False, 0, "", b"", [], {}, {"a": [1, 2.5, b"\x00"]}, "x" * 70_000]
 
 
+@pytest.mark.every_server
 class TestStored:
     async def test_a_result_equals_what_the_handler_returned(self, harness: Harness) -> None:
         await harness.start_worker(Calls(), store_results=True)
@@ -119,6 +118,7 @@ class TestFailed:
 
 
 class TestWaiting:
+    @pytest.mark.every_server
     async def test_a_waiter_is_woken_when_the_job_ends(self, harness: Harness) -> None:
         gate = Gate()
         await harness.start_worker(gate, store_results=True)
@@ -157,6 +157,7 @@ class TestWaiting:
             await job.result(timeout=-1)
 
 
+@pytest.mark.every_server
 class TestOnlyIfItCounted:
     async def test_a_result_is_not_stored_for_an_entry_that_another_worker_settled(
         self, harness: Harness

@@ -18,8 +18,6 @@ from tampu.wire.envelope import RetryOverride, WireBackoff, decode_envelope
 from tests.contract.workers import KEYS, SOON, Boom, Calls, Harness, envelope
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 AT_ONCE = Backoff.fixed(0)
 SHORT = Backoff.fixed(0.01)
 
@@ -40,6 +38,7 @@ class Timed(Boom):
         return [(later - sooner) * 1000 for sooner, later in pairwise(self.at)]
 
 
+@pytest.mark.every_server
 class TestAttempts:
     @pytest.mark.parametrize("backoff", [AT_ONCE, SHORT])
     async def test_a_job_that_keeps_failing_runs_exactly_its_attempts_and_is_buried(
@@ -201,6 +200,7 @@ class TestOverride:
         assert letter.attempt == 7
 
 
+@pytest.mark.every_server
 class TestTakeover:
     @pytest.mark.parametrize("deliveries", [1, 2])
     async def test_attempts_that_ended_with_their_worker_count(
@@ -254,6 +254,7 @@ class TestTakeover:
         assert harness.pending("c-x") == 1
 
 
+@pytest.mark.every_server
 class TestRetryAndSnooze:
     @pytest.mark.parametrize("returned", [False, True])
     async def test_retry_chooses_the_wait_and_counts(
@@ -334,6 +335,7 @@ class TestRetryAndSnooze:
         assert calls.attempts == [1, 2, 2, 2, 3]
 
 
+@pytest.mark.every_server
 class TestManyAtOnce:
     async def test_hundreds_of_failing_jobs_all_run_again(self, harness: Harness) -> None:
         failed: set[int] = set()

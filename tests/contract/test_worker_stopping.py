@@ -18,8 +18,6 @@ from tests.servers import free_port
 from tests.unit.consumer.runners import child_handlers
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 
 def lease_threads() -> int:
     return sum(thread.name == "tampu-leases" for thread in threading.enumerate())
@@ -52,6 +50,7 @@ class TestStopping:
         assert (gate.ended, len(gate)) == (5, 5)
         assert (await harness.queue.counts()).waiting == 15
 
+    @pytest.mark.every_server
     async def test_jobs_that_have_not_started_are_released_at_once_and_not_counted(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -70,6 +69,7 @@ class TestStopping:
         await harness.until_settled()
         assert sorted(gate.data + idle.data) == list(range(2000, 2300))
 
+    @pytest.mark.every_server
     async def test_a_handler_that_outlasts_the_grace_is_cancelled_and_another_worker_runs_its_job(
         self, harness: Harness
     ) -> None:
@@ -115,6 +115,7 @@ class TestStopping:
         await worker.stop(grace=0)
         assert (await harness.queue.counts()).waiting == 1
 
+    @pytest.mark.every_server
     async def test_finished_jobs_are_settled_before_the_stop_returns(
         self, harness: Harness
     ) -> None:
@@ -148,6 +149,7 @@ class TestStopping:
             assert (counts.waiting, counts.active, len(calls)) == (1, 0, 0)
             harness.admin.delete(KEYS.stream)
 
+    @pytest.mark.every_server
     async def test_workers_that_stop_under_load_lose_nothing(self, harness: Harness) -> None:
         calls, number = Calls(), 0
 
@@ -171,6 +173,7 @@ class TestStopping:
         assert len(calls) == len(set(calls.data))
         assert set(calls.attempts) == {1}
 
+    @pytest.mark.every_server
     async def test_connections_are_closed_when_the_stop_returns(self, harness: Harness) -> None:
         before = connections(harness.admin)
         for _ in range(3):
@@ -183,6 +186,7 @@ class TestStopping:
                 sentence="there are as many connections as before",
             )
 
+    @pytest.mark.every_server
     async def test_the_consumer_and_the_heartbeat_are_removed_when_the_stop_returns(
         self, harness: Harness
     ) -> None:
@@ -196,6 +200,7 @@ class TestStopping:
         assert worker.id not in harness.consumers()
         assert not harness.admin.exists(KEYS.worker(worker.id.encode()))
 
+    @pytest.mark.every_server
     async def test_another_promoter_can_lead_at_once(self, harness: Harness) -> None:
         worker = await harness.start_worker(Calls())
         await wait_until(
@@ -359,6 +364,7 @@ class TestStarting:
         assert (own_tasks(), lease_threads()) == ([], 0)
         await worker.stop()
 
+    @pytest.mark.every_server
     async def test_a_server_that_refuses_is_an_error_and_nothing_is_left(
         self, harness: Harness
     ) -> None:

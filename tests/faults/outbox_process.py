@@ -101,7 +101,7 @@ class Producer:
             raise
         self._note("kept", kept)
         self._note("gone", gone)
-        time.sleep(rng.random() * 0.005)  # the test has enough of them without using all cores
+        time.sleep(rng.random() * 0.02)  # the test has enough of them without using all cores
 
     def _add(self, connection: Any) -> str:  # noqa: ANN401 - of either driver
         return self._outbox.add_sync(connection, self._rng.choice(QUEUES), NewJob("note", 1))

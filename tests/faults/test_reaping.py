@@ -19,8 +19,6 @@ from tests.faults.worker_process import Handlers
 from tests.servers import RunningServer
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.every_server
-
 PEER = "c-peer"
 LEASE_S = 1.0
 
@@ -53,6 +51,7 @@ async def test_short_lived_workers_leave_no_consumer_and_no_key(
         assert admin.xlen(STREAM) == 0
 
 
+@pytest.mark.every_server
 async def test_consumers_of_killed_workers_go_when_they_hold_nothing(
     running: RunningServer, queue: Queue, start_worker: StartWorker, ledger: Ledger
 ) -> None:
@@ -137,6 +136,7 @@ async def test_an_idle_worker_whose_process_is_stopped_stays(
             stopped.resume()
 
 
+@pytest.mark.every_server
 async def test_a_peers_consumer_keeps_its_entries_for_a_lease(
     running: RunningServer, queue: Queue, ledger: Ledger
 ) -> None:

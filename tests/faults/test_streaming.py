@@ -18,7 +18,7 @@ LIMIT_S = 60.0
 Spawn = Callable[[], "subprocess.Popen[bytes]"]
 Items = AsyncGenerator[Chunk[Any] | Restarted]
 
-pytestmark = [pytest.mark.every_server, pytest.mark.timeout(60 + 30 * KILLS)]
+pytestmark = pytest.mark.timeout(60 + 30 * KILLS)
 
 
 @pytest.fixture
@@ -82,6 +82,7 @@ async def test_readers_see_the_whole_next_attempt(queue: Queue, spawn: Spawn, ki
     assert back == items, "a reader that comes back must miss nothing and see nothing twice"
 
 
+@pytest.mark.every_server
 async def test_a_job_without_attempts_left_has_an_end(queue: Queue, spawn: Spawn) -> None:
     job = await queue.add("once", {})
     items = job.stream()
@@ -93,6 +94,7 @@ async def test_a_job_without_attempts_left_has_an_end(queue: Queue, spawn: Spawn
         await rest(items)
 
 
+@pytest.mark.every_server
 async def test_a_worker_that_was_frozen_is_not_heard(queue: Queue, spawn: Spawn) -> None:
     job = await queue.add("count", {})
     items = job.stream()

@@ -1,4 +1,7 @@
-"""Which test runs on which server, seen from a small test suite on a machine without Redis 7.0."""
+"""Which test runs on which server, seen from a small test suite.
+
+Its machine lacks Redis 7.0, unless a test says otherwise, and all other programs.
+"""
 
 import os
 import subprocess
@@ -9,14 +12,16 @@ import pytest
 
 from tests.servers import ROOT
 
-CONFTEST = """
+MISSING = "SERVER_THAT_IS_MISSING"
+CONFTEST = f"""
+import os
 from dataclasses import replace
 from pathlib import Path
 from tests import djangos, peers, postgres, servers
 
-missing = {"redis70"}
+missing = os.environ["{MISSING}"]
 servers.BACKENDS = tuple(
-    replace(each, find=lambda found=None if each.name in missing else Path("x"): found)
+    replace(each, find=lambda found=None if each.name == missing else Path("x"): found)
     for each in servers.BACKENDS
 )
 peers.is_made = lambda: False
@@ -36,6 +41,9 @@ def test_default(backend): ...
 
 @pytest.mark.every_server
 def test_every(backend): ...
+
+@pytest.mark.every_version
+def test_version(backend): ...
 
 @pytest.mark.chasquimq
 def test_real(backend): ...
@@ -69,7 +77,9 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(suite: Path, *options: str, ci: str = "") -> tuple[int, list[str], list[str]]:
+def run(
+    suite: Path, *options: str, ci: str = "", lacks: str = "redis70"
+) -> tuple[int, list[str], list[str]]:
     """Collect the suite: the exit code, the tests that would run, and what is said beside them."""
     done = subprocess.run(
         [
@@ -83,7 +93,7 @@ def run(suite: Path, *options: str, ci: str = "") -> tuple[int, list[str], list[
             *options,
         ],
         cwd=suite,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "CI": ci},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CI": ci, MISSING: lacks},
         capture_output=True,
         text=True,
         check=False,
@@ -103,8 +113,29 @@ def test_a_test_runs_on_the_default_server_and_with_the_mark_on_every_one(suite:
         "test_every[redis8]",
         "test_every[valkey9]",
         "test_plain",
+        "test_version[redis62]",
+        "test_version[redis8]",
+        "test_version[valkey9]",
     ]
     assert said == NOTES
+
+
+@pytest.mark.parametrize(
+    ("lacks", "every", "version"),
+    [
+        ("nothing", {"valkey9", "redis62", "redis8"}, {"valkey9", "redis62", "redis70", "redis8"}),
+        ("redis8", {"valkey9", "redis62", "redis70"}, {"valkey9", "redis62", "redis70"}),
+        ("redis62", {"valkey9", "redis70", "redis8"}, {"valkey9", "redis70", "redis8"}),
+    ],
+)
+def test_what_differs_from_version_to_version_runs_on_those_between_too(
+    suite: Path, lacks: str, every: set[str], version: set[str]
+) -> None:
+    _, tests, _ = run(suite, lacks=lacks)
+    assert {each for each in tests if "every" in each} == {f"test_every[{name}]" for name in every}
+    assert {each for each in tests if "version" in each} == {
+        f"test_version[{name}]" for name in version
+    }
 
 
 def test_all_servers_can_be_asked_for(suite: Path) -> None:
@@ -117,7 +148,12 @@ def test_all_servers_can_be_asked_for(suite: Path) -> None:
 def test_one_server_can_be_asked_for(suite: Path) -> None:
     code, tests, said = run(suite, "--backend", "redis8")
     assert (code, said) == (0, [])
-    assert sorted(tests) == ["test_default[redis8]", "test_every[redis8]", "test_plain"]
+    assert sorted(tests) == [
+        "test_default[redis8]",
+        "test_every[redis8]",
+        "test_plain",
+        "test_version[redis8]",
+    ]
 
 
 def test_a_missing_server_that_is_asked_for_is_an_error(suite: Path) -> None:
