@@ -121,7 +121,6 @@ class TestWaiting:
         assert told == [CANCELLED]
 
 
-@pytest.mark.every_server
 class TestHeld:
     async def test_a_job_that_waits_inside_a_worker_never_starts(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +153,7 @@ class TestHeld:
         assert worker.id in harness.consumers()
         assert {job.id for job in gate.jobs} == later - victims
 
+    @pytest.mark.every_server
     async def test_a_running_handler_is_cancelled(self, harness: Harness) -> None:
         seen: list[str] = []
         started = asyncio.Event()
@@ -180,6 +180,7 @@ class TestHeld:
         assert kinds[-1] is EventKind.CANCELLED
         assert EventKind.RETRY_SCHEDULED not in kinds
 
+    @pytest.mark.every_server
     async def test_a_handler_that_finishes_all_the_same_is_done(self, harness: Harness) -> None:
         started = asyncio.Event()
 
@@ -231,6 +232,7 @@ class TestHeld:
         await harness.until_settled()
         assert (gate.data, gate.ended) == ([1, 2], 1)
 
+    @pytest.mark.every_server
     async def test_a_job_that_was_added_again_is_not_hit_by_the_old_request(
         self, harness: Harness
     ) -> None:
@@ -252,6 +254,7 @@ class TestHeld:
         assert await again.result() == "new"
         assert gate.data == ["old", "new"]
 
+    @pytest.mark.every_server
     async def test_a_worker_that_starts_later_knows_the_request(self, harness: Harness) -> None:
         """A consumer that does not listen holds the job, and is gone when the worker starts."""
         entry = await harness.queue.add("x", "victim", job_id="order:17")

@@ -1,7 +1,7 @@
 """The fence round redis-py: only one module depends on how it is built."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import tampu
@@ -27,12 +27,13 @@ ALSO_ALLOWED = {
 }
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
     """Every module of the package, without the fence itself."""
-    for path in SOURCES.rglob("*.py"):
-        name = path.relative_to(SOURCES)
-        if name != FENCE:
-            yield name, ast.parse(path.read_text("utf-8"))
+    names = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py")]
+    return [
+        (name, ast.parse((SOURCES / name).read_text("utf-8"))) for name in names if name != FENCE
+    ]
 
 
 def imported(tree: ast.Module) -> set[str]:
