@@ -1,5 +1,6 @@
-        -- let_go(texts): what settled entries held is free. A text is what one held, mostly one name; false: nothing.
-        -- How many of them held each resource, and the names of these.
+        -- let_go(ids): what settled entries held is free.
+        -- How many of them held each resource, and the names of these. A text is what one held, mostly one
+        -- name; false: nothing.
         local function count_freed(texts)
             local freed, names, count, several = {}, {}, 0, {}
             for i = 1, #texts do
@@ -63,9 +64,10 @@
             send_all('HDEL', RUN, del)
             return others
         end
-        function counts.let_go(texts)
-            local freed, names = count_freed(texts)
+        function counts.let_go(ids)
+            local freed, names = count_freed(call('HMGET', HELD, unpack(ids)))
             if not names[1] then return end
+            call('HDEL', HELD, unpack(ids))
             if not has('o') then names = free_plain(freed, names) end
             local new = {}
             for i = 1, #names do

@@ -20,14 +20,7 @@
         end
         function gate.let_go(ids)
             if #ids == 0 or not has('h') then return end  -- 'h': something was held since there is a gate
-            local found
-            if (redis.REDIS_VERSION_NUM or 0) >= 0x080000 then
-                found = call('HGETDEL', HELD, 'FIELDS', #ids, unpack(ids))
-            else
-                found = call('HMGET', HELD, unpack(ids))
-                call('HDEL', HELD, unpack(ids))
-            end
-            count_resources().let_go(found)
+            count_resources().let_go(ids)
         end
         function gate.close(name, till) return count_resources().close(name, till) end
         function gate.reopen(names) count_resources().reopen(names) end
