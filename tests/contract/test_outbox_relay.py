@@ -53,10 +53,14 @@ def admin(running: RunningServer) -> Any:  # noqa: ANN401 - redis-py's client
         yield client
 
 
-def store(outbox: Outbox, path: str, *jobs: NewJob, queue: str = "default") -> list[str]:
-    """Store jobs in one transaction."""
-    with closing(sqlite3.connect(path)) as made, made:
-        return [outbox.add_sync(made, queue, each) for each in jobs]
+async def store(outbox: Outbox, path: str, *jobs: NewJob, queue: str = "default") -> list[str]:
+    """Store jobs in one transaction. In a thread: a relay in this loop may hold the lock."""
+
+    def store_now() -> list[str]:
+        with closing(sqlite3.connect(path)) as made, made:
+            return [outbox.add_sync(made, queue, each) for each in jobs]
+
+    return await asyncio.to_thread(store_now)
 
 
 def notes(count: int) -> list[NewJob]:
@@ -75,8 +79,8 @@ async def emptied(outbox: Outbox) -> None:
 async def test_rows_reach_their_queues_in_order(
     outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
-    ids = store(outbox, path, *notes(1203))
-    others = store(outbox, path, *notes(3), queue="other")
+    ids = await store(outbox, path, *notes(1203))
+    others = await store(outbox, path, *notes(3), queue="other")
     async with outbox.relay():
         await emptied(outbox)
     assert queued_ids(admin) == ids
@@ -86,9 +90,12 @@ async def test_rows_reach_their_queues_in_order(
 async def test_the_workers_of_an_app_move_the_rows_of_its_outbox(
     app: App, outbox: Outbox, path: str
 ) -> None:
-    async with working(app):
+    def enqueue() -> Any:  # noqa: ANN401 - a job
         with closing(sqlite3.connect(path)) as made, made:
-            job = outbox.enqueue_sync(made, call(app, 5))
+            return outbox.enqueue_sync(made, call(app, 5))
+
+    async with working(app):
+        job = await asyncio.to_thread(enqueue)
         assert await asyncio.to_thread(job.result, SOON) == 5
 
 
@@ -98,14 +105,14 @@ async def test_a_worker_runs_the_relay_that_it_is_given(
     app.outboxes.clear()
     async with async_engine(path, "aiosqlite") as engine:
         async with app, AppWorker(app, outbox=outbox.relay(engine), grace=0):
-            store(outbox, path, *notes(3))
+            await store(outbox, path, *notes(3))
             await emptied(outbox)
 
 
 async def test_a_worker_can_leave_the_rows_to_others(
     app: App, outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
-    store(outbox, path, *notes(1))
+    await store(outbox, path, *notes(1))
     async with app, AppWorker(app, outbox=False, grace=0):
         assert admin.keys("*db-outbox:lock*") == []
     with pytest.raises(OptionError, match=r"what outbox\.relay"):
@@ -116,7 +123,7 @@ async def test_a_row_that_was_added_before_is_a_duplicate(
     outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
     """As after a relay that died between adding and deleting."""
-    ids = store(outbox, path, *notes(3))
+    ids = await store(outbox, path, *notes(3))
     with closing(sqlite3.connect(path)) as made, made:
         made.execute("INSERT INTO tampu_outbox (queue, job) SELECT queue, job FROM tampu_outbox")
     sink = MemorySink()
@@ -134,16 +141,16 @@ async def test_a_row_that_was_added_before_is_a_duplicate(
 async def test_rows_that_cannot_be_added_are_set_aside_and_block_nothing(
     app: App, outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
-    before = store(outbox, path, *notes(2))
-    (unknown,) = store(outbox, path, NewJob("note", {}, limits=[Limit("undeclared")]))
-    store(outbox, path, NewJob("note", "x" * 500_000), NewJob("note", "x" * 100_000))
+    before = await store(outbox, path, *notes(2))
+    (unknown,) = await store(outbox, path, NewJob("note", {}, limits=[Limit("undeclared")]))
+    await store(outbox, path, NewJob("note", "x" * 500_000), NewJob("note", "x" * 100_000))
     with closing(sqlite3.connect(path)) as made, made:
         insert = "INSERT INTO tampu_outbox (queue, job) VALUES (?, ?)"
         made.execute(insert, ("default", b"garbage"))
         made.execute(
             "INSERT INTO tampu_outbox (queue, job) SELECT 'a{b}', job FROM tampu_outbox LIMIT 1"
         )
-    after = store(outbox, path, *notes(2))
+    after = await store(outbox, path, *notes(2))
     relay = Outbox(App(app.url, max_payload=100_000), database=outbox.database).relay()
     async with relay:
 
@@ -176,7 +183,7 @@ async def test_rows_that_cannot_be_added_are_set_aside_and_block_nothing(
 async def test_rows_that_were_set_aside_can_be_tried_again(
     app: App, outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
-    (held,) = store(outbox, path, NewJob("note", {}, limits=[Limit("later")]))
+    (held,) = await store(outbox, path, NewJob("note", {}, limits=[Limit("later")]))
     rows = outbox.rows()
 
     async def is_refused() -> bool:
@@ -195,8 +202,8 @@ async def test_a_queue_in_trouble_does_not_hold_up_another_one(
     outbox: Outbox, path: str, admin: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin.set(QueueKeys("broken").stream, "not a stream")
-    broken = store(outbox, path, *notes(700), queue="broken")  # more than a batch
-    ids = store(outbox, path, *notes(5))
+    broken = await store(outbox, path, *notes(700), queue="broken")  # more than a batch
+    ids = await store(outbox, path, *notes(5))
     async with outbox.relay():
         await wait_until(
             lambda: queued_ids(admin) == ids, within=SOON, sentence="the other queue has its jobs"
@@ -216,11 +223,11 @@ async def test_one_relay_leads_and_another_takes_over(
     await first.start()
     await wait_until(lambda: leader(admin) == first.id, within=SOON, sentence="the first leads")
     await second.start()
-    store(outbox, path, *notes(3))
+    await store(outbox, path, *notes(3))
     await emptied(outbox)
     assert leader(admin) == first.id
     await first.stop()
-    store(outbox, path, *notes(3))
+    await store(outbox, path, *notes(3))
     await emptied(outbox)
     assert leader(admin) == second.id
     await second.stop()
@@ -239,8 +246,8 @@ async def test_tables_of_the_same_name_in_two_databases_have_a_leader_each(
     other_path = str(tmp_path / "other.db")
     other = Outbox(app, database=f"sqlite:///{other_path}")
     await other.create_table()
-    store(outbox, path, *notes(2))
-    store(other, other_path, *notes(2))
+    await store(outbox, path, *notes(2))
+    await store(other, other_path, *notes(2))
     async with outbox.relay(), other.relay():
         await emptied(outbox)
         await emptied(other)
@@ -251,7 +258,7 @@ async def test_tables_of_the_same_name_in_two_databases_have_a_leader_each(
 async def test_a_delayed_job_and_one_with_a_key_are_added_as_such(
     app: App, outbox: Outbox, path: str
 ) -> None:
-    store(outbox, path, NewJob("note", delay="1h"), NewJob("note", key="ada", ordered=True))
+    await store(outbox, path, NewJob("note", delay="1h"), NewJob("note", key="ada", ordered=True))
     async with outbox.relay(), app:
         await emptied(outbox)
         counts = await app.queue().counts()
@@ -270,14 +277,14 @@ async def test_a_missing_table_is_reported_and_found_when_it_is_there(
         )
         assert "Traceback" not in caplog.text
         await outbox.create_table()
-        store(outbox, path, *notes(1))
+        await store(outbox, path, *notes(1))
         await emptied(outbox)
 
 
 async def test_figures_are_kept_on_the_server(
     app: App, outbox: Outbox, path: str, admin: redis.Redis
 ) -> None:
-    store(outbox, path, *notes(3))
+    await store(outbox, path, *notes(3))
     with closing(sqlite3.connect(path)) as made, made:
         made.execute("INSERT INTO tampu_outbox (queue, job) VALUES ('default', x'00')")
     sink = MemorySink()
@@ -295,7 +302,7 @@ async def test_nothing_is_left_behind(running: RunningServer, path: str) -> None
         outbox = Outbox(app, database=f"sqlite:///{path}")
         await outbox.create_table()
         async with outbox.relay():
-            store(outbox, path, *notes(1))
+            await store(outbox, path, *notes(1))
             await emptied(outbox)
 
     await nothing_left(running, act)
@@ -311,10 +318,10 @@ class TestTrouble:
         outbox = Outbox(app, database=f"sqlite:///{path}")
         await outbox.create_table()
         async with outbox.relay():
-            store(outbox, path, *notes(3))
+            await store(outbox, path, *notes(3))
             await emptied(outbox)
             first.kill()
-            ids = store(outbox, path, *notes(3))  # nobody who stores a job notices
+            ids = await store(outbox, path, *notes(3))  # nobody who stores a job notices
             again = start(*options, port=first.port)
             await emptied(outbox)
             with again.admin() as admin:
@@ -366,7 +373,7 @@ async def test_a_relay_over_every_kind_of_database(
 ) -> None:
     engine = sa.create_engine(f"sqlite:///{path}")
     for database in (engine, lambda: sqlite3.connect(path)):
-        store(outbox, path, *notes(2))
+        await store(outbox, path, *notes(2))
         async with outbox.relay(database):
             await emptied(outbox)
     engine.dispose()

@@ -171,10 +171,10 @@ async def test_a_failover_loses_no_row_if_a_replica_must_confirm(
         outbox = Outbox(app, database=f"sqlite:///{tmp_path / 'shop.db'}")
         await outbox.create_table()
         async with outbox.relay():
-            first = store(outbox, tmp_path, 5)
+            first = await store(outbox, tmp_path, 5)
             await wait_until(lambda: is_empty(outbox), within=60, sentence="five rows are moved")
             link.hold_replies = True
-            second = store(outbox, tmp_path, 5)
+            second = await store(outbox, tmp_path, 5)
             with master.admin() as admin:
                 await wait_until(
                     lambda: queued_ids(admin) == first + second,
@@ -197,9 +197,14 @@ def follows(replica: RunningServer) -> bool:
         return bool(info["master_link_status"] == "up")
 
 
-def store(outbox: Outbox, folder: Path, count: int) -> list[str]:
-    with closing(sqlite3.connect(folder / "shop.db", timeout=30)) as connection, connection:
-        return [outbox.add_sync(connection, "default", NewJob("note", 1)) for _ in range(count)]
+async def store(outbox: Outbox, folder: Path, count: int) -> list[str]:
+    """In a thread: a relay in this loop may hold the lock."""
+
+    def store_now() -> list[str]:
+        with closing(sqlite3.connect(folder / "shop.db", timeout=30)) as connection, connection:
+            return [outbox.add_sync(connection, "default", NewJob("note", 1)) for _ in range(count)]
+
+    return await asyncio.to_thread(store_now)
 
 
 async def is_empty(outbox: Outbox) -> bool:
