@@ -194,8 +194,15 @@ class Watched:
 
 
 @contextmanager
-def watched(binary: Path, directory: Path, *, sentinels: int = 3) -> Iterator[Watched]:
-    """A master and a replica under sentinels that agree on them."""
+def watched(
+    binary: Path, directory: Path, *, sentinels: int = 3, fails_fast: bool = False
+) -> Iterator[Watched]:
+    """A master and a replica under sentinels that agree on them.
+
+    With `fails_fast` they replace a killed master within seconds, and on a busy machine also one
+    that is merely slow.
+    """
+    timeout_ms = _MASTER_TIMEOUT_MS if fails_fast else _NODE_TIMEOUT_MS
     with ExitStack() as stack:
         master = stack.enter_context(RunningServer(binary))
         replica = stack.enter_context(
@@ -203,7 +210,9 @@ def watched(binary: Path, directory: Path, *, sentinels: int = 3) -> Iterator[Wa
         )
         # A sentinel asks the master for its replicas when it starts, and then every ten seconds.
         _eventually(partial(_has_replica, master), "the replica follows")
-        started = dict(_sentinel(stack, binary, directory, master.port) for _ in range(sentinels))
+        started = dict(
+            _sentinel(stack, binary, directory, master.port, timeout_ms) for _ in range(sentinels)
+        )
         for port in started:
             _eventually(partial(_agrees, port, sentinels), "the sentinels see all")
         yield Watched(master, replica, started)
@@ -215,14 +224,14 @@ def _has_replica(master: RunningServer) -> bool:
 
 
 def _sentinel(
-    stack: ExitStack, binary: Path, directory: Path, master_port: int
+    stack: ExitStack, binary: Path, directory: Path, master_port: int, timeout_ms: int
 ) -> tuple[int, "subprocess.Popen[bytes]"]:
     port = free_port()
     config = directory / f"sentinel-{port}.conf"
     config.write_text(
         f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
         f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2\n"
-        f"sentinel down-after-milliseconds {SERVICE} {_MASTER_TIMEOUT_MS}\n"
+        f"sentinel down-after-milliseconds {SERVICE} {timeout_ms}\n"
         f"sentinel failover-timeout {SERVICE} 3000\n"
     )
     log = stack.enter_context((directory / f"sentinel-{port}.log").open("wb"))

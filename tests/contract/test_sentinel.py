@@ -20,7 +20,7 @@ KEY = b"{chasqui:watched}:n"
 
 @pytest.fixture(scope="module")
 def group(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched(binary, tmp_path_factory.mktemp("sentinels")) as made:
+    with watched(binary, tmp_path_factory.mktemp("sentinels"), fails_fast=True) as made:
         yield made
 
 
@@ -46,12 +46,12 @@ async def test_the_master_is_found_and_followed(group: Watched) -> None:
 
 @pytest.mark.every_version
 async def test_a_killed_master_is_replaced(binary: Path, tmp_path: Path) -> None:
-    with watched(binary, tmp_path) as group:
+    with watched(binary, tmp_path, fails_fast=True) as group:
         await check_replacement(group)
 
 
 async def test_a_lane_keeps_working_while_no_sentinel_answers(binary: Path, tmp_path: Path) -> None:
-    with watched(binary, tmp_path) as group:
+    with watched(binary, tmp_path, fails_fast=True) as group:
         async with await connect(group.url) as server, await Lane.open(server, KEY) as lane:
             mine = await lane.call("CLIENT", "ID")
             for sentinel in group.sentinels.values():
@@ -75,7 +75,7 @@ async def check_replacement(group: Watched) -> None:
 async def test_an_idle_lane_goes_to_the_new_master_before_it_writes(
     binary: Path, tmp_path: Path
 ) -> None:
-    with watched(binary, tmp_path) as group:
+    with watched(binary, tmp_path, fails_fast=True) as group:
         async with await connect(group.url) as server, await Lane.open(server, KEY) as lane:
             mine = await lane.call("CLIENT", "ID")
             await asyncio.to_thread(group.switch)

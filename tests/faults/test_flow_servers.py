@@ -29,7 +29,7 @@ KEYS = QueueKeys(QUEUE)
 async def test_after_a_failover_no_slot_is_left(
     binary: Path, running: RunningServer, tmp_path: Path
 ) -> None:
-    with watched(binary, tmp_path) as group, group.replica.admin() as admin:
+    with watched(binary, tmp_path, fails_fast=True) as group, group.replica.admin() as admin:
         given = {"outside": running, "url": group.url, "durability": "replica"}
         async with flow_run(group.master, tmp_path, 10, **given) as run:  # type: ignore[arg-type]
             await run.go(FLOW_S / 4, kills=False)
@@ -48,7 +48,7 @@ async def test_after_a_failover_no_slot_is_left(
 async def test_after_a_master_has_died_nothing_is_lost_that_its_replica_had(
     binary: Path, running: RunningServer, tmp_path: Path
 ) -> None:
-    with watched(binary, tmp_path) as group, group.replica.admin() as admin:
+    with watched(binary, tmp_path, fails_fast=True) as group, group.replica.admin() as admin:
         given = {"outside": running, "url": group.url, "durability": "replica"}
         async with flow_run(group.master, tmp_path, 12, **given) as run:  # type: ignore[arg-type]
             await run.go(FLOW_S / 4, kills=False)
