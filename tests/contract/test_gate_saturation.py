@@ -4,6 +4,7 @@ Its append-only file has each entry that passed the gate, and each one that a wi
 the instant at which the gate let it through.
 """
 
+import asyncio
 from collections import defaultdict
 from random import Random
 from typing import Any
@@ -137,3 +138,26 @@ def check(recorded: Recorded) -> None:
     for key, times in counted.items():
         count, per_us = STRICT[key.partition(b"(")[0].decode()].parts
         assert 0 < most_within(times, per_us / 1000) <= count
+
+
+async def test_a_call_settles_no_more_than_it_lets_through(start: Start) -> None:
+    """Otherwise fewer and fewer jobs would run at a time, whatever the worker can have."""
+    server, slots = start("--appendonly", "yes", "--appendfsync", "no"), 1500
+    jobs, began, end = 2 * slots, 0, asyncio.Event()
+
+    async def handle(_: Job[Any]) -> None:
+        nonlocal began
+        began += 1
+        await end.wait()
+
+    async with (
+        Queue(QUEUE, server.url) as queue,
+        Worker(QUEUE, handle, server.url, concurrency=slots),
+    ):
+        await queue.add_many([NewJob("j", None, key=number % 10) for number in range(jobs)])
+        await wait_until(lambda: began >= slots, within=SOON, sentence="all slots are busy")
+        end.set()  # all of them are done at once
+        await wait_until(lambda: began == jobs, within=SOON, sentence="the others have begun")
+    settled = [len(rest) - 1 for name, *rest in commands(server) if name.upper() == b"XDEL"]
+    assert sum(settled) >= jobs
+    assert max(settled) <= 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
@@ -31,7 +30,7 @@ from tampu.server.scripts.settling import (
     retry,
     unique_marker,
 )
-from tampu.server.streams import ack_plainly
+from tampu.server.streams import MAX_ACKS, ack_plainly
 from tampu.util.ids import is_own_id
 from tampu.wire.dead import encode_dead
 from tampu.wire.entry import join_member
@@ -110,13 +109,12 @@ class SettlementCalls:
     ) -> BatchSender[T]:
         """A sender of batches that logs its trouble under a name."""
         trouble = self._lane.server.outage.part(f"{name} of queue {self._target.keys.name!r}")
-        limit = partial(self._limit, most) if most > _MOST_A_CALL else None
-        steps = SendSteps(send, prepare=self.breakers.tell, before=before, limit=limit)
+        steps = SendSteps(send, prepare=self.breakers.tell, before=before, limit=self._limit)
         return BatchSender(name, steps, trouble=trouble, most=most, awaited=awaited)
 
-    def _limit(self, most: int) -> int:
-        """At a gate a call lets at most 512 jobs through: if it settled more, less and less ran."""
-        return _MOST_A_CALL if self._target.gate.is_open else most
+    def _limit(self) -> int:
+        """A call lets at most 512 through at a gate: if it settled more, ever fewer would run."""
+        return _MOST_A_CALL if self._target.gate.is_open else MAX_ACKS
 
     async def load(self) -> None:
         """Let the server know the scripts, so that each call leaves together with its count."""

@@ -85,7 +85,7 @@ def no_retries() -> Retry:
 
 @cache
 def driver_info() -> DriverInfo:
-    """The version of redis-py, read once; each client would read it from files anew."""
+    """The version of redis-py, read once. Otherwise each client reads it from files."""
     return DriverInfo()
 
 

@@ -12,7 +12,7 @@ local stream, group, consumer, has_ackdel = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- with parts/gate
 -- with parts/free_slots
 local ids, count = { unpack(ARGV, 4) }, 0
-local settled = ids  -- what is deleted holds nothing, whether it was pending or not
+local settled = ids  -- a job that is done holds nothing, even if its entry was not pending any more
 if consumer == '' and has_ackdel == '1' then
     local codes = redis.call('XACKDEL', stream, group, 'IDS', #ids, unpack(ids))
     for i = 1, #ids do

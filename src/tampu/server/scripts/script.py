@@ -60,7 +60,7 @@ class Script:
         return _Text(_prelude + self._rest)
 
     def _compose(self) -> None:
-        """Have the texts made anew for the next call."""
+        """Forget the texts: the next call makes them again."""
         for made in ("_flagged", "_plain"):
             self.__dict__.pop(made, None)
 

@@ -132,8 +132,15 @@
             load_rates(smooth)
         end
         counts.load = load
+        local function load_new(names)
+            local new = {}
+            for i = 1, #names do
+                if not known[names[i]] then new[#new + 1] = names[i] end
+            end
+            if #new > 0 then load(new) end
+        end
         function counts.resource(name)
-            if not known[name] then load({ name }) end
+            load_new({ name })
             return known[name]
         end
 
@@ -239,11 +246,7 @@
         -- `due`: resources whose time has come.
         function counts.wake_due(due)
             send_all('ZREM', WAKE, due)
-            local new = {}
-            for i = 1, #due do
-                if not known[due[i]] then new[#new + 1] = due[i] end
-            end
-            if #new > 0 then load(new) end
+            load_new(due)
             for i = 1, #due do
                 local r = known[due[i]]
                 if r.waits then

@@ -69,11 +69,7 @@
             if not names[1] then return end
             call('HDEL', HELD, unpack(ids))
             if not has('o') then names = free_plain(freed, names) end
-            local new = {}
-            for i = 1, #names do
-                if not known[names[i]] then new[#new + 1] = names[i] end
-            end
-            if #new > 0 then load(new) end
+            load_new(names)
             for i = 1, #names do
                 local r, count = known[names[i]], freed[names[i]]
                 if count > r.runs then count = r.runs end
